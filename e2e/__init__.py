@@ -1,1 +1,1 @@
-"""Tests of everything together on a real cluster: `make e2e`."""
+"""End-to-end tests on a real cluster: `make e2e`."""

@@ -1,4 +1,4 @@
-"""What goes on beside a test, in a thread of its own."""
+"""Work beside a test, in a thread of its own."""
 
 from __future__ import annotations
 

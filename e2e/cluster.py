@@ -1,4 +1,4 @@
-"""A cluster as its user has it: `kubectl` for what users do, and the API through `kubectl proxy` for looking on."""
+"""A cluster as its user sees it: `kubectl` for actions, and the API through `kubectl proxy` for observations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from e2e.commands import WORK, background, end, run
 __all__ = ("Cluster", "Object", "eventually", "path_of")
 
 Object = dict[str, Any]
-"""A Kubernetes object as JSON has it."""
+"""A Kubernetes object as JSON."""
 
 _PATHS = {
     "namespaces": "/api/v1",
@@ -39,7 +39,7 @@ _ANSWER_S = 30.0
 
 
 def eventually(look: Callable[[], T | None], what: str, timeout_s: float, every_s: float = _LOOK_EVERY_S) -> T:
-    """Look until there is something true to be seen, and return it.
+    """Poll until a result is true, and return it.
 
     Raises:
         AssertionError: when there is not within `timeout_s`; `what` says what was waited for.
@@ -52,7 +52,7 @@ def eventually(look: Callable[[], T | None], what: str, timeout_s: float, every_
 
 
 def path_of(plural: str, namespace: str | None = None, name: str | None = None) -> str:
-    """Where the API server has objects of a kind, or one of them."""
+    """Return the path of objects of a kind, or of one of them."""
     parts = [_PATHS[plural], *(["namespaces", namespace] if namespace else []), plural, *([name] if name else [])]
     return "/".join(parts)
 
@@ -108,16 +108,16 @@ class Cluster:
         self.kubectl("apply", "-f", "-", text=json.dumps(bundle))
 
     def get(self, plural: str, namespace: str | None, name: str) -> Object | None:
-        """One object, None if there is none of this name."""
+        """Return an object; None when it does not exist."""
         return self._read(path_of(plural, namespace, name))
 
     def objects(self, plural: str, namespace: str | None = None, labels: str = "") -> list[Object]:
-        """Objects of a kind, all of them or those with these labels."""
+        """Return the objects of a kind, all or those with some labels."""
         answer = self._read(path_of(plural, namespace) + (f"?labelSelector={labels}" if labels else ""))
         return [] if answer is None else answer["items"]
 
     def recreate_namespace(self, name: str) -> None:
-        """Make a namespace for tests, after one of the same name from an earlier run is gone."""
+        """Create a namespace for tests, after one of an earlier run has been deleted."""
         self.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=true", timeout_s=180)
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})

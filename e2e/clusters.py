@@ -1,4 +1,4 @@
-"""Where the cluster comes from: the one that `KUBECONFIG` names, or three nodes that `kind` makes for one run."""
+"""The cluster: the one of `KUBECONFIG`, or three nodes that `kind` creates for one run."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Place:
 
     cluster: Cluster
     kind: str | None
-    """The name kind knows it by, None if kind does not."""
+    """The name of the kind cluster; None when it is not one."""
     registry: str | None
-    """Where its nodes pull images from, if they are not loaded."""
+    """The registry from which its nodes pull images that are not loaded."""
 
 
 @contextlib.contextmanager
 def open_cluster() -> Iterator[Place]:
-    """The cluster to test on; one that is made here is deleted again, unless `E2E_KEEP` is set.
+    """Provide the cluster to test on. One that is created here is deleted afterwards, unless `E2E_KEEP` is set.
 
     Raises:
         Lacking: there is none, and none can be made.
@@ -115,5 +115,5 @@ def _make(kubeconfig: Path) -> str:
 
 
 def _short(error: CommandFailed) -> str:
-    """The last line of what a program said."""
+    """Return the last line of a program's output."""
     return str(error).splitlines()[-1].rstrip(".")

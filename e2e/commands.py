@@ -1,4 +1,4 @@
-"""Other programs: run to their end, or beside the tests until they are closed."""
+"""Other programs, run to their end or beside the tests."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ("ROOT", "WORK", "CommandFailed", "Lacking", "background", "end", "fou
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "e2e"
-"""Whatever a run leaves behind."""
+"""The directory for files of a run."""
 
 
 class Lacking(Exception):
-    """The machine or the cluster lacks something that these tests need; the message is one sentence."""
+    """The machine or the cluster lacks something that the tests need; the message is one sentence."""
 
 
 class CommandFailed(Exception):
-    """A program ended with an error; the message has its last words."""
+    """A program ended with an error; the message has the end of its output."""
 
 
 def found(program: str) -> str | None:

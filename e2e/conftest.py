@@ -1,4 +1,4 @@
-"""One cluster, one operator and one broker for all tests; what failed leaves its evidence in `build/e2e/`."""
+"""One cluster, one operator and one broker for all tests; failed tests leave evidence in `build/e2e/`."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _DUMP = pytest.StashKey[tuple[Cluster, tuple[str, ...]]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Remember what happens."""
+    """Record the events of the run."""
     config.stash[_EVENTS] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test, and what it has to wait for first, the time that a cluster takes."""
+    """Give each test and its fixtures the time that a cluster takes."""
     for item in items:
         item.add_marker(pytest.mark.timeout(_TEST_S))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Write down how everything stands when a test has failed."""
+    """Save the state of everything when a test has failed."""
     report: pytest.TestReport = yield  # type: ignore[assignment]
     if report.failed and _DUMP in item.config.stash:
         name = re.sub(r"\W+", "-", f"{Path(item.nodeid.split('::')[0]).stem} {item.name} {report.when}")
@@ -61,13 +61,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def events(pytestconfig: pytest.Config) -> list[Event]:
-    """What has happened, for the table at the end."""
+    """The events, for the table at the end."""
     return pytestconfig.stash[_EVENTS]
 
 
 @pytest.fixture(scope="session")
 def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
-    """Tell whoever waits for the tests what happens."""
+    """Print what happens to whoever waits for the tests."""
     capture: Any = pytestconfig.pluginmanager.getplugin("capturemanager")
 
     def say(text: str) -> None:
@@ -80,7 +80,7 @@ def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
 
 @pytest.fixture(scope="session")
 def place() -> Iterator[Place]:
-    """The cluster, and how images get there. Nothing is left of an earlier run."""
+    """The cluster and how images get there, without remains of an earlier run."""
     for each in WORK.iterdir() if WORK.exists() else ():
         shutil.rmtree(each) if each.is_dir() else each.unlink()
     WORK.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def images(place: Place, say: Callable[[str], None]) -> Images:
 def operator(
     cluster: Cluster, images: Images, pytestconfig: pytest.Config, say: Callable[[str], None]
 ) -> Iterator[Installation]:
-    """The operator, installed as the documentation says; it stays in the cluster."""
+    """The operator, installed as documented; it stays in the cluster."""
     installation = Installation(cluster, images.operator, images.content(images.operator))
     namespaces = (installation.namespace, NAMESPACE)
     pytestconfig.stash[_DUMP] = (cluster, namespaces)
@@ -125,7 +125,7 @@ def operator(
 
 @pytest.fixture(scope="session")
 def kafka(cluster: Cluster, images: Images, operator: Installation, say: Callable[[str], None]) -> Iterator[Kafka]:
-    """A broker in a namespace of its own, where the applications are too."""
+    """A broker in a namespace of its own, with the applications."""
     cluster.recreate_namespace(NAMESPACE)
     say("starting a broker")
     with Kafka(cluster, NAMESPACE, images.broker) as kafka:

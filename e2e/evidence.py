@@ -1,4 +1,4 @@
-"""What a failed test leaves behind in `build/e2e/`: logs of every pod, also of those that are gone, objects, events."""
+"""The evidence of a failed test in `build/e2e/`: logs of all pods, also deleted ones, objects and events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = "sapp,sasg,sboot,pods,statefulsets,controllerrevisions,services,pdb,pvc
 
 
 class Logs(Beside):
-    """Follows the logs of all pods in some namespaces, from each container's first line, as long as the block lasts."""
+    """Follows the logs of all pods in some namespaces, from each container's first line, during the block."""
 
     def __init__(self, cluster: Cluster, namespaces: tuple[str, ...]) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Logs(Beside):
 
 
 def dump(cluster: Cluster, namespaces: tuple[str, ...], directory: Path) -> None:
-    """Write down how everything stands."""
+    """Save the state of everything."""
     directory.mkdir(parents=True, exist_ok=True)
     for namespace in namespaces:
         looks = {

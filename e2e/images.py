@@ -75,7 +75,7 @@ class Images:
 
     @staticmethod
     def content(image: str) -> str:
-        """What tells an image from another one of the same name; empty if docker does not know it."""
+        """Return the id of an image; empty when docker does not know it."""
         docker = found("docker")
         with contextlib.suppress(CommandFailed):
             return run(docker, "image", "inspect", "--format={{.Id}}", image).strip() if docker else ""

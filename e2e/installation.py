@@ -18,7 +18,7 @@ _READY_S = 120.0
 
 
 class Installation:
-    """The operator in a cluster.
+    """An installation of the operator in a cluster.
 
     Attributes:
         namespace: where it is.

@@ -1,4 +1,4 @@
-"""A Kafka broker as a pod: applications reach it through its service, the tests through a forwarded port."""
+"""A Kafka broker as a pod: applications reach it through its Service, the tests through a forwarded port."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _free_port() -> int:
 
 
 class _Forward:
-    """`kubectl port-forward`, started again whenever it ends: it does when a connection is reset."""
+    """`kubectl port-forward`, restarted whenever it ends, as it does when a connection is reset."""
 
     def __init__(self, cluster: Cluster, namespace: str, port: int) -> None:
         self._command = [

@@ -1,4 +1,4 @@
-"""A StreamApp as its user sees it: what they ask for, and what `kubectl get` answers."""
+"""A StreamApp as its user sees it: its specification, and what `kubectl get` shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LABEL = "millpond.dev/app"
 
 
 def condition(app: Object, kind: str) -> Object:
-    """A condition of an object, an empty one where it has none."""
+    """Return a condition of an object; an empty one when it has none."""
     conditions = app.get("status", {}).get("conditions", [])
     return next((each for each in conditions if each["type"] == kind), {})
 
@@ -53,7 +53,7 @@ class StreamApp:
         return self._cluster.kubectl("-n", self.namespace, *arguments, timeout_s=timeout_s)
 
     def object(self) -> Object:
-        """The object as it is now.
+        """Return the current object.
 
         Raises:
             AssertionError: there is none.
@@ -63,26 +63,26 @@ class StreamApp:
         return found
 
     def exists(self) -> bool:
-        """Whether there is such an object."""
+        """Return whether the object exists."""
         return self._cluster.get("streamapps", self.namespace, self.name) is not None
 
     def pods(self) -> list[Object]:
-        """Its workers' pods, by name."""
+        """Return the pods of its workers, by name."""
         labels = f"{_LABEL}={self.name},app.kubernetes.io/component=worker"
         pods = self._cluster.objects("pods", self.namespace, labels)
         return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
 
     def left(self) -> list[Object]:
-        """All pods made for it: workers, and those that make its snapshots."""
+        """Return all its pods: those of workers and of snapshots."""
         return self._cluster.objects("pods", self.namespace, f"{_LABEL}={self.name}")
 
     def logged(self, text: str, since_s: int) -> bool:
-        """Whether each of its workers logged something within so many seconds."""
+        """Return whether each of its workers logged a text within a number of seconds."""
         names = [str(pod["metadata"]["name"]) for pod in self.pods()]
         return all(text in self.kubectl("logs", name, f"--since={since_s}s") for name in names)
 
     def images(self) -> list[str]:
-        """The image of each of its pods."""
+        """Return the image of each of its pods."""
         return [pod["spec"]["containers"][0]["image"] for pod in self.pods()]
 
     def events(self) -> list[Object]:
@@ -96,7 +96,7 @@ class StreamApp:
         return {str(each["reason"]) for each in self.events()}
 
     def until(self, holds: Callable[[Object], bool], what: str, timeout_s: float) -> Object:
-        """Wait until something holds for the object, and return it.
+        """Wait until a condition holds for the object, and return it.
 
         Raises:
             AssertionError: it does not in time; the message has the status.
@@ -108,7 +108,7 @@ class StreamApp:
             raise AssertionError(f"{error}; the status of {self.name} is {status}") from None
 
     def settled(self, replicas: int, timeout_s: float, image: str | None = None) -> Object:
-        """Wait until so many workers, of this image, process all tasks and nothing is under way any more."""
+        """Wait until this number of workers, with this image, run all tasks and no change is in progress."""
 
         def holds(app: Object) -> bool:
             status = app.get("status", {})
@@ -130,6 +130,6 @@ class StreamApp:
 
 
 def _complete(share: str | None) -> bool:
-    """Whether all of something is there: `12/12`."""
+    """Return whether a count such as `12/12` is complete."""
     have, _, want = (share or "").partition("/")
     return bool(want) and have == want

@@ -1,4 +1,4 @@
-"""What is wrong with an application becomes one condition, with a reason and what to do about it."""
+"""Each mistake in an application becomes one condition with a reason and a cure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.fixture(scope="module")
 def wrong(cluster: Cluster, kafka: Kafka, images: Images, operator: Installation) -> Iterator[dict[str, StreamApp]]:
-    """Five applications at once, each with one thing wrong."""
+    """Five applications at once, each with one mistake."""
     apps = {}
     for name, (fields, _) in _WRONG.items():
         spec: dict[str, Any] = {
@@ -49,7 +49,7 @@ def wrong(cluster: Cluster, kafka: Kafka, images: Images, operator: Installation
 def test_each_mistake_is_reported_in_a_condition(
     wrong: dict[str, StreamApp], name: str, say: Callable[[str], None]
 ) -> None:
-    """The application is degraded, and the message names what has to be changed."""
+    """The application is Degraded, and the message names what has to be changed."""
     _, named = _WRONG[name]
 
     def said(found: Object) -> bool:
@@ -62,7 +62,7 @@ def test_each_mistake_is_reported_in_a_condition(
 
 
 def test_an_invalid_manifest_is_refused_with_a_sentence(cluster: Cluster, kafka: Kafka, operator: Installation) -> None:
-    """The API server says what to do."""
+    """The message of the API server has the cure."""
     app = StreamApp(cluster, kafka.namespace, "invalid")
     with pytest.raises(CommandFailed, match="module:attribute"):
         app.apply({"image": "shop:1", "topology": "shop", "kafka": {"bootstrapServers": kafka.inside}})

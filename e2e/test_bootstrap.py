@@ -51,7 +51,7 @@ def objects(cluster: Cluster, kafka: Kafka, spark: Images) -> Iterator[ObjectSto
 def app(
     cluster: Cluster, kafka: Kafka, spark: Images, operator: Installation, objects: ObjectStore
 ) -> Iterator[StreamApp]:
-    """The application with one worker, so that nobody has a copy of its state."""
+    """The application with one worker, so that no standby has its state."""
     for topic in (ORDERS, COUNTS):
         create_topic(kafka.address, topic, _PARTITIONS)
     app = StreamApp(cluster, kafka.namespace, _NAME)
@@ -86,7 +86,7 @@ def app(
 
 @pytest.fixture(scope="module")
 def sent() -> Counter[str]:
-    """How many orders of each customer were sent."""
+    """Return how many orders of each customer were sent."""
     return Counter()
 
 

@@ -25,7 +25,7 @@ _SECONDS = 10.0
 def test_demo_output_equals_a_plain_loop(
     cluster: Cluster, kafka: Kafka, images: Images, operator: Installation
 ) -> None:
-    """Two months of flights, played into a running application: the output is identical, every hour once."""
+    """Two months of flights are sent to a running application: the output is identical, with every hour once."""
     player.create_topics(kafka.address)
     player.play_tables(kafka.address)
     manifest = _manifest(cluster, kafka, images)

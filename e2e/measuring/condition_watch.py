@@ -29,7 +29,7 @@ _MAY_PASS = frozenset({"Unschedulable", "VolumeNotMountable"})
 
 
 class ConditionWatch(Beside):
-    """Watches in a thread of its own as long as the `with` block.
+    """Watches in a thread of its own during the `with` block.
 
     Args:
         app: whom.
@@ -55,7 +55,7 @@ class ConditionWatch(Beside):
 
     @contextlib.contextmanager
     def lost(self, node: str) -> Iterator[None]:
-        """Have it known that a node is lost as long as the block, which nobody else can tell."""
+        """Note that a node is lost during the block."""
         self._lost[node] = time.monotonic()
         try:
             yield
@@ -64,7 +64,7 @@ class ConditionWatch(Beside):
 
     @contextlib.contextmanager
     def unwatched(self) -> Iterator[None]:
-        """Let a time without an operator go by: nobody tells anything then. It begins anew afterwards."""
+        """Ignore a time without an operator, in which nothing is reported, and start over afterwards."""
         self._paused = True
         self._found = self.findings()
         try:
@@ -74,12 +74,12 @@ class ConditionWatch(Beside):
             self._paused = False
 
     def findings(self) -> list[str]:
-        """Return what was told and not so for too long, and what changed for a moment without a reason."""
+        """Return what was reported wrongly for too long, and what changed briefly without a reason."""
         moments = list(self._moments)
         return [*self._found, *lies(moments), *flaps(moments)]
 
     def hasty(self) -> list[str]:
-        """Return the events of a trouble that may pass, told of a pod that was not pending for long enough."""
+        """Return events about transient problems of pods that were not pending for long enough."""
         told = (event for event in self._app.events() if event["reason"] in _MAY_PASS)
         waited = dict(self._waited)
         return [
@@ -101,7 +101,7 @@ class ConditionWatch(Beside):
             self._moments.append(self._seen(app, pods))
 
     def _wait(self, pods: list[Object]) -> None:
-        """Keep for how long each pod was pending: since when it is, and the longest time of all that had its name."""
+        """Note how long each pod has been pending, and the longest such time of all pods with its name."""
         now = time.monotonic()
         for pod in pods:
             name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]

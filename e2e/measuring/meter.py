@@ -1,4 +1,4 @@
-"""Follows the application's output as any reader of committed records would, and measures what events cost its tasks.
+"""Reads the application's committed output, and measures how long events stop its tasks.
 
 Two topics show both sub-topologies: the repartition topic, where a record's customer tells the first task it came
 through, and the results, where its word tells the second. The input is read beside them: what holds that up is the way
@@ -36,7 +36,7 @@ _TASKS = [f"{subtopology}_{partition}" for subtopology in (0, 1) for partition i
 
 
 class Meter(Beside):
-    """Measures in a thread of its own as long as the `with` block lasts.
+    """Measures in a thread of its own during the `with` block.
 
     Attributes:
         events: what has happened so far.
@@ -55,7 +55,7 @@ class Meter(Beside):
 
     @contextlib.contextmanager
     def event(self, name: str, calm_within_s: float = 60.0) -> Iterator[None]:
-        """Measure what the block costs, until all tasks have come to rest after it.
+        """Measure the pauses during the block and until all tasks run steadily after it.
 
         Args:
             name: for the table.
@@ -74,7 +74,7 @@ class Meter(Beside):
         (WORK / "pauses.json").write_text(json.dumps(figures, indent=1))
 
     def rest(self, within_s: float) -> None:
-        """Wait until the output of every task has come without a long gap for some seconds.
+        """Wait until every task has had steady output for some seconds.
 
         Raises:
             AssertionError: it does not come to that.
@@ -85,14 +85,14 @@ class Meter(Beside):
             raise AssertionError(f"{error}; it does not of {', '.join(self._restless())}") from None
 
     def standing(self, for_s: float) -> list[str]:
-        """Return the tasks of which nothing has come for so long."""
+        """Return the tasks without steady output."""
         now = time.monotonic()
         with self._lock:
             known = self._arrivals.tasks
             return [task for task in _TASKS if task not in known or self._arrivals.longest(task, now, now) > for_s]
 
     def learn(self) -> None:
-        """Take the gaps of the last seconds as the usual ones."""
+        """Note the gaps of the last seconds as the usual ones."""
         self.rest(60)
         now = time.monotonic()
         with self._lock:
@@ -146,7 +146,7 @@ class Meter(Beside):
             consumer.close()
 
     def _begun(self) -> bool:
-        """Whether the application has made its repartition topic."""
+        """Return whether the application has created its repartition topic."""
         with contextlib.suppress(KafkaException):
             return self._repartition in topic_names(self._address, self._repartition)
         return False

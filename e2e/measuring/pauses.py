@@ -1,4 +1,4 @@
-"""How long each task stood still while something happened to it, computed from when its output came. Pure.
+"""How long each task paused during an event, computed from the times of its output. Pure.
 
 A task's output comes in bursts, one per commit. A **gap** is the time between two of them; its **pause** in an event is
 the longest gap that touches the event, less the usual gap of that task.
@@ -18,22 +18,22 @@ from bench.statistics import percentile
 __all__ = ("Arrivals", "Event", "table")
 
 BURST_S = 0.02
-"""Output that comes closer together than this is of one commit."""
+"""Output with smaller gaps belongs to one commit."""
 
 
 class Arrivals:
-    """When the output of each task came, in monotonic seconds."""
+    """The times of the output of each task, in monotonic seconds."""
 
     def __init__(self) -> None:
         self._at: dict[str, list[float]] = defaultdict(list)
 
     @property
     def tasks(self) -> list[str]:
-        """Tasks that have put out something."""
+        """The tasks that have had output."""
         return sorted(self._at)
 
     def add(self, task: str, at: float) -> None:
-        """Something of a task has come, not before what came last."""
+        """Add output of a task, not earlier than the last."""
         known = self._at[task]
         if known and at - known[-1] < BURST_S:
             known[-1] = at  # the burst goes on; its end is what the next gap begins with
@@ -41,15 +41,15 @@ class Arrivals:
             known.append(at)
 
     def first(self, task: str) -> float:
-        """When something of a task came first."""
+        """Return the time of a task's first output."""
         return self._at[task][0]
 
     def usual(self, task: str, begin: float, end: float) -> float:
-        """The median gap of a task between two moments, 0 if there is none."""
+        """Return the median gap of a task between two moments; 0 when there is none."""
         return median(_gaps(self._at[task], begin, end)) if len(self._between(task, begin, end)) > 1 else 0.0
 
     def longest(self, task: str, begin: float, end: float) -> float:
-        """The longest gap that touches the time between two moments, also one that goes on at its end."""
+        """Return the longest gap that touches the time between two moments, including one that continues at its end."""
         known = self._at[task]
         first = max(0, bisect_left(known, begin) - 1)
         moments = [*known[first : bisect_left(known, end)], end]
@@ -67,7 +67,7 @@ def _gaps(moments: Sequence[float], begin: float, end: float) -> list[float]:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to the application, and what it cost."""
+    """An event of the application, and the pauses that it caused."""
 
     name: str
     took_s: float
@@ -77,17 +77,17 @@ class Event:
     """Of the input itself, read in the same way: what the way to the broker and back contributes."""
 
     def at(self, percent: int) -> float:
-        """A percentile of the tasks' pauses, by nearest rank."""
+        """Return a percentile of the tasks' pauses, by nearest rank."""
         return percentile(list(self.pauses.values()), percent)
 
     @property
     def longest(self) -> float:
-        """The pause of the task that stood still the longest."""
+        """The longest pause of a task."""
         return max(self.pauses.values())
 
 
 def table(events: Iterable[Event]) -> str:
-    """A line for each event with the pause of each task, in seconds."""
+    """Return a table with a line for each event: the pause of each task in seconds."""
     events = list(events)
     tasks = sorted({task for event in events for task in event.pauses})
     width = max((len(event.name) for event in events), default=0)

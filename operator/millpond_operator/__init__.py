@@ -1,1 +1,1 @@
-"""The control plane of millpond: which worker runs which task, and the operator that puts it on Kubernetes."""
+"""The control plane of millpond: assigns tasks to workers, and runs applications on Kubernetes."""

@@ -1,4 +1,4 @@
-"""`python -m millpond_operator`: the operator."""
+"""Start the operator: `python -m millpond_operator`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sys
 import click
 
 from millpond.errors import ConfigError, MillpondError
+from millpond_operator.controllers.process import event_loop
 from millpond_operator.controllers.process.operator import operate
 from millpond_operator.controllers.settings import Settings, settings_options
 
-from . import ending
 from .kubernetes import LeadershipLost
 
 __all__ = ("main",)
@@ -23,7 +23,7 @@ log = logging.getLogger("millpond_operator")
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @settings_options
 def command(settings: Settings) -> None:
-    """Run StreamApps: stand by until this replica leads, then reconcile them and coordinate their workers.
+    """Run the operator: stand by until this replica leads, then reconcile StreamApps and coordinate their workers.
 
     Each flag is an environment variable too: --resync-interval is MILLPOND_OPERATOR_RESYNC_INTERVAL.
     """
@@ -33,16 +33,17 @@ def command(settings: Settings) -> None:
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    # A worker holds a connection or two, and the kernel grants more than is usual.
+    # Each worker holds one or two connections; the default soft limit of open files is too low for many workers.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    # A big assignment is made in a thread; heartbeats can bear to wait for it for longer than the usual 5 ms.
+    # A thread computes large assignments. Switching less often than every 5 ms speeds it up, and heartbeats can wait
+    # that long.
     sys.setswitchinterval(0.05)
-    ending.run(operate(settings))
+    event_loop.run(operate(settings))
 
 
 def main() -> None:
-    """Run the operator and end the process: status 2 when it is set up wrongly, 1 when it cannot go on."""
+    """Run the operator and end the process: exit code 2 for a wrong configuration, 1 when it cannot continue."""
     try:
         command.main(standalone_mode=False)
     except ConfigError as error:

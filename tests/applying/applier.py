@@ -1,4 +1,4 @@
-"""An Applier on a real API server, for one StreamApp; the cache is fed by what is read, as watches would."""
+"""An Applier on a real API server, for one StreamApp; reads fill the cache as watches would."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from millpond_operator.controllers.reconcile.applier import Applier
-from millpond_operator.controllers.rollout.decide import Decision
+from millpond_operator.controllers.rollout.model import Decision
 from millpond_operator.controllers.rollout.status import AppPhase, AppStatus
 from millpond_operator.kubernetes import Cache, Client, Conflict, Kind, Object, kinds
 from millpond_operator.resources import APP, StreamApp, Surroundings, parse, pod_template, revision_of
@@ -31,7 +31,7 @@ WATCHED = (
 
 
 class CountingClient(Client):
-    """Counts writes; of what is applied or deleted, those that were taken."""
+    """A client that counts writes; of applies and deletes, only those that were accepted."""
 
     writes: int = 0
 
@@ -51,7 +51,7 @@ class CountingClient(Client):
 
 
 class Bench:
-    """What one test works with."""
+    """The client, cache and applier of one test."""
 
     def __init__(self, client: CountingClient, raw: Object) -> None:
         self.client = client
@@ -62,23 +62,23 @@ class Bench:
 
     @property
     def app(self) -> StreamApp:
-        """The StreamApp as it is now."""
+        """The current StreamApp."""
         return parse(self.raw)
 
     def change(self, **spec: Any) -> None:
-        """What the person wants now."""
+        """Change the specification as a user does."""
         self.raw = copy.deepcopy(self.raw)
         self.raw["spec"] |= spec
         self.raw["metadata"]["generation"] += 1
 
     async def see(self) -> None:
-        """What watches show: all that has the label of the application."""
+        """Fill the cache with all objects that have the label of the application, as watches do."""
         for kind in WATCHED:
             items, version = await self.client.list(kind, self.app.namespace, labels=f"{APP}={self.app.name}")
             self.cache.resynced(kind, items, version, self.app.namespace)
 
     def decision(self, replicas: int = 0, revision: str = "", current: str = "") -> Decision:
-        """To run so many workers."""
+        """Return a decision to run this many workers."""
         wanted = revision_of(pod_template(self.app, SURROUNDINGS))
         return Decision(AppPhase.RUNNING, revision or wanted, replicas, AppStatus(current_revision=current))
 
@@ -88,7 +88,7 @@ class Bench:
         return await self.applier.stateful_set(self.app, decision or self.decision(), template, revision_of(template))
 
     async def pass_by(self, decision: Decision | None = None) -> bool:
-        """Apply the StatefulSet as it is seen now, and once more if somebody else wrote it meanwhile."""
+        """Apply the StatefulSet over its current version, and again after a conflict."""
         while True:
             await self.see()
             try:
@@ -97,7 +97,7 @@ class Bench:
                 continue
 
     async def writes_of(self, work: Callable[[], Any]) -> int:
-        """How many writes something takes."""
+        """Return how many writes an action takes."""
         before = self.client.writes
         await work()
         return self.client.writes - before
@@ -105,6 +105,6 @@ class Bench:
 
 @asynccontextmanager
 async def bench_of(server: SharedApiServer, raw: Object) -> AsyncIterator[Bench]:
-    """A bench for a StreamApp as the API server gave it."""
+    """Provide a bench for a StreamApp of the API server."""
     async with CountingClient(connection_of(server.admin)) as client:
         yield Bench(client, raw)

@@ -19,7 +19,7 @@ def container(job):
 
 @pytest.mark.parametrize("kept", [False, True], ids=["still in the StatefulSet", "kept as a revision"])
 def test_cleanup_job_uses_the_last_working_image(on_bench, api, namespace, kept):
-    """The revision that was wanted last failed: neither its image nor its topology can clean up."""
+    """The last wanted revision failed, so neither its image nor its topology can be used to clean up."""
 
     async def scenario(bench):
         good = revision_of(pod_template(bench.app, SURROUNDINGS))
@@ -27,46 +27,46 @@ def test_cleanup_job_uses_the_last_working_image(on_bench, api, namespace, kept)
         bench.change(image="broken:4", topology="app:other")
         if kept:
             await bench.pass_by(bench.decision(current=good))
-        await bench.applier.clean_up(bench.app, good)
+        await bench.applier.start_cleanup(bench.app, good)
         job = api.get("Job", namespace, "delays-cleanup")
         assert container(job)["image"] == "delays:3"
         assert container(job)["command"] == ["millpond", "reset", "app:delays", "--delete", "--yes"]
-        assert bench.applier.cleanup(bench.app)["metadata"]["uid"] == job["metadata"]["uid"]
+        assert bench.applier.cleanup_job(bench.app)["metadata"]["uid"] == job["metadata"]["uid"]
 
     on_bench(scenario)
 
 
 def test_cleanup_job_uses_the_wanted_image_when_none_ran(on_bench, api, namespace):
-    """In the foreground, what the application owns is deleted first."""
+    """With foreground deletion, the application's objects are deleted first."""
 
     async def scenario(bench):
-        await bench.applier.clean_up(bench.app, "0123456789")
+        await bench.applier.start_cleanup(bench.app, "0123456789")
         assert container(api.get("Job", namespace, "delays-cleanup"))["image"] == "delays:3"
 
     on_bench(scenario)
 
 
 def test_cleanup_job_of_a_former_stream_app_is_ignored(on_bench, api, namespace):
-    """It is done, or has failed, for another one of that name: this one has a Job of its own."""
+    """It finished for another StreamApp of that name; this one gets a Job of its own."""
 
     async def scenario(bench):
         former = dataclasses.replace(bench.app, uid="6a9c2b4e")
         theirs = api.apply(finish(cleanup_job(former), 3), manager="millpond-operator")
         await bench.see()
-        assert bench.applier.cleanup(bench.app) is None
-        with pytest.raises(NameTaken, match="goes by itself"):
-            await bench.applier.claim_names(bench.app)  # it deletes what the new one would make
-        await bench.applier.clean_up(bench.app, "")
+        assert bench.applier.cleanup_job(bench.app) is None
+        with pytest.raises(NameTaken, match="wait until Kubernetes has deleted it"):
+            await bench.applier.check_names(bench.app)  # it deletes what the new one would make
+        await bench.applier.start_cleanup(bench.app, "")
         job = api.get("Job", namespace, "delays-cleanup")
         assert job["metadata"]["uid"] != theirs["metadata"]["uid"]
-        assert bench.applier.cleanup(bench.app)["metadata"]["uid"] == job["metadata"]["uid"]
-        await bench.applier.claim_names(bench.app)
+        assert bench.applier.cleanup_job(bench.app)["metadata"]["uid"] == job["metadata"]["uid"]
+        await bench.applier.check_names(bench.app)
 
     on_bench(scenario)
 
 
 def test_finished_cleanup_job_does_not_block_a_namesake(on_bench, api, namespace):
-    """It is there for its log."""
+    """It is kept for its log."""
 
     async def scenario(bench):
         former = dataclasses.replace(bench.app, uid="6a9c2b4e")
@@ -80,21 +80,24 @@ def test_finished_cleanup_job_does_not_block_a_namesake(on_bench, api, namespace
 
         eventually(over, "the Job has failed")
         await bench.see()
-        await bench.applier.claim_names(bench.app)
+        await bench.applier.check_names(bench.app)
 
     on_bench(scenario)
 
 
 @pytest.mark.parametrize(
     ("reason", "told"),
-    [("DeadlineExceeded", "it took too long; see that the image"), ("BackoffLimitExceeded", "see the log of Job 'j'")],
+    [
+        ("DeadlineExceeded", "the Job took too long; check that the image"),
+        ("BackoffLimitExceeded", "see the log of Job 'j'"),
+    ],
 )
 def test_failed_cleanup_job_names_its_log(reason, told):
-    """The pods of one that took too long are gone, and their logs with them."""
+    """The pods of a Job that took too long are deleted, with their logs."""
     failed = {"type": "Failed", "status": "True", "reason": reason}
     problem = cleanup_problem({"metadata": {"name": "j"}, "status": {"conditions": [failed]}}, ())
     assert problem is not None
-    assert (problem.reason, problem.settled) == ("CleanupFailed", True)
+    assert (problem.reason, problem.persistent) == ("CleanupFailed", True)
     assert told in problem.message
     assert "Delete Job 'j' to try again" in problem.message
     running = {"metadata": {"name": "j"}, "status": {"conditions": [failed | {"status": "False"}]}}

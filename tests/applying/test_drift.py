@@ -1,4 +1,4 @@
-"""What others do to the operator's objects is undone and told, once, and named when it comes back."""
+"""Changes by other clients to the operator's objects are reverted and reported, and are a problem when they return."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def container(api, namespace):
 
 
 def set_env(api, namespace, name="DEBUG", value="1"):
-    """As `kubectl set env statefulset/delays DEBUG=1` does."""
+    """Change the StatefulSet as `kubectl set env statefulset/delays DEBUG=1` does."""
     containers = [{"name": "worker", "env": [{"name": name, "value": value}]}]
     patch = {"spec": {"template": {"spec": {"containers": containers}}}}
     path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/delays?fieldManager=kubectl-set"
@@ -28,7 +28,7 @@ def variables(api, namespace):
 
 
 def test_an_added_variable_is_taken_out(on_bench, api, namespace):
-    """Neither a restart nor the next change meets it, and the event says who added what."""
+    """It is removed before a restart or the next change, and the event says who added what."""
 
     async def scenario(bench):
         await bench.pass_by()
@@ -37,19 +37,19 @@ def test_an_added_variable_is_taken_out(on_bench, api, namespace):
         assert "DEBUG" in variables(api, namespace)
         await bench.pass_by()
         assert container(api, namespace) == before
-        ((type, reason, sentence),) = bench.applier.drift.told(bench.app)
+        ((type, reason, sentence),) = bench.applier.drift.take_events(bench.app)
         assert (type, reason) == ("Warning", "ChangeUndone")
         assert (
             "'kubectl-set' added spec.template.spec.containers[worker].env[DEBUG] to StatefulSet 'delays'" in sentence
         )
         assert await bench.writes_of(bench.pass_by) == 0
-        assert bench.applier.trouble(bench.app) is None
+        assert bench.applier.problem(bench.app) is None
 
     on_bench(scenario)
 
 
 def test_a_variable_with_another_source_is_put_back(on_bench, api, namespace):
-    """A value and a source cannot be there at once, so the source goes first."""
+    """A value and a source cannot exist together, so the source is removed first."""
 
     async def scenario(bench):
         await bench.pass_by()
@@ -75,7 +75,7 @@ def test_a_variable_with_another_source_is_put_back(on_bench, api, namespace):
 
 
 def test_what_was_put_back_goes_when_it_is_not_wanted_any_more(on_bench, api, namespace):
-    """That a patch put it back does not make it stay."""
+    """A field that a patch restored can still be dropped later."""
 
     async def scenario(bench):
         bench.change(env=[{"name": "GREETING", "value": "hello"}])
@@ -96,7 +96,7 @@ def test_what_was_put_back_goes_when_it_is_not_wanted_any_more(on_bench, api, na
 
 
 def test_a_changed_image_is_put_back_and_told(on_bench, api, namespace):
-    """The event names whoever changed it."""
+    """The event names the client that changed it."""
 
     async def scenario(bench):
         await bench.pass_by()
@@ -105,27 +105,27 @@ def test_a_changed_image_is_put_back_and_told(on_bench, api, namespace):
         await bench.pass_by()
         assert container(api, namespace)["image"] == "delays:3"
         told = {
-            sentence for _, _, sentence in bench.applier.drift.told(bench.app)
+            sentence for _, _, sentence in bench.applier.drift.take_events(bench.app)
         }  # once more where a status came between
         assert len(told) == 1
-        assert "changed StatefulSet 'delays', which is put back" in told.pop()
+        assert "changed StatefulSet 'delays'; the operator reverts it" in told.pop()
 
     on_bench(scenario)
 
 
 def test_a_stateful_set_that_others_scale_is_put_back_and_told(on_bench, api, namespace):
-    """`kubectl scale` writes by a subresource, and stops workers that were not drained all the same."""
+    """`kubectl scale` writes a subresource, and stops workers that were not drained."""
 
     async def scenario(bench):
         await bench.pass_by(bench.decision(replicas=2))
         path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/delays/scale?fieldManager=kubectl"
-        for replicas, who in ((1, "'kubectl'"), (0, "Somebody")):  # the API server does not note who scales to 0
+        for replicas, who in ((1, "'kubectl'"), (0, "Another client")):  # the API server does not note who scales to 0
             api.request("PATCH", path, {"spec": {"replicas": replicas}}, content="application/merge-patch+json")
             await bench.pass_by(bench.decision(replicas=2))
             assert api.get("StatefulSet", namespace, "delays")["spec"]["replicas"] == 2
-            told = {sentence for _, _, sentence in bench.applier.drift.told(bench.app)}
+            told = {sentence for _, _, sentence in bench.applier.drift.take_events(bench.app)}
             assert len(told) == 1
-            assert f"{who} changed StatefulSet 'delays', which is put back" in told.pop()
+            assert f"{who} changed StatefulSet 'delays'; the operator reverts it" in told.pop()
         assert await bench.writes_of(lambda: bench.pass_by(bench.decision(replicas=2))) == 0
 
     on_bench(scenario)
@@ -143,7 +143,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("kind", CHANGES)
 def test_fields_that_others_add_go_from_every_kind(on_bench, api, namespace, kind):
-    """A budget of another kind, a selector that finds nothing, a policy that lets nothing out."""
+    """Another kind of budget, a selector that matches nothing, a policy that blocks all traffic."""
 
     async def scenario(bench):
         async def everything():
@@ -168,7 +168,7 @@ def test_fields_that_others_add_go_from_every_kind(on_bench, api, namespace, kin
 
 
 def test_whoever_adds_again_and_again_is_named_and_not_fought(on_bench, api, namespace):
-    """A controller that sets the same field for ever is a problem that says so; it is undone again after a while."""
+    """A controller that sets the same field repeatedly is reported as a problem, and reverted again after a while."""
 
     async def scenario(bench):
         await bench.pass_by()
@@ -178,22 +178,22 @@ def test_whoever_adds_again_and_again_is_named_and_not_fought(on_bench, api, nam
         for _ in range(3):
             await bench.see()
             assert await bench.writes_of(bench.pass_by) == 0
-        problem = bench.applier.trouble(bench.app)
-        assert (problem.reason, problem.settled) == ("FieldsAdded", True)
+        problem = bench.applier.problem(bench.app)
+        assert (problem.reason, problem.persistent) == ("FieldsAdded", True)
         assert "'kubectl-set' adds spec.template.spec.containers[worker].env[DEBUG]" in problem.message
         bench.now += 60
         await bench.pass_by()
         assert "DEBUG" not in variables(api, namespace)
-        assert bench.applier.trouble(bench.app) == problem, "it may be back in a moment"
+        assert bench.applier.problem(bench.app) == problem, "it may be back in a moment"
         bench.now += 60
         await bench.pass_by()
-        assert bench.applier.trouble(bench.app) is None
+        assert bench.applier.problem(bench.app) is None
 
     on_bench(scenario)
 
 
 def test_the_next_change_is_not_refused_for_what_others_added(on_bench, api, namespace):
-    """A revision that is kept already is not written again, whatever became of its template; the new one is applied."""
+    """A revision that is kept already is not written again, even if the template changed; the new one is applied."""
 
     async def scenario(bench):
         good = revision_of(pod_template(bench.app, SURROUNDINGS))
@@ -215,7 +215,7 @@ def test_the_next_change_is_not_refused_for_what_others_added(on_bench, api, nam
 
 
 def test_a_template_is_not_kept_with_what_others_added(on_bench, api, namespace):
-    """To go back to it would be to run what nobody asked for."""
+    """A rollback to it would run something that nobody asked for."""
 
     async def scenario(bench):
         good = revision_of(pod_template(bench.app, SURROUNDINGS))
@@ -224,7 +224,7 @@ def test_a_template_is_not_kept_with_what_others_added(on_bench, api, namespace)
         bench.change(image="delays:4")
         await bench.pass_by(bench.decision(current=good))
         await bench.see()
-        # If the StatefulSet's controller wrote in between, a second try finds and keeps what was restored.
+        # If the StatefulSet controller wrote in between, a second attempt finds and keeps the restored template.
         kept = bench.cache.get(kinds.CONTROLLER_REVISION, namespace, revision_name(bench.app, good))
         assert kept is None or "DEBUG" not in json.dumps(kept)
         assert container(api, namespace)["image"] == "delays:4"
@@ -233,7 +233,7 @@ def test_a_template_is_not_kept_with_what_others_added(on_bench, api, namespace)
 
 
 def test_a_template_that_was_seen_clean_is_kept(on_bench, api, namespace):
-    """That somebody holds a field of it together with the operator is no change."""
+    """A field that is owned together with another client is not a change."""
 
     async def scenario(bench):
         good = revision_of(pod_template(bench.app, SURROUNDINGS))
@@ -247,17 +247,17 @@ def test_a_template_that_was_seen_clean_is_kept(on_bench, api, namespace):
         path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/delays?fieldManager=gitops&force=true"
         api.request("PATCH", path, co_owner, content="application/apply-patch+yaml")
         await bench.pass_by()
-        assert good in bench.applier.kept(bench.app)
+        assert good in bench.applier.templates.kept_revisions(bench.app)
         bench.change(image="delays:4")
         await bench.pass_by(bench.decision(current=good))
         await bench.see()
-        assert good in bench.applier.kept(bench.app)
+        assert good in bench.applier.templates.kept_revisions(bench.app)
 
     on_bench(scenario)
 
 
 def test_children_are_unaffected_by_each_others_drift(on_bench, api, namespace):
-    """One child is put back; the others are not written."""
+    """One object is restored; the others are not written."""
 
     async def scenario(bench):
         await bench.applier.children(bench.app)

@@ -1,4 +1,4 @@
-"""What belongs to others stays theirs, whenever it turns up."""
+"""Foreign objects are not touched, whenever they appear."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def everything(app):
 
 
 def foreign(manifest):
-    """One of that name that somebody else made, who knows nothing of StreamApps."""
+    """Return an object of that name by a client that knows nothing of StreamApps."""
     made = copy.deepcopy(manifest)
     made["metadata"] = {key: made["metadata"][key] for key in ("name", "namespace")}
     if made["kind"] == "Job":  # its labels would become the Job's
@@ -51,7 +51,7 @@ def foreign(manifest):
 
 
 async def applied(bench, kind, manifest):
-    """What there was, and what there is after the manifest was applied over it; controllers write to it as well."""
+    """Return the object before and after a manifest was applied over it; controllers write to it as well."""
     while True:
         there = await bench.client.get(kind, bench.app.namespace, manifest["metadata"]["name"])
         try:
@@ -61,7 +61,7 @@ async def applied(bench, kind, manifest):
 
 
 def test_unread_object_is_not_overwritten(on_bench, api):
-    """A manifest for what is not there makes an object, and changes none that turned up meanwhile."""
+    """A manifest for a missing object creates it, but does not change one that appeared meanwhile."""
 
     async def scenario(bench):
         for manifest in everything(bench.app):
@@ -80,11 +80,11 @@ def test_unread_object_is_not_overwritten(on_bench, api):
 
 
 def test_foreign_object_created_during_a_pass_is_not_overwritten(on_bench, api, namespace):
-    """Between the look and the write, somebody makes an object of that name: the write takes nothing from him."""
+    """An object of that name that is created between the read and the write is not taken over."""
 
     async def scenario(bench):
         app = bench.app
-        await bench.applier.claim_names(app)
+        await bench.applier.check_names(app)
         manifests = [each for each in everything(app) if each["kind"] != "StreamAssignment"]
         theirs = {each["kind"]: api.create(foreign(each)) for each in manifests}
         for manifest in manifests:
@@ -96,7 +96,7 @@ def test_foreign_object_created_during_a_pass_is_not_overwritten(on_bench, api, 
             assert "labels" not in now or APP not in now["labels"]
             assert "ownerReferences" not in now
         with pytest.raises(NameTaken):
-            await bench.applier.claim_names(app)
+            await bench.applier.check_names(app)
         for manifest in manifests:
             api.delete(manifest["kind"], namespace, manifest["metadata"]["name"], propagationPolicy="Background")
             await bench.applier.apply(app, manifest)
@@ -106,7 +106,7 @@ def test_foreign_object_created_during_a_pass_is_not_overwritten(on_bench, api, 
 
 
 def test_foreign_assignment_is_not_changed(on_bench, api, namespace):
-    """The coordinator does not write down its decisions there, and says whose it has to be."""
+    """The coordinator does not save its decisions there, and reports the owner that it needs."""
 
     async def scenario(bench):
         store = KubernetesStore(bench.client, bench.cache, lambda: bench.app, 4)
@@ -122,7 +122,7 @@ def test_foreign_assignment_is_not_changed(on_bench, api, namespace):
 
 
 def test_an_assignment_is_written_though_the_cache_is_behind(on_bench, api, namespace):
-    """Somebody annotated it, and no watch has shown that yet; or no watch shows it at all."""
+    """It was annotated, and no watch has shown that yet, or no watch shows it at all."""
 
     async def scenario(bench):
         store = KubernetesStore(bench.client, bench.cache, lambda: bench.app, 4)
@@ -140,7 +140,7 @@ def test_an_assignment_is_written_though_the_cache_is_behind(on_bench, api, name
 
 
 def test_object_without_its_label_is_recognised(on_bench, api, namespace):
-    """No watch shows it any more; to decide as if it were not there would be to make it anew over its pods."""
+    """No watch shows it any more; it must not be recreated around its pods because of that."""
 
     async def scenario(bench):
         await bench.make_set(bench.decision(replicas=0))
@@ -161,7 +161,7 @@ def test_object_without_its_label_is_recognised(on_bench, api, namespace):
 
 
 def test_foreign_stateful_set_is_never_a_rollback_target(on_bench, api, namespace):
-    """Neither is it kept, nor run, nor cleaned up with, though it has our labels."""
+    """It has the operator's labels, but is neither kept, nor run, nor used for the cleanup."""
 
     async def scenario(bench):
         app = bench.app
@@ -174,7 +174,7 @@ def test_foreign_stateful_set_is_never_a_rollback_target(on_bench, api, namespac
         api.create(revision)
         await bench.see()
         assert bench.cache.get(kinds.STATEFUL_SET, namespace, "delays") is not None
-        assert not bench.applier.kept(app)
+        assert not bench.applier.templates.kept_revisions(app)
         with pytest.raises(NameTaken):
             await bench.make_set(bench.decision(current="0123456789"))
         names = {each["metadata"]["name"] for each in api.list("ControllerRevision", namespace)}

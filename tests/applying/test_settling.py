@@ -1,4 +1,4 @@
-"""What the API server makes of a manifest is what there will be: nothing is tried again and again."""
+"""Objects that the API server changes are accepted as they are, and are not applied repeatedly."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ AMOUNTS = {
     "state", [{"size": "1.5Gi"}, {"size": "1.5Gi", "ephemeral": True}], ids=["volume", "ephemeral"]
 )
 def test_rounded_amounts_are_written_once(on_bench, state):
-    """Neither is the StatefulSet made anew, nor patched again."""
+    """The StatefulSet is neither recreated nor patched again."""
 
     async def scenario(bench):
         assert await bench.pass_by()
         assert await bench.writes_of(bench.pass_by) == 0
-        assert bench.applier.trouble(bench.app) is None
+        assert bench.applier.problem(bench.app) is None
 
     on_bench(scenario, state=state, **AMOUNTS)
 
 
 def test_fractional_byte_size_recreates_nothing(on_bench, api, namespace):
-    """A definition of before let such sizes through."""
+    """An earlier CRD accepted such sizes."""
 
     async def scenario(bench):
         bench.change(state={"size": "1.23456Gi"})
@@ -45,7 +45,7 @@ def test_fractional_byte_size_recreates_nothing(on_bench, api, namespace):
 
 
 def changed_by_a_webhook(bench, change):
-    """From now on, something between the operator and the API server changes every StatefulSet."""
+    """Let a webhook change every StatefulSet from now on."""
     send = bench.client.apply
 
     async def apply(kind, object, **options):
@@ -58,7 +58,7 @@ def changed_by_a_webhook(bench, change):
 
 
 def test_stateful_set_is_recreated_once_per_wanted_change(on_bench, api, namespace):
-    """Somebody changes what cannot be changed later: that is told, and the pods are left in peace."""
+    """A webhook changes an immutable field: that is reported, and the pods are not touched."""
 
     async def scenario(bench):
         def smaller(spec):
@@ -75,21 +75,21 @@ def test_stateful_set_is_recreated_once_per_wanted_change(on_bench, api, namespa
         assert anew != made
         for _ in range(3):
             assert await bench.pass_by()
-        problem = bench.applier.trouble(bench.app)
+        problem = bench.applier.problem(bench.app)
         assert problem is not None
-        assert (problem.reason, problem.settled) == ("StatefulSetDiffers", True)
+        assert (problem.reason, problem.persistent) == ("StatefulSetDiffers", True)
         assert "volumeClaimTemplates" in problem.message
         assert api.get("StatefulSet", namespace, "delays")["metadata"]["uid"] == anew
         assert await bench.writes_of(bench.pass_by) == 0
         bench.change(state={"size": "1Gi"})
         assert await bench.pass_by()
-        assert bench.applier.trouble(bench.app) is None
+        assert bench.applier.problem(bench.app) is None
 
     on_bench(scenario)
 
 
 def test_change_undone_by_a_webhook_is_not_reapplied(on_bench, api, namespace):
-    """But what others change besides is put right, and what is wanted anew is applied."""
+    """Other changes are still reverted, and newly wanted ones are applied."""
 
     async def scenario(bench):
         def other_image(spec):
@@ -109,7 +109,7 @@ def test_change_undone_by_a_webhook_is_not_reapplied(on_bench, api, namespace):
 
 
 def test_children_are_written_once(on_bench):
-    """The API server adds to them, and a second pass writes nothing."""
+    """The API server adds fields to them, and a second pass writes nothing."""
 
     async def scenario(bench):
         assert await bench.writes_of(lambda: bench.applier.children(bench.app)) == len(
@@ -122,7 +122,7 @@ def test_children_are_written_once(on_bench):
 
 
 def claims(api, namespace, number, name="state-delays-{}"):
-    """Bound claims of 1Gi, of a class that lets none grow."""
+    """Create bound claims of 1Gi, of a class that does not allow expansion."""
     for ordinal in range(number):
         claim = {
             "apiVersion": "v1",
@@ -145,7 +145,7 @@ def claims(api, namespace, number, name="state-delays-{}"):
 
 
 def test_refused_volume_expansion_is_reported_and_retried_later(on_bench, api, namespace):
-    """The refused write is not repeated in every pass, but when the person does something, and after some time."""
+    """The rejected write is repeated when the user changes something, and after some time, but not in every pass."""
 
     async def scenario(bench):
         claims(api, namespace, 1)
@@ -154,9 +154,9 @@ def test_refused_volume_expansion_is_reported_and_retried_later(on_bench, api, n
         bench.change(state={"size": "2Gi"})
 
         async def grow():
-            problem = await bench.applier.grow(bench.app)
+            problem = await bench.applier.volumes.grow(bench.app)
             assert problem is not None
-            assert (problem.reason, problem.settled) == ("VolumeNotExpandable", True)
+            assert (problem.reason, problem.persistent) == ("VolumeNotExpandable", True)
             assert "'state-delays-0' cannot grow to 2Gi" in problem.message
             assert "allowVolumeExpansion" in problem.message
             assert not problem.blames_revision
@@ -167,13 +167,13 @@ def test_refused_volume_expansion_is_reported_and_retried_later(on_bench, api, n
         bench.raw["metadata"].setdefault("annotations", {})["example.com/again"] = "1"
         assert [await bench.writes_of(grow) for _ in range(2)] == [1, 0]
         bench.change(state={"size": "1Gi"})
-        assert await bench.applier.grow(bench.app) is None
+        assert await bench.applier.volumes.grow(bench.app) is None
 
     on_bench(scenario)
 
 
 def test_volume_expansions_are_tried_a_few_at_a_time(on_bench, api, namespace):
-    """And all of them in the end; what is told stays the same."""
+    """All are tried in the end; the reported problem stays the same."""
 
     async def scenario(bench):
         claims(api, namespace, 5)
@@ -182,7 +182,7 @@ def test_volume_expansions_are_tried_a_few_at_a_time(on_bench, api, namespace):
         told = set()
 
         async def grow():
-            told.add(await bench.applier.grow(bench.app))
+            told.add(await bench.applier.volumes.grow(bench.app))
 
         assert [await bench.writes_of(grow) for _ in range(3)] == [3, 2, 0]
         assert len(told) == 1
@@ -191,7 +191,7 @@ def test_volume_expansions_are_tried_a_few_at_a_time(on_bench, api, namespace):
 
 
 def test_a_kept_revision_is_the_one_that_worked(on_bench, api, namespace):
-    """The StatefulSet gets another template; that of the last good revision is at hand."""
+    """The StatefulSet gets another template; that of the last good revision is kept."""
 
     async def scenario(bench):
         template = pod_template(bench.app, SURROUNDINGS)
@@ -200,7 +200,7 @@ def test_a_kept_revision_is_the_one_that_worked(on_bench, api, namespace):
         bench.change(image="delays:4")
         await bench.pass_by(bench.decision(current=good))
         await bench.see()
-        assert good in bench.applier.kept(bench.app)
+        assert good in bench.applier.templates.kept_revisions(bench.app)
         await bench.pass_by(bench.decision(revision=good, current=good))
         there = api.get("StatefulSet", namespace, "delays")
         wanted = stateful_set(bench.app, template, good, 0)["spec"]["template"]["spec"]["containers"][0]["image"]
@@ -225,6 +225,6 @@ def pod(**status):
     ],
 )
 def test_unschedulable_pod_needs_no_event_lookup(status, creating):
-    """Its own status says why it waits; events are asked for only where nothing else tells."""
+    """Its own status says why it waits; events are read only where nothing else does."""
     (found,) = pods_of([pod(**status)])
     assert found.creating == creating

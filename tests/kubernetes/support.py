@@ -11,7 +11,7 @@ import aiohttp
 from aiohttp import web
 
 from millpond.protocol import clock
-from millpond_operator import ending
+from millpond_operator.controllers.process import event_loop
 from millpond_operator.kubernetes import APP_LABEL, Connection
 from millpond_operator.kubernetes.client import Object
 from millpond_operator.kubernetes.kinds import Kind
@@ -29,7 +29,7 @@ def run(scenario: Coroutine[Any, Any, T], timeout_s: float = _TIMEOUT_S) -> T:
         async with asyncio.timeout(timeout_s):
             return await scenario
 
-    return ending.run(bounded())
+    return event_loop.run(bounded())
 
 
 async def until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> None:

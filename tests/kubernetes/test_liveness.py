@@ -1,4 +1,4 @@
-"""Probes and figures over HTTP."""
+"""Probes and metrics over HTTP."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def probed(metrics: OperatorMetrics, **checks: list[Check]) -> AsyncIterat
 
 
 def test_probes_report_the_fault() -> None:
-    """All checks are asked; with trouble the answer is 503 and one sentence each; a check that fails is trouble."""
+    """All checks run; the response is 503 with one sentence for each failure, including a check that raises."""
 
     async def scenario() -> None:
         def broken() -> str | None:
@@ -40,13 +40,13 @@ def test_probes_report_the_fault() -> None:
             server.also_alive(lambda: "One.")
             server.also_alive(lambda: None)
             server.also_alive(broken)
-            assert await fetched(f"{url}/healthz") == (503, "One.\nbroken failed: KeyError('x').\n")
+            assert await fetched(f"{url}/healthz") == (503, "One.\nHealth check broken raised KeyError('x').\n")
 
     simulate(scenario())
 
 
 def test_a_reconciliation_that_hangs_is_found() -> None:
-    """A key that is worked on for too long is named."""
+    """The check names a key that is worked on for too long."""
 
     async def scenario() -> None:
         now = 0.0
@@ -58,7 +58,7 @@ def test_a_reconciliation_that_hangs_is_found() -> None:
         now = 300.0
         assert check() is None
         now = 301.0
-        assert check() == "ns/app has been reconciled for 301 s, which should take seconds."
+        assert check() == "The reconcile of ns/app has been running for 301 s, but should take seconds."
         queue.done("ns/app")
         assert check() is None
 
@@ -66,7 +66,7 @@ def test_a_reconciliation_that_hangs_is_found() -> None:
 
 
 def test_metrics_are_exposed() -> None:
-    """Reconciliations by result, leadership, and whatever parts add, in Prometheus' format."""
+    """Reconciliations by result, leadership and metrics of other components are exposed in the Prometheus format."""
 
     async def scenario() -> None:
         metrics = OperatorMetrics()

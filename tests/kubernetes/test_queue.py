@@ -1,4 +1,4 @@
-"""The work queue: each key once at a time, none forgotten, failures later and later."""
+"""The work queue: each key once at a time, none is lost, and failures back off."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = timedelta(minutes=10)
 
 
 def test_keys_come_in_order_and_once() -> None:
-    """A key that is added while it waits is there once."""
+    """A key that is added while it waits is handled once."""
 
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
@@ -33,7 +33,7 @@ def test_keys_come_in_order_and_once() -> None:
 
 
 def test_key_added_while_processed_is_requeued() -> None:
-    """Nobody else gets a key that is worked on; what was added meanwhile comes when it is done."""
+    """A key in progress is not handed out again; if it was added meanwhile, it is ready afterwards."""
 
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
@@ -52,7 +52,7 @@ def test_key_added_while_processed_is_requeued() -> None:
 
 
 def test_a_key_for_later_comes_when_it_is_due() -> None:
-    """The earliest of several times counts, and an earlier wish takes nothing away."""
+    """The earliest of several times counts, and a later request does not delay it."""
 
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
@@ -68,7 +68,7 @@ def test_a_key_for_later_comes_when_it_is_due() -> None:
 
 
 def test_failures_wait_longer_each_time() -> None:
-    """The wait doubles with jitter up to a limit, and begins anew after a success."""
+    """The back-off doubles with jitter up to a limit, and starts over after a success."""
 
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue(
@@ -86,7 +86,7 @@ def test_failures_wait_longer_each_time() -> None:
 
 
 def test_workers_share_the_keys() -> None:
-    """Several workers work on several keys at once, and never two on the same."""
+    """Several workers handle several keys concurrently, and never two the same key."""
 
     async def scenario() -> None:
         queue: WorkQueue[int] = WorkQueue()
@@ -120,7 +120,7 @@ def test_workers_share_the_keys() -> None:
 
 
 def test_failed_key_is_retried_beside_others() -> None:
-    """Errors of the API server and errors nobody thought of are the same to the queue."""
+    """Expected and unexpected errors are retried alike."""
 
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue(first_backoff=SHORT)
@@ -147,7 +147,7 @@ def test_failed_key_is_retried_beside_others() -> None:
 
 
 def test_retry_after_delays_the_key() -> None:
-    """A key waits for as long as the API server asked, though its backoff is shorter."""
+    """A key waits as long as the API server asked, even if its back-off is shorter."""
 
     async def scenario() -> None:
         now = 0.0
@@ -168,7 +168,7 @@ def test_retry_after_delays_the_key() -> None:
 
 
 def test_a_handler_may_ask_to_be_called_again() -> None:
-    """What a handler returns is when its key comes again."""
+    """A handler returns after which time its key is handled again."""
 
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
@@ -191,7 +191,7 @@ def test_a_handler_may_ask_to_be_called_again() -> None:
 
 
 def test_lost_leadership_ends_the_work() -> None:
-    """When a handler learns that it must not write, everything ends with that, and no other key is begun."""
+    """A handler that learns of lost leadership ends the queue, and no other key is handled."""
 
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
@@ -210,7 +210,7 @@ def test_lost_leadership_ends_the_work() -> None:
 
 
 def test_a_cancelled_taker_passes_its_turn_on() -> None:
-    """A key is not lost when the one who was to get it is cancelled in that moment."""
+    """A key is not lost when its taker is cancelled at that moment."""
 
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
@@ -226,7 +226,7 @@ def test_a_cancelled_taker_passes_its_turn_on() -> None:
 
 
 def test_metrics_show_depth_and_waits() -> None:
-    """The queue's figures have the names and labels of other controllers' queues."""
+    """The queue's metrics have the names and labels of controller-runtime."""
 
     async def scenario() -> None:
         metrics = OperatorMetrics()

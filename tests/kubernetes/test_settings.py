@@ -1,4 +1,4 @@
-"""The operator's settings: flags, environment variables, and what is refused."""
+"""The operator's settings: flags, environment variables, and invalid values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read(**environ: str) -> Settings:
 
 
 def test_everything_has_a_default() -> None:
-    """An empty environment is a good one."""
+    """An empty environment is valid."""
     settings = Settings.read(environ={"PATH": "/bin"})
     assert settings == Settings()
     assert settings.within("operators").coordinator_host == "millpond-coordinator.operators.svc"
@@ -54,14 +54,14 @@ def test_durations_have_units(text: str, duration: timedelta) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("RESYNC_INTERVAL", "5", "MILLPOND_OPERATOR_RESYNC_INTERVAL is '5', which is no duration: write 500ms"),
-        ("RESYNC_INTERVAL", "0s", "--resync-interval must be longer than nothing"),
-        ("HTTP_PORT", "many", "is 'many', which is no whole number"),
+        ("RESYNC_INTERVAL", "5", "MILLPOND_OPERATOR_RESYNC_INTERVAL is '5', which is not a duration: write 500ms"),
+        ("RESYNC_INTERVAL", "0s", "--resync-interval is 0s or less: it must be longer"),
+        ("HTTP_PORT", "many", "is 'many', which is not a whole number"),
         ("CONCURRENCY", "0", "--concurrency is 0: it must be 1 or more"),
         ("LEASE_DURATION", "5s", "--lease-retry-period must be shorter than --lease-renew-deadline"),
         ("LOG_LEVEL", "loud", "--log-level is 'loud': use one of DEBUG"),
         ("RESYNC_INTERVALL", "5m", "did you mean MILLPOND_OPERATOR_RESYNC_INTERVAL?"),
-        ("SOMETHING_ELSE", "5m", "is no setting of the operator"),
+        ("SOMETHING_ELSE", "5m", "names no setting of the operator"),
     ],
 )
 def test_unusable_settings_are_explained(name: str, value: str, message: str) -> None:
@@ -72,12 +72,12 @@ def test_unusable_settings_are_explained(name: str, value: str, message: str) ->
 
 
 def test_service_links_are_no_settings() -> None:
-    """What Kubernetes adds about a Service that is named like the operator is passed over."""
+    """Variables of Kubernetes about a Service with the operator's name are ignored."""
     assert read(SERVICE_HOST="10.0.0.1", PORT="tcp://10.0.0.1:8081", PORT_8081_TCP_ADDR="10.0.0.1") == Settings()
 
 
 def test_commands_accept_their_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The help names every flag and its default; what is given arrives as settings."""
+    """The help names every flag and its default; given values arrive as settings."""
     monkeypatch.delenv("MILLPOND_OPERATOR_LOG_LEVEL", raising=False)
     seen: list[Settings] = []
 

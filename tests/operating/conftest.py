@@ -1,4 +1,4 @@
-"""Fixtures of tests of the operator: they run in a simulation, and with `--soak` in the real world as well."""
+"""Fixtures for tests of the operator, which run in a simulation, and with `--soak` in the real world as well."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REAL = (pytest.mark.slow, pytest.mark.apiserver, pytest.mark.process)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that wants a world in each that is asked for."""
+    """Run a test with the fixture `world` in each requested world."""
     if "world" in metafunc.fixturenames:
         soak = metafunc.config.getoption("--soak", default=False)
         worlds = ["simulated", pytest.param("real", marks=_REAL)] if soak else ["simulated"]
@@ -22,7 +22,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Where the operator is tested. A simulation is a new one for each test, so that its seed repeats the test."""
+    """The world of a test. Each test gets a new simulation, so that its seed repeats the test."""
     if request.param == "real":
         yield request.getfixturevalue("real_world")
         return
@@ -34,7 +34,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 @pytest.fixture(scope="session")
 def real_world(api: Any, background: Any, api_server: Any, crds: None) -> World:
-    """Processes, and a real API server."""
+    """Operator processes on a real API server."""
     from tests.operating.process import OperatorProcess
 
     return World(api, background, api_server, OperatorProcess)

@@ -1,4 +1,4 @@
-"""Every leaf of a StreamApp's specification, and what becomes of most of them: two values, and where each of them shows."""
+"""The leaves of a StreamApp's specification: two values for most of them, and where these show."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _GREETING = "GREETING"
 
 
 def leaves() -> set[str]:
-    """The paths of all leaves of a StreamApp."""
+    """Return the paths of all leaves of a StreamApp."""
     return leaves_of("streamapps")
 
 
 def leaves_of(plural: str) -> set[str]:
-    """The paths of all leaves, from the CRD itself: `env[].name` is in a list, `config.*` is a value of a map."""
+    """Return the paths of all leaves from the CRD: `env[].name` is in a list, `config.*` is a value of a map."""
     crd = yaml.safe_load((_CRDS / f"{plural}.yaml").read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return set(_leaves(schema, ""))
@@ -54,27 +54,27 @@ class PodLike:
         self.env: dict[str, Object] = {each["name"]: each for each in self.container["env"]}
 
     def variable(self, name: str) -> str | None:
-        """The value of a variable."""
+        """Return the value of an environment variable."""
         value: str | None = self.env.get(name, {}).get("value")
         return value
 
     def source(self, kind: str) -> Object | None:
-        """Where the value of the tests' own variable comes from."""
+        """Return the source of the value of the tests' own variable."""
         source: Object | None = self.env.get(_GREETING, {}).get("valueFrom", {}).get(kind)
         return source
 
     def volume(self, name: str) -> Object | None:
-        """One of the volumes."""
+        """Return a volume."""
         return next((each for each in self.spec["volumes"] if each["name"] == name), None)
 
     def toleration(self) -> Object:
-        """The one that is not Kubernetes' own."""
+        """Return the toleration that Kubernetes did not add."""
         own = (each for each in self.spec.get("tolerations", ()) if each.get("key") in {"dedicated", "spot"})
         return next(own, {})
 
 
 class Look:
-    """What there is of an application at a moment."""
+    """The state of an application at one moment."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self.scene = scene
@@ -83,7 +83,7 @@ class Look:
         self.pods = scene.pods(name)
 
     def in_pods(self, shows: Callable[[PodLike], Any]) -> Any:
-        """What the template of the pods and all of them show; several things if they do not agree."""
+        """Return what the pod template and all pods show; several values if they do not agree."""
         seen = [
             shows(PodLike(self.stateful_set["spec"]["template"])),
             *(shows(PodLike(pod)) for pod in self.pods.values()),
@@ -111,7 +111,7 @@ class Case:
 
 
 def prepare(scene: Scene) -> None:
-    """Make what the cases refer to."""
+    """Create what the cases refer to."""
     namespace = scene.namespace
     for name in ("one", "two"):
         data = {"word": "hello", "other": "servus"}
@@ -123,7 +123,7 @@ def prepare(scene: Scene) -> None:
 def _simple(
     leaf: str, one: Any, two: Any, shows: Callable[[PodLike], Any], seen: tuple[Any, Any] | None = None
 ) -> Case:
-    """A leaf that pods show, by default as it was written."""
+    """Return the case of a leaf that shows in pods, by default as it was written."""
     path = leaf.removesuffix(".*")
     return Case(leaf, _at(path, one), _at(path, two), lambda look: look.in_pods(shows), seen or (one, two))
 
@@ -134,7 +134,7 @@ def _at(path: str, value: Any) -> Object:
 
 
 def _listed(leaf: str, shows: Callable[[PodLike], Any], one: Object, two: Object, seen: tuple[Any, Any]) -> Case:
-    """A leaf in an item of a list."""
+    """Return the case of a leaf in a list item."""
     path = leaf.partition("[]")[0]
     return Case(leaf, _at(path, [one]), _at(path, [two]), lambda look: look.in_pods(shows), seen)
 
@@ -183,7 +183,7 @@ def _bootstrap_secret(pod: PodLike) -> tuple[Any, str | None]:
 
 
 def _session(look: Look) -> Any:
-    """What the worker was told by its environment, and by the coordinator."""
+    """Return the session timeouts that a worker gets from its environment and from the coordinator."""
     workers = look.scene.kubelets.workers(look.scene.namespace)
     answers = [workers[name].answer for name in look.pods if name in workers]
     told = [answer.session_timeout_ms for answer in answers if answer is not None]

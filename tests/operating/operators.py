@@ -1,4 +1,4 @@
-"""An operator under test, with the rights that its manifests give it: a process of its own, or a simulated one."""
+"""An operator under test, with the rights of its manifests: a real process or a simulated one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def grant_rights(api: Api, namespace: str) -> None:
-    """Give the operator's service account in a namespace what its manifests say."""
+    """Grant the operator's service account in a namespace the rights of the manifests."""
     for manifest in manifests(ROOT / "deploy"):
         kind, name = manifest["kind"], manifest.get("metadata", {}).get("name", "")
         if kind in {"ServiceAccount", "Role", "RoleBinding"}:
@@ -34,7 +34,7 @@ def grant_rights(api: Api, namespace: str) -> None:
 
 
 class Operator(abc.ABC):
-    """One operator, started and ended as often as a test likes.
+    """One operator, which a test can start and stop repeatedly.
 
     Args:
         api: to make its token with.
@@ -52,7 +52,7 @@ class Operator(abc.ABC):
     """
 
     defaults: ClassVar[dict[str, str]] = {}
-    """Settings that others override."""
+    """Settings that other operators override."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Operator(abc.ABC):
         self.kill()
 
     def environment(self) -> dict[str, str]:
-        """The environment variables that it is set up with."""
+        """Return its environment variables."""
         settings = {
             "KUBECONFIG": str(self._kubeconfig),
             "NAMESPACE": self.namespace,
@@ -99,15 +99,15 @@ class Operator(abc.ABC):
 
     @abc.abstractmethod
     def start(self) -> None:
-        """Start it; it may not lead yet."""
+        """Start it. It need not lead yet."""
 
     @abc.abstractmethod
     def kill(self) -> None:
-        """SIGKILL, and wait for its end."""
+        """Send SIGKILL and wait until it has ended."""
 
     @abc.abstractmethod
     def stop(self) -> int:
-        """SIGTERM, and wait for its end.
+        """Send SIGTERM and wait until it has ended.
 
         Returns:
             Its status.
@@ -115,15 +115,15 @@ class Operator(abc.ABC):
 
     @abc.abstractmethod
     def freeze(self) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
 
     @abc.abstractmethod
     def thaw(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
 
     @abc.abstractmethod
     def ended(self, seconds: float = PATIENCE_S) -> int:
-        """Wait until it has ended by itself.
+        """Wait until it has ended without being stopped.
 
         Returns:
             Its status.
@@ -136,11 +136,11 @@ class Operator(abc.ABC):
 
     @abc.abstractmethod
     def tail(self, lines: int = 40) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
 
     @abc.abstractmethod
     def fetch(self, path: str) -> str:
-        """What it answers at a path of its HTTP server.
+        """Return the response of its HTTP server at a path.
 
         Raises:
             OSError: it does not answer, or with an error.
@@ -150,13 +150,13 @@ class Operator(abc.ABC):
     def _free_port(self) -> int: ...
 
     def metrics(self) -> dict[str, float]:
-        """Its figures by name and labels."""
+        """Return its metrics by name and labels."""
         lines = self.fetch("/metrics").splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
 
     def leads(self) -> bool:
-        """Whether it leads."""
+        """Return whether it leads."""
         try:
             return any(
                 name.startswith("leader_election_master_status") and value == 1
@@ -170,7 +170,7 @@ class Operator(abc.ABC):
         wait_for(self.leads, "the operator leads", otherwise=self.tail)
 
     def await_reconciling(self) -> None:
-        """Wait until it leads, has seen everything, and has worked through it."""
+        """Wait until it leads and has reconciled all objects."""
 
         def through() -> bool:
             try:

@@ -22,7 +22,7 @@ _ANSWER_S = 30.0
 
 
 def free_port() -> int:
-    """One that stays free until it is bound, however often: none that the system gives to a connection meanwhile."""
+    """Return a port that stays free: none that the system assigns to connections."""
     while True:
         port = random.randrange(20_000, 32_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -30,7 +30,7 @@ def free_port() -> int:
 
 
 class OperatorProcess(Operator):
-    """An operator that is a process."""
+    """An operator as a process."""
 
     #: Not the lease: a leader that has a short one loses it when the machine is busy.
     defaults: ClassVar[dict[str, str]] = {"RESYNC_INTERVAL": "3s", "WATCH_PATIENCE": "3s", "REQUEST_TIMEOUT": "5s"}

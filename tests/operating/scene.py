@@ -1,4 +1,4 @@
-"""A stage that several tests share, with an operator at work, and StreamApps on it as people write them."""
+"""A stage that several tests share, with a running operator and StreamApps as people write them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BASE: Object = {
 
 
 def merged(spec: Object, changes: Object) -> Object:
-    """A specification with changes; None takes a field out, lists are replaced."""
+    """Return a specification with changes: None removes a field, lists are replaced."""
     made = dict(spec)
     for key, value in changes.items():
         if value is None:
@@ -49,17 +49,17 @@ def merged(spec: Object, changes: Object) -> Object:
 
 @dataclass(frozen=True)
 class Scene:
-    """All that a test needs. Safe from several threads."""
+    """The objects and actions of a test. Thread-safe."""
 
     api: Api
     namespace: str
     kubelets: Kubelets
     operator: Operator
     proxy: FaultProxy
-    """The operator's only way to the API server."""
+    """The proxy between the operator and the API server."""
 
     def apply(self, name: str, spec: Object, **metadata: Any) -> Object:
-        """Apply a StreamApp, as `kubectl apply --server-side` does."""
+        """Apply a StreamApp as `kubectl apply --server-side` does."""
         return self.api.apply(
             {
                 "apiVersion": "millpond.dev/v1alpha1",
@@ -70,7 +70,7 @@ class Scene:
         )
 
     def refusal(self, name: str, spec: Object) -> str:
-        """The sentence with which the API server refuses a StreamApp; "" when it takes it."""
+        """Return the message with which the API server rejects a StreamApp; "" when it accepts it."""
         try:
             self.apply(name, spec)
         except ApiFailure as failure:
@@ -79,11 +79,11 @@ class Scene:
         return ""
 
     def get(self, kind: str, name: str) -> Object:
-        """An object."""
+        """Return an object."""
         return self.api.get(kind, self.namespace, name)
 
     def find(self, kind: str, name: str) -> Object | None:
-        """An object, or None if there is none."""
+        """Return an object; None when it does not exist."""
         return self.api.find(kind, self.namespace, name)
 
     def delete(self, kind: str, name: str, **options: Any) -> None:
@@ -99,35 +99,35 @@ class Scene:
         self.patch("StreamApp", name, {"metadata": {"annotations": {f"millpond.dev/{key}": value}}})
 
     def of_app(self, kind: str, name: str) -> list[Object]:
-        """What was made for a StreamApp."""
+        """Return the objects of a kind that belong to a StreamApp."""
         return self.api.list(kind, self.namespace, f"millpond.dev/app={name}")
 
     def pods(self, name: str) -> dict[str, Object]:
-        """A StreamApp's workers' pods by name."""
+        """Return the pods of a StreamApp's workers, by name."""
         found = self.api.list("Pod", self.namespace, f"millpond.dev/app={name},app.kubernetes.io/component=worker")
         return {pod["metadata"]["name"]: pod for pod in found}
 
     def uids(self, kind: str, name: str) -> dict[str, str]:
-        """Who they are, by name: what was made anew has another uid."""
+        """Return the uids of a StreamApp's objects by name: a recreated object has another uid."""
         return {each["metadata"]["name"]: each["metadata"]["uid"] for each in self.of_app(kind, name)}
 
     def status(self, name: str) -> Object:
-        """The status of a StreamApp."""
+        """Return the status of a StreamApp."""
         found: Object = (self.find("StreamApp", name) or {}).get("status", {})
         return found
 
     def condition(self, name: str, type: str) -> Object:
-        """One of its conditions."""
+        """Return one of its conditions."""
         return condition_in(self.status(name), type)
 
     def events(self, name: str) -> list[Object]:
-        """What was told of a StreamApp."""
+        """Return the events about a StreamApp."""
         found = self.api.list("Event", self.namespace)
         about = {"kind": "StreamApp", "name": name}
         return [each for each in found if about.items() <= each["involvedObject"].items()]
 
     def settled(self, name: str) -> bool:
-        """Whether the operator is done with what was asked for."""
+        """Return whether the operator has finished the requested change."""
         app = self.get("StreamApp", name)
         status = app.get("status", {})
         if status.get("observedGeneration") != app["metadata"]["generation"] or {"rollout", "scaling"} & status.keys():
@@ -138,12 +138,12 @@ class Scene:
         return "Suspended" in true or ("Ready" in true and self.placed(name) == TASKS)
 
     def placed(self, name: str) -> int:
-        """How many tasks have a worker that is known to own them."""
+        """Return how many tasks have a known owner."""
         workers = (self.find("StreamAssignment", name) or {"spec": {}})["spec"].get("workers", ())
         return sum(len({*worker.get("owns", ())} & {*worker.get("active", ())}) for worker in workers)
 
     def await_settled(self, name: str, seconds: float = PATIENCE_S) -> None:
-        """Wait until it is."""
+        """Wait until the operator has finished the requested change."""
         self.eventually(lambda: self.settled(name), lambda: f"{name} settles: {self.status(name)}", seconds)
 
     def eventually(
@@ -153,7 +153,7 @@ class Scene:
         seconds: float = PATIENCE_S,
         poll_s: float = POLL_S,
     ) -> None:
-        """Wait for something; `what` is asked for its words only when it does not happen."""
+        """Wait for a condition; `what` is called only when it does not become true."""
         try:
             wait_for(holds, "", seconds, poll_s=poll_s)
         except AssertionError:
@@ -161,7 +161,7 @@ class Scene:
             raise AssertionError(f"waited {seconds} s in vain: {words}\n{self.operator.tail(25)}") from None
 
     def await_true(self, name: str, type: str, reason: str | None = None) -> Object:
-        """Wait until a condition is True, for this reason; the condition."""
+        """Wait until a condition is True, with this reason; return it."""
 
         def holds() -> bool:
             found = self.condition(name, type)
@@ -172,13 +172,13 @@ class Scene:
 
 
 def condition_in(status: Object, type: str) -> Object:
-    """One of the conditions in a status."""
+    """Return one of the conditions of a status."""
     return next((each for each in status.get("conditions", ()) if each["type"] == type), {})
 
 
 @contextlib.contextmanager
 def scene_of(world: World, directory: Path, name: str, **settings: str) -> Iterator[Scene]:
-    """Set it up, and take it down; afterwards nothing must have been that must never be."""
+    """Provide a scene, and check the invariants after it."""
     namespace = world.namespace(name)
     try:
         with Stage(world, namespace, directory, _CALM | settings, TASKS) as stage:

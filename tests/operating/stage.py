@@ -1,4 +1,4 @@
-"""A cluster of one namespace with nodes, an operator behind a proxy that makes trouble, and users of StreamApps.
+"""A cluster with one namespace: nodes, an operator behind a proxy that injects faults, and users of StreamApps.
 
 with Stage(world, namespace, tmp_path) as stage:
     stage.start()
@@ -22,7 +22,7 @@ from tests.cluster.images import Image, topology
 from tests.cluster.kubelets import Kubelets
 from tests.cluster.streams import Streams
 from tests.cluster.waiting import unchanged, wait_for
-from tests.operating.endings import difference, ending
+from tests.operating.final_state import difference, final_state
 from tests.operating.operators import Operator, grant_rights
 from tests.operating.world import World
 
@@ -35,7 +35,7 @@ _ENDING_POLL_S = 0.5
 
 
 class Stage:
-    """The namespace and all that works in it.
+    """The namespace and everything that runs in it.
 
     Args:
         world: that it is in.
@@ -86,7 +86,7 @@ class Stage:
         self.kubelets.__exit__()
 
     def add_operator(self) -> Operator:
-        """Have one more operator, which is not started, behind a proxy of its own."""
+        """Add an operator behind a proxy of its own, without starting it."""
         proxy = FaultProxy(self.world.background, self.world.server.admin, self.world.server.authority).__enter__()
         self.proxies.append(proxy)
         name = f"operator-{len(self.operators)}"
@@ -96,12 +96,12 @@ class Stage:
 
     @property
     def proxy(self) -> FaultProxy:
-        """Before the first operator."""
+        """The proxy of the first operator."""
         return self.proxies[0]
 
     @property
     def operator(self) -> Operator:
-        """The first one."""
+        """The first operator."""
         return self.operators[0]
 
     def start(self) -> None:
@@ -110,7 +110,7 @@ class Stage:
         self.operator.await_leading()
 
     async def crash(self) -> None:
-        """Kill the operator, and start it again; the lease of the dead is not waited for."""
+        """Kill the operator and start it again, without waiting for its Lease to expire."""
         await asyncio.to_thread(self.operator.kill)
         await self.api.inside.delete("Lease", self.namespace, LEASE)
         self.proxy.resume()
@@ -119,7 +119,7 @@ class Stage:
 
     @contextlib.contextmanager
     def kept_running(self) -> Iterator[None]:
-        """As a Deployment does: an operator that ended starts again."""
+        """Restart operators that end, as a Deployment does."""
 
         async def keep() -> None:
             while True:
@@ -134,11 +134,11 @@ class Stage:
             keeping.cancel()
 
     def app(self, name: str) -> App:
-        """One that does not exist yet."""
+        """Return a StreamApp that does not exist yet."""
         return App(self, name)
 
     def violations(self) -> list[str]:
-        """What must never be."""
+        """Return the violated invariants."""
         return self.kubelets.violations()
 
 
@@ -158,11 +158,11 @@ class App:
 
     @property
     def streams(self) -> Streams:
-        """What it has in Kafka."""
+        """Its state in Kafka."""
         return self.stage.kubelets.streams(self.stage.namespace, self.name)
 
     def apply(self, **spec: Any) -> None:
-        """Create it, or change these fields of its spec."""
+        """Create it, or change fields of its spec."""
         self.spec |= spec
         self.stage.api.apply(
             {
@@ -174,25 +174,25 @@ class App:
         )
 
     def delete(self) -> None:
-        """Ask for its deletion."""
+        """Request its deletion."""
         self.stage.api.delete("StreamApp", self.stage.namespace, self.name)
 
     def find(self) -> Object | None:
-        """As it is."""
+        """Return the StreamApp; None when it does not exist."""
         return self.stage.api.find("StreamApp", self.stage.namespace, self.name)
 
     def status(self) -> Object:
-        """As the operator wrote it for the spec as it is now; empty until it did."""
+        """Return the status for the current spec; empty until the operator has written it."""
         found = self.find() or {}
         status = found.get("status", {})
         return status if status.get("observedGeneration") == found.get("metadata", {}).get("generation") else {}
 
     def condition(self, type: str) -> Object:
-        """One of its conditions."""
+        """Return one of its conditions."""
         return next((each for each in self.status().get("conditions", ()) if each["type"] == type), {})
 
     def runs(self, image: str | None = None, workers: int | None = None) -> None:
-        """Wait until it is Ready, with an image and so many workers, by default those of its spec."""
+        """Wait until it is Ready with an image and a number of workers, by default those of its spec."""
         image, workers = image or self.spec["image"], self.spec["replicas"] if workers is None else workers
 
         def running() -> bool:
@@ -214,11 +214,11 @@ class App:
         wait_for(lambda: self.status().get("phase") == phase, f"{self.name} is {phase}", otherwise=self.status)
 
     def ending(self) -> Object:
-        """See `endings.ending`."""
-        return ending(self.stage.api, self.stage.namespace, self.name)
+        """Return its final state, see `final_state.final_state`."""
+        return final_state(self.stage.api, self.stage.namespace, self.name)
 
     def rest(self) -> Object:
-        """Wait until nothing has changed for a while.
+        """Wait until nothing has changed for a while; return the final state.
 
         Returns:
             Its ending.
@@ -226,7 +226,7 @@ class App:
         return unchanged(self.ending, self.name)
 
     def ends_like(self, wanted: Object) -> None:
-        """Wait until everything is as it was another time."""
+        """Wait until its final state is that of another run."""
         wait_for(
             lambda: self.ending() == wanted,
             f"{self.name} ends like any other",
@@ -236,7 +236,7 @@ class App:
 
 
 def about(app: App) -> Match:
-    """What is asked for about an application."""
+    """Return a match for requests about an application."""
 
     def match(call: Call) -> bool:
         return call.name == app.name or call.name.startswith((f"{app.name}-", f"{app.name}."))

@@ -1,4 +1,4 @@
-"""The API server refuses, fails, lies and goes away during a whole life cycle: what comes of it is the same."""
+"""Faults of the API server during a whole life cycle do not change the outcome."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stage(world, tmp_path):
 
 @pytest.fixture
 def app(request, stage):
-    """An application for one test; afterwards nothing is in the way of the next one's."""
+    """An application for one test, which is removed afterwards."""
     if not stage.operator.alive:
         stage.start()
     app = stage.app(f"app-{uuid.uuid4().hex[:8]}")
@@ -51,13 +51,13 @@ def app(request, stage):
 
 @pytest.fixture(scope="module")
 def endings():
-    """What came of lives without trouble, by the kind of operator."""
+    """The outcomes of life cycles without faults, by the kind of operator."""
     return {}
 
 
 @pytest.fixture
 def ending(stage, endings):
-    """What comes of a life without trouble."""
+    """The outcome of a life cycle without faults."""
     kind = stage.world.operator
     if kind not in endings:
         app = stage.app("steady")
@@ -68,7 +68,7 @@ def ending(stage, endings):
 
 
 def live(app: App, trouble: Callable[[], object]) -> None:
-    """A whole life but for its end, with trouble before each thing that happens in it."""
+    """Run a whole life cycle except its end, with a fault before each step."""
     for change in ({"replicas": 2}, {"replicas": 4}, {"replicas": 2}, {"image": "delays:2"}):
         trouble()
         app.apply(**change)
@@ -88,12 +88,12 @@ def reads(call: Call) -> bool:
 
 
 def cached(call: Call) -> bool:
-    """What the operator lists and watches; of the rest it may read single objects only."""
+    """Return whether a request is about a kind that the operator lists and watches."""
     return call.resource not in {"leases", "secrets"}
 
 
 def every(number: int, match: Callable[[Call], bool]) -> Callable[[Call], bool]:
-    """One of so many."""
+    """Match every n-th request."""
     count = itertools.count(1)
     return lambda call: match(call) and next(count) % number == 0
 
@@ -122,7 +122,7 @@ FAULTS: dict[str, Callable[[FaultProxy], object]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_api_faults_do_not_change_the_outcome(fault, stage, app, ending):
-    """The fault occurs before every change of the StreamApp, and lasts into it."""
+    """The fault begins before every change of the StreamApp and lasts into it."""
 
     def trouble() -> None:
         stage.proxy.mend()
@@ -134,7 +134,7 @@ def test_api_faults_do_not_change_the_outcome(fault, stage, app, ending):
 
 
 def test_nothing_is_written_when_everything_is_listed_and_nothing_changed(stage, app):
-    """However often that is."""
+    """Listing repeatedly causes no writes."""
     app.apply()
     app.runs()
     wait_for(lambda: quiet(stage), "the operator is done")
@@ -147,7 +147,7 @@ def test_nothing_is_written_when_everything_is_listed_and_nothing_changed(stage,
 @pytest.mark.parametrize("hangs", [False, True], ids=["refuses", "hangs"])
 @pytest.mark.parametrize("seconds", [1.0, 13.0], ids=["shorter than the lease", "longer than the lease"])
 def test_workers_process_while_the_api_server_is_away(seconds, hangs, stage, app, ending):
-    """And what a user asked for meanwhile is done when it is back, by this operator or by the one after it."""
+    """Changes that a user requested meanwhile are applied afterwards, by this operator or the next one."""
     app.apply()
     app.runs()
     wait_for(lambda: [*Counter(app.streams.running().values()).values()] == [2, 2], "both workers have their tasks")
@@ -166,7 +166,7 @@ def test_workers_process_while_the_api_server_is_away(seconds, hangs, stage, app
 
 @pytest.mark.parametrize("change", [{"replicas": 4}, {"image": "delays:2"}, {"suspended": True}], ids=str)
 def test_operator_with_old_lists_undoes_nothing(change, stage, app):
-    """It may see an API server that lags behind; pods do not notice."""
+    """An outdated replica of the API server does not affect pods."""
     app.apply()
     app.runs()
     before = app.find()["metadata"]["resourceVersion"]
@@ -182,7 +182,7 @@ def test_operator_with_old_lists_undoes_nothing(change, stage, app):
 
 
 def test_operator_with_old_lists_recreates_nothing_deleted(stage, app):
-    """What it makes for a StreamApp that it believes in goes again."""
+    """Objects that it creates for a StreamApp from an outdated list are deleted again."""
     app.apply()
     app.runs()
     before = app.find()["metadata"]["resourceVersion"]
@@ -203,19 +203,19 @@ def start_with_old_lists(stage: Stage, version: str) -> None:
 
 
 def built(ending: Object) -> Object:
-    """An ending without what a coordinator remembers of workers that ended, and may forget."""
+    """Return a final state without ended workers, which a coordinator may remember or forget."""
     made = {name: each for name, each in ending.items() if not name.startswith("StreamAssignment")}
     made["StreamApp"]["status"] = {key: each for key, each in made["StreamApp"]["status"].items() if key != "tasks"}
     return made
 
 
 def still(app: App) -> bool:
-    """Whether a task stands still."""
+    """Return whether a task is stopped."""
     return len(app.streams.running()) < app.stage.tasks or bool(app.streams.pauses)
 
 
 def quiet(stage: Stage) -> bool:
-    """Whether the operator has written nothing for a while."""
+    """Return whether the operator has not written for a while."""
     last = max((call.at for call in stage.proxy.calls if is_write(call)), default=0.0)
     return clock.monotonic() - last > 3.0
 

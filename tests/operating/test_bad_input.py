@@ -29,17 +29,17 @@ def scene(world, tmp_path) -> Iterator[Scene]:
 
 
 def _nothing(_scene: Scene, _name: str) -> None:
-    """Nothing has to be there before."""
+    """Prepare nothing."""
 
 
 def _good_image(scene: Scene, name: str) -> None:
-    """The image gets a new name."""
+    """Give the image a new name."""
     scene.apply(name, merged(BASE, {"image": "delays:1"}))
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """Something that somebody got wrong.
+    """A mistake in a StreamApp or its surroundings.
 
     Attributes:
         reason: of the condition.
@@ -118,7 +118,7 @@ def _delete_other_app(scene: Scene, name: str) -> None:
 
 
 def _broker_is_back(scene: Scene, name: str) -> None:
-    """Workers would go on by themselves; those that are simulated have to start again."""
+    """Restart the simulated workers. Real ones would continue without that."""
     scene.kubelets.images[name] = _GOOD
     scene.kubelets.kill(scene.namespace, f"{name}-0")
 
@@ -127,7 +127,9 @@ MISTAKES = {
     "not-importable": Mistake(
         "ApplicationNotImportable",
         ("No module named 'aap'", "Correct spec.topology"),
-        image=Image(_GOOD.topology, crash=("ApplicationError", "'aap:delays' cannot be imported: No module named 'aap'.")),
+        image=Image(
+            _GOOD.topology, crash=("ApplicationError", "'aap:delays' cannot be imported: No module named 'aap'.")
+        ),
     ),
     "topology-invalid": Mistake(
         "TopologyInvalid",
@@ -161,21 +163,24 @@ MISTAKES = {
     ),
     "no-millpond": Mistake(
         "ContainerCannotStart",
-        ('exec: "millpond": executable file not found', "build it from the worker's image"),
+        ('exec: "millpond": executable file not found', "build it from the worker image"),
         image=Image(_GOOD.topology, create_error='exec: "millpond": executable file not found in $PATH'),
     ),
     "memory": Mistake(
         "OutOfMemory",
-        ("more memory than it may", "raise spec.resources.limits.memory"),
+        ("more memory than its limit", "raise spec.resources.limits.memory"),
         image=Image(_GOOD.topology, crash=("OOMKilled", "")),
     ),
     "segfault": Mistake(
         "WorkerFailed",
         ("kubectl logs --previous segfault-0",),
-        image=Image(_GOOD.topology, crash=("Unforeseen", "SystemError in delays.py, line 3: see kubectl logs --previous segfault-0.")),
+        image=Image(
+            _GOOD.topology,
+            crash=("Unforeseen", "SystemError in delays.py, line 3: see kubectl logs --previous segfault-0."),
+        ),
     ),
     "no-node": Mistake(
-        "Unschedulable", ("fits on no node", "spec.pod"), {"pod": {"nodeSelector": {"disk": "fast"}}}
+        "Unschedulable", ("does not fit on any node", "spec.pod"), {"pod": {"nodeSelector": {"disk": "fast"}}}
     ),
     "credentials": Mistake(
         "SecretMissing",
@@ -231,7 +236,7 @@ MISTAKES = {
 
 @pytest.mark.timeout(600)
 def test_each_mistake_is_one_condition_until_it_is_cured(scene: Scene) -> None:
-    """Degraded says what is wrong and what to do, once; nothing is written while it lasts; then the application runs."""
+    """Degraded names the cause and the cure once, nothing is written while it lasts, and then the application runs."""
     for act in (_make, _see, _await_quiet, _cure):
         together([functools.partial(act, scene, name) for name in MISTAKES], act.__name__)
 
@@ -252,7 +257,7 @@ def _see(scene: Scene, name: str) -> None:
 
 
 def _await_quiet(scene: Scene, name: str) -> None:
-    """It goes on being wrong, and nothing is written of that: neither status nor anything else."""
+    """Wait for a period in which the mistake lasts and the operator writes nothing."""
     began = clock.monotonic()
     scene.eventually(
         lambda: clock.monotonic() - max([began, *(call.at for call in _writes(scene, name))]) > _QUIET_S,
@@ -271,12 +276,12 @@ def _cure(scene: Scene, name: str) -> None:
 
 
 def _writes(scene: Scene, name: str) -> list[Call]:
-    """What the operator wrote of an application."""
+    """Return what the operator wrote about an application."""
     return scene.proxy.writes(lambda call: call.name == name or call.name.startswith((f"{name}.", f"{name}-0")))
 
 
 def _told(scene: Scene, name: str) -> set[str]:
-    """The reasons for which it was ever Degraded."""
+    """Return the reasons of all its Degraded conditions so far."""
     found = set()
     for call in _writes(scene, name):
         if call.subresource == "status":

@@ -1,8 +1,8 @@
-"""The operator is killed after every single write of a life cycle, and started again: what comes of it is the same.
+"""An operator that is killed after any write of a life cycle, and started again, reaches the same final state.
 
-A scenario runs undisturbed first. Then it runs again from the same start for each of its writes, as often as a run has a
-write of that number: the API server takes it, its answer is lost, and the operator is dead. Several runs go on at a time,
-each with a namespace, a cluster and an operator of its own.
+A scenario runs undisturbed first. Then it runs again from the same start for each of its writes: the API server accepts
+the write, its response is lost, and the operator is killed. Several runs go on at a time, each with a namespace, a
+cluster and an operator of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_WRITES = 100
 
 
 def _nothing(app: App) -> None:
-    """Begin without it."""
+    """Begin without the application."""
 
 
 def _started(app: App) -> None:
@@ -64,7 +64,7 @@ def _rolled_back(app: App) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a user does, from where, and when it is done."""
+    """What a user does, in which state, and when it is finished."""
 
     start: Callable[[App], None]
     act: Callable[[App], None]
@@ -82,7 +82,7 @@ SCENARIOS = {
 
 @dataclass(frozen=True)
 class Point:
-    """A run that was disturbed, and what went wrong in it.
+    """A disturbed run, and what went wrong in it.
 
     Attributes:
         number: of the write.
@@ -98,7 +98,7 @@ class Point:
 
 
 class Lanes:
-    """Clusters in which a scenario is run over and over."""
+    """Clusters in which a scenario is run repeatedly."""
 
     def __init__(self, scenario: Scenario, stages: list[Stage]) -> None:
         self._scenario = scenario
@@ -109,7 +109,7 @@ class Lanes:
         self._least = 0
 
     def undisturbed(self) -> tuple[object, int]:
-        """What comes of it when nobody disturbs it, and how many writes it takes."""
+        """Return the final state of an undisturbed run, and its number of writes."""
         stage, scenario = self._stages[0], self._scenario
         app = stage.app("steady")
         scenario.start(app)
@@ -122,7 +122,7 @@ class Lanes:
         return wanted, writes
 
     def disturbed(self, wanted: object, writes: int, numbers: Iterable[int]) -> list[Point]:
-        """One run after the other: for each of these writes, or until one has no such write any more."""
+        """Run once for each of these writes, or until a run has no such write."""
         self._least, self._numbers = writes, iter(numbers)
         points: list[Point] = []
         together([lambda stage=stage: self._lane(stage, wanted, points) for stage in self._stages], "lanes")
@@ -205,12 +205,12 @@ def _check(world: World, name: str, directory, subtests, capsys, sample: random.
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_kill_after_any_write_converges_to_the_same_state(name, world, tmp_path, subtests, capsys):
-    """Same objects, same status, nothing left over, and no task ever processed by two."""
+    """The objects and the status are the same, nothing is left over, and no task was ever processed by two workers."""
     _check(world, name, tmp_path, subtests, capsys)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_real_operators_that_are_killed_end_the_same_too(name, real_world, tmp_path, subtests, capsys, seed):
-    """As processes on a real API server, after some of the writes."""
+    """Some of the writes are repeated with processes on a real API server."""
     _check(real_world, name, tmp_path, subtests, capsys, random.Random(seed))

@@ -1,4 +1,4 @@
-"""Each leaf of a StreamApp's specification is set, changed and removed again: what runs follows, and comes back.
+"""Each leaf of a StreamApp's specification is set, changed and removed: the workers follow and return to the start.
 
 The leaves are those of the CRD itself: one that is added there and has no case here makes a test fail.
 """
@@ -15,9 +15,9 @@ import pytest
 from tests.cluster.api import ApiFailure
 from tests.cluster.images import Image, topology
 from tests.cluster.waiting import together
-from tests.operating.endings import difference
+from tests.operating.final_state import difference
 from tests.operating.leaves import CASES, Case, Look, leaves, prepare
-from tests.operating.observed import at_rest, observed
+from tests.operating.observable_state import at_rest, observed
 from tests.operating.scene import BASE, TASKS, Scene, merged, scene_of
 
 LANES = 6
@@ -31,7 +31,7 @@ def scene(world, tmp_path) -> Iterator[Scene]:
 
 
 def _await_back(scene: Scene, name: str, before: Any) -> None:
-    """Wait until everything is as it was."""
+    """Wait until the state is the same as before."""
     scene.eventually(
         lambda: observed(scene, name) == before,
         lambda: f"{name} comes back:\n" + "\n".join(difference(before, observed(scene, name))),
@@ -39,7 +39,7 @@ def _await_back(scene: Scene, name: str, before: Any) -> None:
 
 
 def _await_shown(scene: Scene, name: str, shows: Callable[[Look], Any], expected: Any) -> None:
-    """Wait until the operator has settled, and see that it shows."""
+    """Wait until the operator has finished, and check what shows."""
 
     def shown() -> Any:
         try:
@@ -65,7 +65,7 @@ def _set_changed_removed(scene: Scene, name: str, case: Case, before: Any) -> No
 
 
 def _fixed_by_rules(scene: Scene, name: str) -> None:
-    """What may never change shows from the beginning, and the API server says why it stays."""
+    """An immutable leaf shows from the beginning, and the API server explains why it cannot change."""
     volumes = merged(BASE, {"applicationId": "orders.v1", "state": {"storageClassName": "standard"}})
     pods = merged(BASE, {"state": {"ephemeral": True, "size": "2Gi"}})
     scene.apply(name, volumes)
@@ -129,7 +129,7 @@ def _guarantee(scene: Scene, name: str) -> None:
 
 
 def _size(scene: Scene, name: str) -> None:
-    """Volumes grow under workers that go on, and never shrink."""
+    """Volumes grow while workers run, and never shrink."""
     scene.apply(name, BASE)
     scene.await_settled(name)
     pods = scene.uids("Pod", name)
@@ -148,7 +148,7 @@ def _size(scene: Scene, name: str) -> None:
 
 
 def _warm_ups(scene: Scene, name: str) -> None:
-    """Copies on a new worker are made so many at a time."""
+    """`maxWarmupReplicas` limits the copies that a new worker restores at a time."""
     base = _beside_a_slow_worker(scene, name, {"acceptableRecoveryLag": 0})
 
     def warm_ups() -> int:
@@ -162,7 +162,7 @@ def _warm_ups(scene: Scene, name: str) -> None:
 
 
 def _lag(scene: Scene, name: str) -> None:
-    """A copy that is no further behind counts as caught up."""
+    """A copy with at most this lag counts as caught up."""
     base = _beside_a_slow_worker(scene, name, {"standbyReplicas": 1})
     for spec, status in (
         (base, "False"),
@@ -179,7 +179,7 @@ def _lag(scene: Scene, name: str) -> None:
 
 
 def _beside_a_slow_worker(scene: Scene, name: str, changes: dict[str, Any]) -> dict[str, Any]:
-    """An application whose second worker takes very long to restore anything."""
+    """Return the observations of an application whose second worker restores very slowly."""
     base = merged(BASE, {"image": name} | changes)
     scene.kubelets.images[name] = Image(topology(partitions=TASKS))
     scene.apply(name, base)
@@ -192,7 +192,7 @@ def _beside_a_slow_worker(scene: Scene, name: str, changes: dict[str, Any]) -> d
 
 
 def _strategy(scene: Scene, name: str) -> None:
-    """One after the other, or all at once."""
+    """Workers restart one at a time, or all at once."""
     base = merged(BASE, {"replicas": 2})
     scene.apply(name, base)
     scene.await_settled(name)
@@ -215,7 +215,7 @@ def _strategy(scene: Scene, name: str) -> None:
 
 
 def _min_ready(scene: Scene, name: str) -> None:
-    """A worker has to run for so long before it is believed; by how long it took, no value is taken for another."""
+    """A worker has to be ready for this long. The measured time tells the values apart."""
     base = merged(BASE, {"rollout": None})
     scene.apply(name, base)
     scene.await_settled(name)
@@ -234,7 +234,7 @@ def _min_ready(scene: Scene, name: str) -> None:
 
 
 def _deadline(scene: Scene, name: str) -> None:
-    """A revision that makes no progress for so long has failed."""
+    """A revision fails when it makes no progress for this long."""
     scene.kubelets.images[f"{name}:idle"] = Image(topology(partitions=TASKS), processes=False)
     scene.apply(name, BASE)
     scene.await_settled(name)
@@ -243,7 +243,7 @@ def _deadline(scene: Scene, name: str) -> None:
         idle = merged(BASE, {"image": f"{name}:idle", "rollout": {"progressDeadline": deadline}})
         scene.apply(name, idle)
         found = scene.await_true(name, "Degraded", "NoProgress")
-        assert f"within {deadline.removesuffix('s')} s (rollout.progressDeadline)" in found["message"]
+        assert f"within {deadline.removesuffix('s')} s (spec.rollout.progressDeadline)" in found["message"]
         scene.eventually(lambda: scene.condition(name, "Ready").get("reason") == "RolledBack", "it goes back")
         scene.apply(name, merged(BASE, {"rollout": {"progressDeadline": deadline}}))
         scene.await_settled(name)
@@ -253,7 +253,7 @@ def _deadline(scene: Scene, name: str) -> None:
 
 
 def _rollback(scene: Scene, name: str) -> None:
-    """A revision that failed is gone back from, or stays for people to look at."""
+    """A failed revision is rolled back, or stays for people to look at."""
     scene.kubelets.images[f"{name}:bad"] = Image(topology(partitions=TASKS, hash="h2", store="other"))
     scene.apply(name, BASE)
     scene.await_settled(name)
@@ -295,7 +295,7 @@ _SNAPSHOTS: tuple[tuple[str, Any, Any], ...] = (
 
 
 def _snapshots(scene: Scene, name: str) -> None:
-    """What is asked for shows in the StateBootstraps that are made, or in the status; none is made without."""
+    """The values show in created StateBootstraps or in the status; without them none is created."""
     for image in ("spark:1", "spark:2"):
         scene.kubelets.images[image] = Image()
     scene.apply(name, BASE)
@@ -347,14 +347,14 @@ _REQUIRED = ("image", "topology", "kafka", "kafka.bootstrapServers")
 
 
 def test_each_leaf_of_the_crd_has_a_case() -> None:
-    """A field that nobody sets, changes and removes here may be one that nothing follows."""
+    """A field without a case here may have no effect."""
     cased = {case.leaf for case in CASES} | {leaf for some in _MORE for leaf in some}
     assert cased == leaves()
 
 
 @pytest.mark.timeout(900)
 def test_every_leaf_of_the_spec_reaches_the_workers(scene: Scene) -> None:
-    """Set, change and remove it: the StatefulSet and the workers show it, and in the end everything is as it was."""
+    """The StatefulSet and the workers show each change, and in the end the state is the same as before."""
     left: queue.SimpleQueue[Case] = queue.SimpleQueue()
     for case in CASES:
         left.put(case)
@@ -382,13 +382,13 @@ def test_every_leaf_of_the_spec_reaches_the_workers(scene: Scene) -> None:
 
 @pytest.mark.timeout(900)
 def test_every_leaf_changes_the_lifecycle_and_back(scene: Scene) -> None:
-    """Leaves that show in what happens, and leaves that rules protect."""
+    """Leaves that show in behaviour, and leaves that rules protect."""
     acts = [lambda act=act: act(scene, act.__name__.strip("_").replace("_", "-")) for act in _MORE.values()]
     together(acts, "leaves")
 
 
 def test_no_leaf_that_is_required_can_be_removed(scene: Scene) -> None:
-    """The API server says which one is missing."""
+    """The API server names the missing one."""
     for leaf in _REQUIRED:
         change: Any = None
         for part in reversed(leaf.split(".")):

@@ -1,4 +1,4 @@
-"""No pass of the operator ends in a line of its log only: the StreamApp says what is wrong."""
+"""Every failed pass is reported in a condition of the StreamApp, not only in the log."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _apply(stage: Stage, name: str, spec: Object) -> None:
 
 
 def _degraded(stage: Stage, name: str, reason: str) -> str:
-    """Wait until it is Degraded for this reason, and return what it says."""
+    """Wait until it is Degraded with this reason; return the message."""
 
     def status() -> Object:
         return (stage.api.find("StreamApp", stage.namespace, name) or {}).get("status", {})
@@ -70,7 +70,7 @@ def _status_writes(stage: Stage, name: str) -> list[float]:
 
 
 def test_a_specification_that_cannot_be_read_is_a_condition(stage):
-    """A definition without rules is installed, of another version; the right specification is all it takes."""
+    """A CRD of another version without rules is installed. Correcting the specification is enough."""
     definition = yaml.safe_load(_CRD.read_text())
     (version,) = definition["spec"]["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -87,7 +87,7 @@ def test_a_specification_that_cannot_be_read_is_a_condition(stage):
 
 
 def test_an_environment_that_no_process_can_have_is_a_condition(stage):
-    """Characters that JSON writes with six are more than the definition's rule counts."""
+    """Characters that JSON escapes with six characters exceed what the CRD's rule counts."""
     app = stage.app("large")
     app.apply(config={f"app.{letter}": "\x01" * 8000 for letter in "abc"})
     message = _degraded(stage, "large", "SpecificationInvalid")
@@ -98,7 +98,7 @@ def test_an_environment_that_no_process_can_have_is_a_condition(stage):
 
 
 def test_an_error_that_nobody_foresaw_is_a_condition(stage, monkeypatch):
-    """It is written once, while the operator tries again and again, and goes when a pass succeeds."""
+    """The condition is written once while the operator retries, and ends with the first successful pass."""
     broken = True
     real = reconciler.pod_template
 
@@ -111,7 +111,7 @@ def test_an_error_that_nobody_foresaw_is_a_condition(stage, monkeypatch):
     app, other = stage.app("broken"), stage.app("other")
     app.apply()
     other.apply()
-    assert "ZeroDivisionError: division by zero. The operator cannot go on" in _degraded(
+    assert "ZeroDivisionError: division by zero. The operator cannot reconcile" in _degraded(
         stage, "broken", "ReconcileFailed"
     )
     other.runs()
@@ -124,7 +124,7 @@ def test_an_error_that_nobody_foresaw_is_a_condition(stage, monkeypatch):
 
 
 def test_an_api_server_that_fails_for_long_is_a_condition(stage):
-    """For a moment it is nothing to tell."""
+    """A short failure is not reported."""
     app = stage.app("unlucky")
     stage.proxy.answer(500, times=2, match=on("services", "patch"))
     app.apply()
@@ -133,7 +133,7 @@ def test_an_api_server_that_fails_for_long_is_a_condition(stage):
     before = stage.api.get("StreamApp", stage.namespace, "unlucky")["status"]
     stage.api.delete("Service", stage.namespace, "unlucky")
     assert condition_in(before, "Degraded")["status"] == "False"
-    assert "The operator cannot go on" in _degraded(stage, "unlucky", "ReconcileFailed")
+    assert "The operator cannot reconcile" in _degraded(stage, "unlucky", "ReconcileFailed")
     told = {each["reason"] for each in stage.api.list("Event", stage.namespace) if each["type"] == "Warning"}
     assert told == {"ReconcileFailed"}
     stage.proxy.mend()
@@ -142,7 +142,7 @@ def test_an_api_server_that_fails_for_long_is_a_condition(stage):
 
 
 def test_tasks_move_on_though_another_has_a_name(stage):
-    """What somebody made under a name of the application's keeps a new leader from nothing but changing objects."""
+    """A foreign object with a name of the application only keeps a new leader from changing objects."""
     app = stage.app("served")
     app.apply(sessionTimeout="1s", rollout={"minReady": "0s"})
     app.runs()
@@ -170,7 +170,7 @@ def test_tasks_move_on_though_another_has_a_name(stage):
 
 @pytest.mark.parametrize("reason", ["Unschedulable", "BrokerUnreachable", "CredentialsChanged"])
 def test_a_new_leader_does_not_take_back_what_was_told(stage, reason):
-    """What lasts goes on to be told while workers find it, and is no news."""
+    """A lasting problem stays reported until the workers have reported, without a new event."""
     app = stage.app("lasting")
     type = "CredentialsOutdated" if reason == "CredentialsChanged" else "Degraded"
     if reason == "Unschedulable":
@@ -235,7 +235,7 @@ _odd = st.fixed_dictionaries(
 
 @pytest.mark.timeout(600)
 def test_whatever_the_definition_accepts_ends_in_conditions(stage):
-    """Generated specifications, right ones and odd ones: the status is about each of them, and says how it is."""
+    """The status observes each generated specification, valid or odd, and has conditions for it."""
     accepted: list[str] = []
 
     @settings(max_examples=generated.examples(100), suppress_health_check=list(HealthCheck), deadline=None)

@@ -1,4 +1,4 @@
-"""The coordinator inside the operator: terms, limits, and what is forgotten."""
+"""The coordinator inside the operator: terms, limits and deleted StreamApps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLAIM = KafkaClaim("K")
 
 
 class Api:
-    """Applies whatever it is given, unless it is away."""
+    """An API server that accepts everything unless it is unavailable."""
 
     def __init__(self) -> None:
         self.applied: list[Object] = []
@@ -40,7 +40,7 @@ class Api:
 
 
 class Hosted:
-    """A StreamApp that is served, and one of its workers."""
+    """A served StreamApp and one of its workers."""
 
     def __init__(self, api: Api | None = None, **spec: Any) -> None:
         self.api = api or Api()
@@ -65,7 +65,7 @@ class Hosted:
         return found.engine.epoch.term
 
     def has_pods(self, uid: str = "p1", owner: str | None = "s1", set_owner: str | None = None) -> None:
-        """The cache has its StatefulSet and a pod."""
+        """Put its StatefulSet and a pod into the cache."""
         self.version += 1
         where = {"namespace": "shop", "resourceVersion": str(self.version)}
         controls = {"kind": "StatefulSet", "name": "delays", "uid": owner, "controller": True}
@@ -81,7 +81,7 @@ class Hosted:
         self.cache.put(kinds.POD, {"metadata": where | pod})
 
     def known(self, uid: str = "p1") -> bool:
-        """Whether a token that is bound to its pod is a worker's."""
+        """Return whether a token that is bound to its pod counts as a worker's."""
         application = self.hosting._application_of("shop", "delays")
         return application == "delays" and self.hosting._is_worker("shop", "delays", "delays-0", uid)
 
@@ -112,7 +112,7 @@ def served(scenario: Callable[[Hosted], Any], **spec: Any) -> None:
 
 
 def test_worker_of_a_later_coordinator_raises_the_term() -> None:
-    """The lease says who leads: the assignment goes on after what the worker knows, as soon as it can be written."""
+    """The Lease decides who leads: the next assignment has a later term than the worker knows."""
 
     async def scenario(hosted: Hosted) -> None:
         refusal = await hosted.beat(epoch=Epoch(EPOCH + 5), coordinator="z")
@@ -131,7 +131,7 @@ def test_worker_of_a_later_coordinator_raises_the_term() -> None:
 
 
 def test_worker_cannot_exhaust_the_terms() -> None:
-    """Neither at once nor step by step."""
+    """It can exhaust them neither at once nor step by step."""
 
     async def scenario(hosted: Hosted) -> None:
         refusal = await hosted.beat(epoch=Epoch(2**63 - 1), coordinator="z")
@@ -151,7 +151,7 @@ def test_worker_cannot_exhaust_the_terms() -> None:
 
 
 def test_a_streamapp_that_is_deleted_leaves_nothing_behind() -> None:
-    """Not even one that waits to be served in a later term: a new one of that name begins with the leader's."""
+    """A new StreamApp of the same name begins with the leader's term."""
 
     async def scenario(hosted: Hosted) -> None:
         await hosted.beat(epoch=Epoch(EPOCH + 500), coordinator="z")
@@ -167,13 +167,13 @@ def test_a_streamapp_that_is_deleted_leaves_nothing_behind() -> None:
 
 @pytest.mark.slow
 def test_a_topology_whose_assignment_could_not_be_written_is_refused() -> None:
-    """The StreamApp can say why; the largest one that is let in fits, whatever standbys it has."""
+    """The StreamApp reports why; the largest admitted topology fits, whatever its standbys."""
 
     async def scenario(hosted: Hosted) -> None:
         most = most_tasks(hosted.app.spec.standby_replicas)
         refusal = await hosted.beat(most + 1)
         assert isinstance(refusal, Refusal)
-        refused = hosted.hosting.refused(hosted.app)["delays-0"]
+        refused = hosted.hosting.rejected(hosted.app)["delays-0"]
         assert refused.message == refusal.message
         assert f"{most:,}" in refused.message
         assert isinstance(await hosted.beat(most), Answer)
@@ -190,7 +190,7 @@ def test_a_topology_whose_assignment_could_not_be_written_is_refused() -> None:
 
 
 def test_application_that_is_not_served_any_more_is_served_again() -> None:
-    """Whatever took it away: its workers are not let in, that asks for a pass, and the pass serves it."""
+    """Its workers are not admitted, which requests a pass, and the pass serves it."""
 
     async def scenario(hosted: Hosted) -> None:
         hosted.has_pods()
@@ -208,7 +208,7 @@ def test_application_that_is_not_served_any_more_is_served_again() -> None:
 
 
 def test_two_applications_of_one_id_are_served_apart() -> None:
-    """In one namespace, on two Kafkas: forgetting one leaves the other."""
+    """They are in one namespace on two Kafka clusters; forgetting one does not affect the other."""
 
     async def scenario(hosted: Hosted) -> None:
         other = replace(stream_app(applicationId="delays"), name="other", uid="2")
@@ -225,7 +225,7 @@ def test_two_applications_of_one_id_are_served_apart() -> None:
 
 
 def test_worker_is_a_pod_of_its_own_statefulset() -> None:
-    """Not one of that name that was there before, not one of nobody's, nor of a StatefulSet of somebody else."""
+    """A former pod of that name, a pod without an owner and a pod of another StatefulSet do not count."""
 
     async def scenario(hosted: Hosted) -> None:
         assert not hosted.known(), "the pod is not known"
@@ -243,7 +243,7 @@ def test_worker_is_a_pod_of_its_own_statefulset() -> None:
         assert not hosted.known("another")
         assert hosted.known()
         hosted.has_pods(owner=None)
-        assert hosted.known(), "its StatefulSet was deleted around it and is made anew"
+        assert hosted.known(), "its StatefulSet was deleted around it and is recreated"
         hosted.has_pods(uid="p2", owner=None)
         assert not hosted.known("p2")
         await hosted.hosting.serve(hosted.app, pinned="", claim=CLAIM)

@@ -1,4 +1,4 @@
-"""Whose a token is: heartbeats do not wait for an API server that is slow or away."""
+"""Token reviews: heartbeats do not wait for a slow or unavailable API server."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Reviews:
 
 
 class Clocked:
-    """A reviewer and its clock."""
+    """A token reviewer and its clock."""
 
     def __init__(self, timeout_s: float = 0.05) -> None:
         self.now = 1_000.0
@@ -88,7 +88,7 @@ class Clocked:
         return of == ("shop", "pay", "pay-0", "p1")
 
     async def at_once(self, of: str) -> Identity | None:
-        """What a heartbeat is answered that does not wait for anything."""
+        """Return the answer to a heartbeat that does not wait."""
         answer = self.reviewer(of)
         try:
             answer.__await__().send(None)
@@ -99,7 +99,7 @@ class Clocked:
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])
 def test_known_worker_is_answered_while_reviews_fail(how: str) -> None:
-    """Until its token ends; reviews go on beside its heartbeats, and not with every one of them."""
+    """It is accepted until its token expires; reviews are renewed in the background, and not for every heartbeat."""
 
     async def scenario() -> None:
         clocked, mine = Clocked(), token()
@@ -125,7 +125,7 @@ def test_known_worker_is_answered_while_reviews_fail(how: str) -> None:
 
 
 def test_revoked_token_is_refused_after_the_next_review() -> None:
-    """Its pod was deleted."""
+    """The pod of the token was deleted."""
 
     async def scenario() -> None:
         clocked, mine = Clocked(), token()
@@ -144,7 +144,7 @@ def test_revoked_token_is_refused_after_the_next_review() -> None:
 
 
 def test_token_expires_when_it_says() -> None:
-    """Nor does an answer hold for ever when a token says so."""
+    """A token with a very late expiry is not accepted without end either."""
 
     async def scenario() -> None:
         clocked = Clocked()
@@ -163,7 +163,7 @@ def test_token_expires_when_it_says() -> None:
 
 
 def test_failed_review_is_not_repeated_at_once() -> None:
-    """Heartbeats with that token are answered at once, too, that nobody can tell now."""
+    """Heartbeats with that token fail at once meanwhile."""
 
     async def scenario() -> None:
         clocked, mine = Clocked(), token()
@@ -180,7 +180,7 @@ def test_failed_review_is_not_repeated_at_once() -> None:
 
 
 def test_concurrent_reviews_are_limited_and_their_results_kept() -> None:
-    """A thousand workers come to a new leader whose API server is slow for a moment."""
+    """A thousand workers reach a new leader while the API server is slow."""
 
     async def scenario() -> None:
         clocked = Clocked(timeout_s=5)
@@ -201,7 +201,7 @@ def test_concurrent_reviews_are_limited_and_their_results_kept() -> None:
 
 @pytest.mark.parametrize("key", ["pod-name", "pod-uid"])
 def test_token_that_is_bound_to_no_pod_is_nobodys(key: str) -> None:
-    """Whoever may ask for tokens of the service account is no worker."""
+    """The right to request tokens of the service account does not make a worker."""
 
     async def scenario() -> None:
         clocked = Clocked()

@@ -1,4 +1,4 @@
-"""Whom workers trust: deleted, damaged, foreign and ending certificates, as far as that can be decided without an API server."""
+"""The certificate authority without an API server: deleted, damaged, foreign and expiring certificates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def theirs() -> Certificates:
 
 
 def test_a_first_leader_makes_an_authority_and_a_certificate() -> None:
-    """And the next one goes on with both."""
+    """The next leader continues with both."""
     kept = looked_after(None, None, HOSTS, NOW)
     assert kept.current.serves(NOW)
     assert kept.current.signs(NOW)
@@ -40,7 +40,7 @@ def test_a_first_leader_makes_an_authority_and_a_certificate() -> None:
 @pytest.mark.parametrize("field", ["ca", "ca_key", "certificate", "key"])
 @pytest.mark.parametrize("damage", ["", "-----BEGIN NOTHING-----", "another's"])
 def test_leader_restores_a_damaged_secret(field: str, damage: str, ours: Kept, theirs: Certificates) -> None:
-    """Missing, unreadable, or not belonging to the rest."""
+    """A part of it is missing, unreadable or does not fit the rest."""
     text = getattr(theirs, field) if damage == "another's" else damage
     assert looked_after(ours, Kept(replace(ours.current, **{field: text})), HOSTS, NOW) == ours
     assert looked_after(ours, None, HOSTS, NOW) == ours
@@ -48,7 +48,7 @@ def test_leader_restores_a_damaged_secret(field: str, damage: str, ours: Kept, t
 
 @pytest.mark.parametrize(("field", "the_same"), [("ca", False), ("ca_key", True), ("certificate", True), ("key", True)])
 def test_new_leader_repairs_a_damaged_authority(field: str, the_same: bool, ours: Kept) -> None:
-    """Whoever trusts it is served; an authority that lost its key gets a successor before its certificate ends."""
+    """Clients that trust it stay served; an authority without a key gets a successor before its certificate expires."""
     kept = looked_after(None, Kept(replace(ours.current, **{field: "-"})), HOSTS, NOW)
     assert kept.current.serves(NOW)
     assert kept.current.same_authority(ours.current) is the_same
@@ -56,7 +56,7 @@ def test_new_leader_repairs_a_damaged_authority(field: str, the_same: bool, ours
 
 
 def test_new_authority_is_published_before_it_is_used(ours: Kept, theirs: Certificates) -> None:
-    """It is kept beside the one that workers know, for the next leader too, and workers are to trust both."""
+    """It is kept beside the current one, also by the next leader, and workers get both."""
     kept = looked_after(ours, Kept(theirs), HOSTS, NOW)
     assert (kept.current, kept.following) == (ours.current, theirs)
     assert ours.current.ca.strip() in kept.bundle
@@ -66,7 +66,7 @@ def test_new_authority_is_published_before_it_is_used(ours: Kept, theirs: Certif
 
 
 def test_certificate_is_renewed_long_before_it_expires(ours: Kept) -> None:
-    """It never lasts longer than that."""
+    """Its validity never exceeds that of the authority."""
     assert looked_after(ours, ours, HOSTS, NOW + 59 * DAY) == ours
     kept = looked_after(ours, ours, HOSTS, NOW + 61 * DAY)
     assert kept.current.same_authority(ours.current)
@@ -75,7 +75,7 @@ def test_certificate_is_renewed_long_before_it_expires(ours: Kept) -> None:
 
 
 def test_expiring_authority_gets_a_successor_first(ours: Kept) -> None:
-    """It goes on until then; when it is too late for that, the successor serves at once."""
+    """The authority stays in use until then; if it expires before, the successor is used at once."""
     soon = NOW + 3_500 * DAY
     kept = looked_after(ours, ours, HOSTS, soon)
     assert kept.current.same_authority(ours.current)
@@ -90,13 +90,13 @@ def test_expiring_authority_gets_a_successor_first(ours: Kept) -> None:
 
 
 class Secrets:
-    """One Secret, as the API server keeps it."""
+    """One Secret at the API server."""
 
     def __init__(self) -> None:
         self.secret: Object | None = None
         self.writes = 0
         self.interferes: Kept | None = None
-        """Somebody writes this just before the next write."""
+        """Let another client write this just before the next write."""
 
     def put(self, kept: Kept) -> None:
         self.writes += 1
@@ -133,7 +133,7 @@ class Secrets:
 
 
 class Scene:
-    """A leader's trust, and the time of day."""
+    """A leader's certificate authority and the time."""
 
     def __init__(self, secrets: Secrets) -> None:
         self.now = NOW
@@ -152,7 +152,7 @@ class Scene:
 
 
 def test_new_authority_waits_until_all_workers_trust_it(ours: Kept, theirs: Certificates) -> None:
-    """For as long as that takes, and then for the time that workers need to get what was written for them."""
+    """It waits until the ConfigMaps of all workers contain it, and then for the time that workers need to load them."""
 
     async def scenario() -> None:
         secrets = Secrets()
@@ -185,7 +185,7 @@ def test_new_authority_waits_until_all_workers_trust_it(ours: Kept, theirs: Cert
 
 @pytest.mark.parametrize("there", [False, True])
 def test_second_operator_adopts_the_first_ones_authority(there: bool, ours: Kept) -> None:
-    """There is one authority only."""
+    """Both operators use the same authority."""
 
     async def scenario() -> None:
         secrets = Secrets()

@@ -1,4 +1,4 @@
-"""What the leader keeps as it should be, on a real API server: where workers find it, and why they trust it."""
+"""The leader keeps its EndpointSlice and its certificate up to date, on a real API server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def apply_app(api, namespace, name="pay"):
 
 
 def asked(operator, path, trusted):
-    """What the coordinator answers to somebody who trusts these authorities."""
+    """Return the coordinator's answer to a client that trusts these authorities."""
     context = ssl.create_default_context(cadata=trusted)
     context.check_hostname = False
     connection = http.client.HTTPSConnection("127.0.0.1", operator.coordinator_port, timeout=30, context=context)
@@ -60,7 +60,7 @@ def asked(operator, path, trusted):
 
 
 def test_deleted_or_changed_endpoints_point_to_the_leader_again(api, namespace, operator):
-    """Whoever did that, and without a write as long as nobody does."""
+    """Without a change by another client, nothing is written."""
 
     def addresses():
         found = api.find("EndpointSlice", namespace, COORDINATOR) or {}
@@ -73,7 +73,7 @@ def test_deleted_or_changed_endpoints_point_to_the_leader_again(api, namespace, 
     looked, applied = (f'rest_client_request_duration_seconds_count{{verb="{verb}"}}' for verb in ("get", "apply"))
 
     def await_looks(times):
-        """The figures after they were looked after so often."""
+        """Return the metrics after this number of checks."""
         before = operator.metrics()
         wait_for(lambda: operator.metrics()[looked] >= before[looked] + times, "they were looked after")
         return operator.metrics()
@@ -88,7 +88,7 @@ def test_deleted_or_changed_endpoints_point_to_the_leader_again(api, namespace, 
 
 @pytest.mark.parametrize("how", ["deleted", "damaged"])
 def test_lost_secret_is_restored_unchanged(how, api, namespace, operator):
-    """Workers go on with the authority that they know, under the next leader too."""
+    """Workers keep the authority that they trust, also under the next leader."""
     before = api.get("Secret", namespace, SECRET)
     if how == "deleted":
         api.delete("Secret", namespace, SECRET)
@@ -99,7 +99,7 @@ def test_lost_secret_is_restored_unchanged(how, api, namespace, operator):
 
 
 def test_new_authority_reaches_all_applications_before_use(api, namespace, operator):
-    """At no time does a worker that has what was written for it see a coordinator that it does not trust."""
+    """At no time does a worker with a current ConfigMap meet a coordinator that it does not trust."""
     for name in ("pay", "delays"):
         apply_app(api, namespace, name)
     wait_for(lambda: all(trusted_by(api, namespace, name) for name in ("pay", "delays")), "applications")
@@ -125,9 +125,10 @@ def test_new_authority_reaches_all_applications_before_use(api, namespace, opera
 
 
 def test_tenant_metrics_are_not_served_to_workers(api, namespace, operator):
-    """A pod that can reach the coordinator needs a token to learn anything."""
+    """A pod without a token learns nothing from the coordinator."""
     apply_app(api, namespace)
-    figure = f'millpond_coordinator_members{{application_id="pay",application_name="pay",application_namespace="{namespace}",state="alive"}}'
+    labels = f'application_id="pay",application_name="pay",application_namespace="{namespace}",state="alive"'
+    figure = f"millpond_coordinator_members{{{labels}}}"
     wait_for(lambda: operator.metrics().get(figure) == 0, "the coordinator's figures")
     wait_for(lambda: trusted_by(api, namespace), "the coordinator's authority")
     trusted = trusted_by(api, namespace)

@@ -1,4 +1,4 @@
-"""Two operators, one leader: whatever happens to it, the other one goes on, and what the first one still wants is in vain."""
+"""Two operators, one leader: the other takes over whatever happens, and late writes of the first have no effect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @contextlib.contextmanager
 def staged(world, directory, settings=SETTINGS):
-    """Two operators, of which the first leads, and an application that runs."""
+    """Two operators, of which the first leads, and a running application."""
     with Stage(world, world.namespace("leadership"), directory, settings) as stage:
         stage.start()
         stage.add_operator().start()
@@ -48,18 +48,18 @@ def app(stage):
 
 
 def epochs(app):
-    """The epochs of those who wrote last what is written over and over."""
+    """Return the leader epochs of the objects that are written repeatedly."""
     assignment = app.stage.api.get("StreamAssignment", app.stage.namespace, app.name)
     return {app.find()["status"]["leaderEpoch"], int(assignment["metadata"]["annotations"][EPOCH])}
 
 
 def epoch(stage):
-    """Of who leads."""
+    """Return the epoch of the leader."""
     return int(lease(stage)["metadata"]["annotations"][EPOCH])
 
 
 def under_way(app):
-    """Whether a new worker is to be watched before the next one's turn, and everything until then is written."""
+    """Return whether a rollout waits for a new worker and everything until then is written."""
     last = max(call.at for call in app.stage.proxy.calls if is_write(call))
     rollout = app.status().get("rollout") or {}
     return bool(rollout.get("restarting")) and app.status()["readyReplicas"] == 2 and clock.monotonic() - last > 0.5
@@ -70,7 +70,7 @@ def lease(stage):
 
 
 def leaders(stage):
-    """The operators that believe that they lead."""
+    """Return the operators that consider themselves the leader."""
     return [each for each in stage.operators if each.leads()]
 
 
@@ -83,12 +83,12 @@ def asked(stage, number):
 
 
 def test_leader_frozen_past_its_lease_writes_nothing(stage, app):
-    """The other one finishes what it had begun."""
+    """The other operator finishes the rollout."""
     frozen_past_its_lease(stage, app)
 
 
 def test_a_real_process_that_was_frozen_past_its_lease_writes_nothing(real_world, tmp_path):
-    """By a real SIGSTOP, on the system's clocks."""
+    """The process is frozen by SIGSTOP, on the system's clocks."""
     with staged(real_world, tmp_path) as stage:
         app = stage.app("delays")
         frozen_past_its_lease(stage, app)
@@ -126,7 +126,7 @@ def frozen_past_its_lease(stage, app):
     ids=["status", "StatefulSet", "StreamAssignment", "pod", "ControllerRevision"],
 )
 def test_a_write_that_arrives_when_another_one_leads_changes_nothing(match, stage, app):
-    """It was on its way when its writer was frozen."""
+    """The write was in flight when its writer was frozen."""
     first, second = stage.operators
     held = stage.proxies[0].hold(lambda call: match(call) and about(app)(call))
     app.apply(image="delays:2")
@@ -147,7 +147,7 @@ def test_a_write_that_arrives_when_another_one_leads_changes_nothing(match, stag
 
 @pytest.mark.parametrize("stage", [LONG], indirect=True, ids=["long lease"])
 def test_leader_asked_to_end_is_followed_at_once(stage, app):
-    """The next one need not wait for the end of the lease, and workers do not notice."""
+    """The next leader need not wait for the Lease to expire, and workers do not notice."""
     first, second = stage.operators
     app.streams.pauses.clear()
     stage.proxies[1].forget()
@@ -162,7 +162,7 @@ def test_leader_asked_to_end_is_followed_at_once(stage, app):
 
 
 def test_deleted_lease_is_restored_without_two_leaders(stage, app):
-    """Or the other one does; never both, and nothing is lost."""
+    """One of the two leads afterwards, never both, and nothing is lost."""
     first, _ = stage.operators
     before = lease(stage)
 
@@ -181,7 +181,7 @@ def test_deleted_lease_is_restored_without_two_leaders(stage, app):
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["refuses", "hangs"])
 def test_a_leader_that_cannot_reach_the_api_server_stops_leading(hangs, stage, app):
-    """It ends before the other one may begin; what reached nobody does not arrive late."""
+    """It stops before the other may begin; requests that did not arrive are not sent later."""
     first, second = stage.operators
     stage.proxies[0].forget()
     with stage.proxies[0].unreachable(hangs=hangs):
@@ -195,7 +195,7 @@ def test_a_leader_that_cannot_reach_the_api_server_stops_leading(hangs, stage, a
 
 
 def test_leaders_follow_each_other_with_growing_epochs(stage, app):
-    """Even when leases are deleted in between."""
+    """This holds even when the Lease is deleted in between."""
     seen = [epoch(stage)]
     for number, image in enumerate(("delays:2", "delays:1", "delays:2")):
         (leader,) = leaders(stage)

@@ -1,4 +1,4 @@
-"""The lease is renewed beside the event loop that serves tenants."""
+"""The Lease is renewed in another thread than the event loop that serves tenants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATIENCE_S = 60.0
 
 
 class Kept:
-    """An API server with one lease, which counts renewals."""
+    """An API server with one Lease, which counts renewals."""
 
     def __init__(self, wanted: int) -> None:
         self.lease: dict[str, Any] | None = None
@@ -43,7 +43,7 @@ class Kept:
 
 
 def test_lease_is_renewed_while_the_loop_is_blocked() -> None:
-    """Nothing that a tenant makes the loop do can cost the leadership."""
+    """A tenant that blocks the loop cannot cost the leadership."""
     kept = Kept(wanted=20)
 
     async def scenario() -> None:
@@ -64,7 +64,7 @@ def test_lease_is_renewed_while_the_loop_is_blocked() -> None:
 
 
 def test_error_of_the_other_loop_comes_here() -> None:
-    """As if it had been awaited here, so that a lost lease ends the operator."""
+    """The error is raised as if the coroutine had been awaited here, so a lost Lease ends the operator."""
 
     async def lost() -> None:
         raise LeadershipLost("another one leads")

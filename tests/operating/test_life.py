@@ -1,4 +1,4 @@
-"""What people and nodes do to a running application, and what becomes of it."""
+"""What people and nodes do to a running application."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from tests.cluster.api import ApiFailure
 from tests.cluster.images import Image, topology
-from tests.operating.endings import difference
-from tests.operating.observed import at_rest, observed
+from tests.operating.final_state import difference
+from tests.operating.observable_state import at_rest, observed
 from tests.operating.scene import BASE, TASKS, Scene, merged, scene_of
 
 TWO = merged(BASE, {"replicas": 2})
@@ -26,13 +26,13 @@ def scene(world, tmp_path) -> Iterator[Scene]:
 
 
 def test_paused_reconciliation_changes_nothing_until_resumed(scene: Scene) -> None:
-    """Somebody wants to be alone with the application: what they do to it stays until they let go."""
+    """Manual changes to a paused application stay until it is resumed."""
     scene.apply("paused", TWO)
     scene.await_settled("paused")
     before = at_rest(scene, "paused")
     scene.annotate("paused", "reconcile", "paused")
     scene.eventually(lambda: scene.condition("paused", "Progressing").get("reason") == "Paused", "it is told")
-    assert "remove it to go on" in scene.condition("paused", "Progressing")["message"]
+    assert "remove it to continue" in scene.condition("paused", "Progressing")["message"]
     scene.apply("paused", merged(TWO, {"image": "delays:2", "replicas": 3}))
     scene.delete("Service", "paused")
     # What the operator would have done by then, it does for another one.
@@ -55,7 +55,7 @@ def test_paused_reconciliation_changes_nothing_until_resumed(scene: Scene) -> No
 
 
 def test_new_restarted_at_restarts_workers_one_at_a_time(scene: Scene) -> None:
-    """The same value once more restarts nobody."""
+    """Setting the same value again restarts no worker."""
     scene.apply("restarted", merged(TWO, {"rollout": {"minReady": "1s"}}))
     scene.await_settled("restarted")
     streams = scene.kubelets.streams(scene.namespace, "restarted")
@@ -93,7 +93,7 @@ def test_new_restarted_at_restarts_workers_one_at_a_time(scene: Scene) -> None:
 
 
 def test_suspended_application_keeps_its_volumes_and_resumes(scene: Scene) -> None:
-    """Its workers hand in what they have and end; the same volumes come back with them."""
+    """Its workers commit and end; they get the same volumes back."""
     scene.apply("suspended", TWO)
     scene.await_settled("suspended")
     before, volumes = at_rest(scene, "suspended"), scene.uids("PersistentVolumeClaim", "suspended")
@@ -123,7 +123,7 @@ def test_suspended_application_keeps_its_volumes_and_resumes(scene: Scene) -> No
 
 
 def test_deletion_waits_for_workers_and_cleanup(scene: Scene) -> None:
-    """The finalizer is there only as long as it has something to wait for, and nothing stays."""
+    """The finalizer exists only while it has something to wait for, and nothing is left."""
     scene.apply("deleted", merged(TWO, {"deletion": {"kafka": "Delete"}}))
     scene.await_settled("deleted")
     streams = scene.kubelets.streams(scene.namespace, "deleted")
@@ -136,7 +136,7 @@ def test_deletion_waits_for_workers_and_cleanup(scene: Scene) -> None:
 
 @pytest.mark.parametrize("cure", ["the image is mended", "the topics are let be"])
 def test_failing_cleanup_reports_its_cause_and_can_be_ended(scene: Scene, cure: str) -> None:
-    """The condition has the cause and both ways out."""
+    """The condition names the cause and both cures."""
     name = f"stuck-{len(cure)}"
     spec = merged(BASE, {"image": name, "deletion": {"kafka": "Delete"}})
     scene.kubelets.images[name] = Image(topology(partitions=TASKS))
@@ -162,7 +162,7 @@ def test_failing_cleanup_reports_its_cause_and_can_be_ended(scene: Scene, cure: 
 
 
 def test_deleted_application_can_be_recreated_at_once(scene: Scene) -> None:
-    """What is left of the old one is no mistake of anybody's: it is waited for."""
+    """The remaining objects of the former one are waited for, and are not reported as a mistake."""
     scene.apply("again", TWO)
     scene.await_settled("again")
     uid = scene.get("StreamApp", "again")["metadata"]["uid"]
@@ -176,7 +176,7 @@ def test_deleted_application_can_be_recreated_at_once(scene: Scene) -> None:
 
 
 def test_tasks_of_a_lost_node_run_elsewhere(scene: Scene) -> None:
-    """The pod cannot be deleted as long as nobody hears of the node; nothing waits for that."""
+    """The pod cannot be deleted while the node is lost; nothing waits for that."""
     scene.apply("lost", merged(BASE, {"replicas": 3, "sessionTimeout": "1s"}))
     scene.await_settled("lost")
     streams = scene.kubelets.streams(scene.namespace, "lost")
@@ -204,12 +204,12 @@ def test_tasks_of_a_lost_node_run_elsewhere(scene: Scene) -> None:
         )
     finally:
         scene.kubelets.recover(node)
-    scene.eventually(lambda: scene.uids("Pod", "lost").get("lost-1") not in {None, uid}, "the pod is made anew")
+    scene.eventually(lambda: scene.uids("Pod", "lost").get("lost-1") not in {None, uid}, "the pod is recreated")
     scene.await_settled("lost")
 
 
 def test_manual_changes_are_reverted_without_a_restart(scene: Scene) -> None:
-    """All that was made for an application is the operator's, one as well as the other."""
+    """The operator reverts changes to all objects of an application."""
     scene.apply("mended", TWO)
     scene.await_settled("mended")
     before, pods = at_rest(scene, "mended"), scene.uids("Pod", "mended")
@@ -253,7 +253,7 @@ def test_manual_changes_are_reverted_without_a_restart(scene: Scene) -> None:
 
 
 def _without_added(seen: dict) -> dict:
-    """Without what somebody added that the operator has no opinion on."""
+    """Return the state without additions that the operator does not manage."""
     spec = {
         key: value
         for key, value in seen.get("StatefulSet/mended", {}).get("spec", {}).items()
@@ -263,7 +263,7 @@ def _without_added(seen: dict) -> dict:
 
 
 def test_recreate_admits_a_topology_after_the_last_old_worker(scene: Scene) -> None:
-    """Neither at once: not in pods, and not in tasks."""
+    """Two topologies never run at the same time, neither in pods nor in tasks."""
     scene.kubelets.images["recreated:2"] = Image(topology(partitions=TASKS, hash="h2", store="totals"))
     spec = merged(TWO, {"rollout": {"strategy": "Recreate"}})
     scene.apply("recreated", spec)
@@ -278,7 +278,7 @@ def test_recreate_admits_a_topology_after_the_last_old_worker(scene: Scene) -> N
             return running == {image} and scene.settled("recreated")
 
         scene.apply("recreated", merged(spec, {"image": image}))
-        scene.eventually(done, lambda: f"it is made anew: {scene.status('recreated')}", poll_s=0.05)
+        scene.eventually(done, lambda: f"it is recreated: {scene.status('recreated')}", poll_s=0.05)
         assert all(len(each) <= 1 for each in seen), list(itertools.groupby(seen))
         assert scene.status("recreated")["topology"] == hash
         assert scene.get("StreamAssignment", "recreated")["spec"]["topology"]["hash"] == hash
@@ -286,7 +286,7 @@ def test_recreate_admits_a_topology_after_the_last_old_worker(scene: Scene) -> N
 
 
 def test_refused_volume_expansion_is_reported_without_stopping_workers(scene: Scene) -> None:
-    """The workers go on with what they have."""
+    """The workers continue with their volumes."""
     metadata = {"name": f"{scene.namespace}-fixed"}
     fixed = {
         "apiVersion": "storage.k8s.io/v1",
@@ -317,7 +317,7 @@ def test_refused_volume_expansion_is_reported_without_stopping_workers(scene: Sc
 
 
 def _may_grow(scene: Scene, claim: str) -> bool:
-    """Whether the API server would take it that a volume is to be larger."""
+    """Return whether the API server accepts a larger volume."""
     larger = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
     try:
         scene.api.patch("PersistentVolumeClaim", scene.namespace, claim, larger, dry_run=True)

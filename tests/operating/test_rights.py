@@ -1,4 +1,4 @@
-"""The operator's roles are what it needs: by the API server's audit log, it uses each right, and lacks none."""
+"""By the API server's audit log, the operator uses each right of its roles, and lacks none."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def stage(real_world, tmp_path) -> Iterator[Stage]:
 
 
 def starts_where_a_slice_of_other_addresses_is(stage: Stage) -> None:
-    """A slice keeps its family of addresses: it is deleted and made anew."""
+    """Start where an EndpointSlice of the other address family exists: it is recreated."""
     stage.api.create(
         {
             "apiVersion": "discovery.k8s.io/v1",
@@ -62,7 +62,7 @@ def starts_where_a_slice_of_other_addresses_is(stage: Stage) -> None:
 
 
 def rolls_back_and_forth_over_a_restart(stage: Stage, app: App) -> None:
-    """Pods and revisions go; what was told before the restart is counted."""
+    """Roll out and back with a restart between: pods and revisions are deleted, and earlier events are counted."""
     app.apply(image="delays:2")
     app.runs()
     stage.operator.stop()
@@ -73,7 +73,7 @@ def rolls_back_and_forth_over_a_restart(stage: Stage, app: App) -> None:
 
 
 def grows_volumes(stage: Stage, app: App) -> None:
-    """Claims are patched, and the StatefulSet is made anew around its pods."""
+    """Grow volumes: claims are patched, and the StatefulSet is recreated around its pods."""
     app.apply(state={"size": "2Gi", "storageClassName": stage.namespace})
     claims = f"millpond.dev/app={app.name}"
     wait_for(
@@ -85,28 +85,28 @@ def grows_volumes(stage: Stage, app: App) -> None:
 
 
 def meets_a_conflict(stage: Stage, app: App) -> None:
-    """It reads the StreamApp again."""
+    """Cause a conflict, after which the StreamApp is read again."""
     stage.proxy.answer(409, match=on("streamapps", "patch", subresource="status"))
     app.apply(replicas=3)
     app.runs()
 
 
 def asks_why_containers_are_not_made(stage: Stage) -> None:
-    """Only events tell."""
+    """Cause pods whose problem is only visible in events."""
     app = stage.app("mounted")
     app.apply(pod={"mounts": [{"name": "tables", "path": "/data/tables", "configMap": "tables"}]})
     wait_for(lambda: app.condition("Degraded").get("reason") == "ConfigMapMissing", "it is told", otherwise=app.status)
 
 
 def mends_its_certificate(stage: Stage) -> None:
-    """Somebody wrote something else into the Secret."""
+    """Change the Secret of the certificate, which is restored."""
     before = stage.api.get("Secret", stage.namespace, SECRET)["data"]
     stage.api.patch("Secret", stage.namespace, SECRET, {"data": {"tls.crt": "eA=="}})
     wait_for(lambda: stage.api.get("Secret", stage.namespace, SECRET)["data"] == before, "it is as it was")
 
 
 def makes_snapshots(stage: Stage, app: App) -> None:
-    """One that is due by its schedule, with executors; it is suspended by hand, and goes when it is over."""
+    """Create a scheduled snapshot with executors; it is suspended manually, and deleted when it has finished."""
     stage.kubelets.images["spark:1"] = Image(snapshot_after=5)
     spark = {"image": "spark:1", "mode": "Executors"}
     app.apply(
@@ -129,14 +129,14 @@ def makes_snapshots(stage: Stage, app: App) -> None:
 
 
 def cleans_up(app: App) -> None:
-    """A Job deletes what is in Kafka."""
+    """Delete a StreamApp whose Job deletes what it has in Kafka."""
     app.delete()
     wait_for(lambda: app.find() is None, "it is gone", otherwise=app.find)
 
 
 @pytest.mark.timeout(600)
 def test_each_right_of_the_operator_is_used_and_none_is_missing(stage: Stage, api_server) -> None:
-    """Everything that takes a right of its own happens once."""
+    """Each operation that needs a right of its own happens once."""
     starts_where_a_slice_of_other_addresses_is(stage)
     app = stage.app("delays")
     app.apply(deletion={"kafka": "Delete"}, state={"size": "1Gi", "storageClassName": stage.namespace})
@@ -156,7 +156,7 @@ def test_each_right_of_the_operator_is_used_and_none_is_missing(stage: Stage, ap
 
 
 def test_owned_objects_need_the_right_to_the_finalizers(api, crds, namespace, api_server, background) -> None:
-    """Where the API server enforces it, as OpenShift's does: without, the operator could make nothing."""
+    """Where the API server enforces this, as OpenShift's does, the operator could not create objects without it."""
     spec = {"image": "pay:1", "topology": "app:pay", "kafka": {"bootstrapServers": "kafka:9092"}}
     app = api.create({"apiVersion": "millpond.dev/v1alpha1", "kind": "StreamApp",
                       "metadata": {"name": "pay", "namespace": namespace}, "spec": spec})  # fmt: skip

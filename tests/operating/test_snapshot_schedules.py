@@ -1,4 +1,4 @@
-"""Snapshots that StreamApps ask for by themselves, on virtual time."""
+"""Snapshots by schedule or by changelog growth, on virtual time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOOTSTRAP: Object = {"location": "s3://states/delays", "spark": {"image": "spark
 
 @pytest.fixture
 def simulated(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Hours pass here."""
+    """A simulation, since hours pass here."""
     from tests.simulation.world import simulated_world
 
     with simulated_world(request.config.getoption("--seed", default=None)) as made:
@@ -53,7 +53,7 @@ def minutes(names: list[str]) -> list[int]:
 
 
 def test_schedule_makes_one_for_each_time_it_is_due(scene: Scene) -> None:
-    """The status says when the next one is due; they go when the StreamApp goes."""
+    """The status says when the next one is due; they are deleted with the StreamApp."""
     app(scene, schedule="*/2 * * * *", keep=5)
     scene.await_settled("delays")
     sleep(7 * 60)
@@ -72,12 +72,12 @@ def test_schedule_makes_one_for_each_time_it_is_due(scene: Scene) -> None:
 
 
 def test_schedule_that_cannot_be_read_is_told_and_nothing_else_happens(scene: Scene) -> None:
-    """The application runs on, whatever is wrong with its schedule; corrected, it counts from then on."""
+    """The application keeps running; a corrected schedule counts from then on."""
     for wrong, words in (
-        ({"schedule": "every day"}, "The schedule 'every day' cannot be read (wrong number of fields)"),
-        ({"schedule": "0 0 31 2 *"}, "The schedule '0 0 31 2 *' cannot be read"),
-        ({"schedule": "* * * * * *"}, "cannot be read (wrong number of fields)"),
-        ({"schedule": "0 3 * * *", "timeZone": "Europe/Nowhere"}, "There is no time zone 'Europe/Nowhere'"),
+        ({"schedule": "every day"}, "The schedule 'every day' is invalid (wrong number of fields)"),
+        ({"schedule": "0 0 31 2 *"}, "The schedule '0 0 31 2 *' is invalid"),
+        ({"schedule": "* * * * * *"}, "is invalid (wrong number of fields)"),
+        ({"schedule": "0 3 * * *", "timeZone": "Europe/Nowhere"}, "The time zone 'Europe/Nowhere' does not exist"),
     ):
         app(scene, **wrong)
         scene.eventually(
@@ -93,7 +93,7 @@ def test_schedule_that_cannot_be_read_is_told_and_nothing_else_happens(scene: Sc
 
 
 def test_failed_snapshot_is_told_until_one_succeeds(scene: Scene) -> None:
-    """In the words of the snapshot itself."""
+    """The message is that of the snapshot itself."""
     app(scene, schedule="* * * * *", spark={"image": "spark:wrong"}, backoffLimit=0)
     found = scene.await_true("delays", "SnapshotsFailing", "SnapshotFailed")
     assert "the bucket does not exist: create it." in found["message"]
@@ -106,8 +106,8 @@ def test_failed_snapshot_is_told_until_one_succeeds(scene: Scene) -> None:
 
 
 def test_growth_of_changelogs_makes_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When a replay would take too long; what the snapshot has is not replayed, so there is no other one."""
-    monkeypatch.setattr(snapshot_schedules, "_REPLAYED_PER_S", END / 20)
+    """One is created when a replay would take too long. The snapshot shortens the replay, so there is no other."""
+    monkeypatch.setattr(snapshot_schedules, "_REPLAY_RATE", END / 20)
     app(scene, whenReplayExceeds="30s")
     scene.await_settled("delays")
     sleep(130)
@@ -124,7 +124,7 @@ def test_growth_of_changelogs_makes_one(scene: Scene, monkeypatch: pytest.Monkey
 
 
 def test_what_was_missed_is_made_up_for_once(simulated: World, tmp_path) -> None:
-    """The operator was away; what was due before the schedule was known is not made."""
+    """Times that were missed while the operator was away count once; times before the schedule was set do not count."""
     namespace = simulated.namespace("missed")
     with Stage(simulated, namespace, tmp_path, SETTINGS) as stage:
         stage.kubelets.images["spark:1"] = Image()
@@ -151,8 +151,8 @@ def test_what_was_missed_is_made_up_for_once(simulated: World, tmp_path) -> None
 def test_snapshot_that_is_due_when_an_operator_begins_is_followed_by_no_other(
     simulated: World, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The operator has not heard from any worker by then, and knows nothing of their offsets."""
-    monkeypatch.setattr(snapshot_schedules, "_REPLAYED_PER_S", END / 20)
+    """No worker has reported to the new operator by then, so their offsets are not known."""
+    monkeypatch.setattr(snapshot_schedules, "_REPLAY_RATE", END / 20)
     namespace = simulated.namespace("begins")
     with Stage(simulated, namespace, tmp_path, SETTINGS) as stage:
         stage.kubelets.images["spark:1"] = Image()
@@ -174,7 +174,7 @@ def test_snapshot_that_is_due_when_an_operator_begins_is_followed_by_no_other(
 
 
 def test_operator_killed_after_any_write_makes_each_snapshot_once(simulated: World, tmp_path) -> None:
-    """One Job, one pod, one result, whenever the operator dies."""
+    """There is one Job, one pod and one result, whenever the operator is killed."""
     namespace = simulated.namespace("killed")
     with Stage(simulated, namespace, tmp_path, SETTINGS) as stage:
         stage.kubelets.images["spark:1"] = Image(snapshot_after=5)

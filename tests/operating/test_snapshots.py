@@ -1,4 +1,4 @@
-"""StateBootstraps: one Job at a time makes a snapshot, and what became of it is told."""
+"""StateBootstraps: one Job at a time creates a snapshot, and the status has its outcome."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def reasons(scene: Scene, name: str) -> list[str]:
 
 
 def test_snapshot_is_made_and_told(scene: Scene) -> None:
-    """The Job's account may do what it needs and no more, and its result reaches the status."""
+    """The Job's service account has the rights that it needs and no more, and the result reaches the status."""
     scene.apply("delays", BASE)
     apply(scene, "once", spark={"image": "spark:1", "mode": "Executors", "executors": 3})
     found = await_phase(scene, "once", "Succeeded")
@@ -102,18 +102,18 @@ def test_snapshot_is_made_and_told(scene: Scene) -> None:
 
 
 def test_tables_of_the_catalog_are_told(scene: Scene) -> None:
-    """Which stores they are of, and how much in them could not be decoded."""
+    """The status names their stores, and how many rows could not be decoded."""
     scene.apply("delays", BASE)
     apply(scene, "tables", catalog="s3://states/delays")
     found = await_phase(scene, "tables", "Succeeded")
     assert found["tableCount"] == 2
     assert found["tables"][0] == {"store": "a", "rows": 617, "undecodedValues": 3}
     assert [each["store"] for each in found["tables"]] == ["a", "b"]
-    assert "2 tables are written to s3://states/delays." in told(scene, "tables")["message"]
+    assert "2 tables were written to s3://states/delays." in told(scene, "tables")["message"]
 
 
 def test_one_of_an_application_works_at_a_time_and_the_oldest_first(scene: Scene) -> None:
-    """Another application's does not wait; one that is suspended gives up its turn, and starts anew when it is resumed."""
+    """Other applications do not wait; a suspended one gives up its turn and starts again when it is resumed."""
     for name in ("delays", "orders"):
         scene.apply(name, BASE)
     for name in ("first", "second", "third"):
@@ -136,13 +136,13 @@ def test_one_of_an_application_works_at_a_time_and_the_oldest_first(scene: Scene
 
 
 def test_failure_is_told_in_its_own_words(scene: Scene) -> None:
-    """After as many retries as there may be, or after its deadline."""
+    """It fails after the allowed retries, or after its deadline."""
     scene.apply("delays", BASE)
     sentence = "the bucket 'states' does not exist: create it, or correct the location."
     scene.kubelets.images["spark:wrong"] = Image(crash=("SnapshotError", sentence))
     apply(scene, "wrong", spark={"image": "spark:wrong"}, backoffLimit=1)
     await_phase(scene, "wrong", "Running", "SnapshotError")
-    assert told(scene, "wrong")["message"] == f"{sentence} It is tried again."
+    assert told(scene, "wrong")["message"] == f"{sentence} The Job retries."
     found = await_phase(scene, "wrong", "Failed", "SnapshotError")
     assert told(scene, "wrong")["message"] == sentence
     assert told(scene, "wrong", "Stalled")["status"] == "True"
@@ -156,18 +156,18 @@ def test_failure_is_told_in_its_own_words(scene: Scene) -> None:
 
 @pytest.mark.parametrize("words", [("", ""), ("two words", "x"), ("x" * 2000, "x")])
 def test_failure_in_words_that_no_status_can_have_is_told_nevertheless(scene: Scene, words: tuple[str, str]) -> None:
-    """The code in the pod is the user's and may write anything. The next one has its turn."""
+    """User code in the pod may write anything. The next snapshot runs afterwards."""
     scene.apply("delays", BASE)
     scene.kubelets.images["spark:odd"] = Image(crash=words)
     apply(scene, "odd", spark={"image": "spark:odd"}, backoffLimit=0)
     apply(scene, "next")
     await_phase(scene, "odd", "Failed", "SnapshotFailed")
-    assert "ended with status 1" in told(scene, "odd")["message"]
+    assert "ended with exit code 1" in told(scene, "odd")["message"]
     await_phase(scene, "next", "Succeeded")
 
 
 def test_what_its_pod_waits_for_is_told(scene: Scene) -> None:
-    """It goes on when it is there."""
+    """It continues once the missing object exists."""
     scene.apply("delays", BASE)
     apply(scene, "secretive", credentialsSecret="nobody")
     await_phase(scene, "secretive", "Running", "SecretMissing")
@@ -186,7 +186,7 @@ def test_what_its_pod_waits_for_is_told(scene: Scene) -> None:
 
 
 def test_job_that_somebody_deletes_is_made_again(scene: Scene) -> None:
-    """What has its name and is somebody else's stays."""
+    """A foreign object with its name is not touched."""
     scene.apply("delays", BASE)
     apply(scene, "again", spark={"image": "spark:slow"})
     await_phase(scene, "again", "Running")
@@ -207,7 +207,7 @@ def test_job_that_somebody_deletes_is_made_again(scene: Scene) -> None:
 
 
 def test_what_a_job_needs_is_made_again_while_it_runs(scene: Scene) -> None:
-    """Its account, its rights and its settings, whoever deletes them."""
+    """Its service account, rights and settings are restored whoever deletes them."""
     scene.apply("delays", BASE)
     apply(scene, "busy", spark={"image": "spark:slow", "mode": "Executors"})
     await_phase(scene, "busy", "Running")
@@ -236,7 +236,7 @@ def test_what_a_job_needs_is_made_again_while_it_runs(scene: Scene) -> None:
 
 
 def test_finished_ones_go_after_their_time_and_leave_nothing(scene: Scene) -> None:
-    """Their Jobs, accounts and roles go with them."""
+    """Their Jobs, service accounts and roles are deleted with them."""
     scene.apply("delays", BASE)
     apply(scene, "short", ttlSecondsAfterFinished=5)
     await_phase(scene, "short", "Succeeded")
@@ -249,7 +249,7 @@ def test_finished_ones_go_after_their_time_and_leave_nothing(scene: Scene) -> No
 
 
 def test_workers_are_told_where_snapshots_are_and_restart_for_nothing_else(scene: Scene) -> None:
-    """The location and its credentials reach them; when snapshots are made is no matter of theirs."""
+    """Workers get the location and its credentials; a change of the schedule does not restart them."""
     bootstrap = {"location": "s3://states/delays", "credentialsSecret": "keys", "spark": {"image": "spark:1"}}
     scene.apply("delays", merged(BASE, {"bootstrap": bootstrap}))
     scene.await_settled("delays")
@@ -270,7 +270,7 @@ def test_workers_are_told_where_snapshots_are_and_restart_for_nothing_else(scene
 
 
 def test_two_tenants_with_the_same_names_have_each_their_own(world: World, tmp_path) -> None:
-    """In two namespaces nobody waits for the other, and what one asks for the other does not get."""
+    """In two namespaces neither waits for the other, and neither gets what the other asks for."""
     namespaces = [world.namespace("shop"), world.namespace("bank")]
     with contextlib.ExitStack() as stack:
         for namespace in namespaces:

@@ -1,4 +1,4 @@
-"""Stories that nobody wrote: what happens to an application is drawn, and what it tells of itself all the while is true."""
+"""Random sequences of events happen to an application, and what it reports is true all the time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.waiting import sleep, wait_for
 from tests.operating.stage import App, Stage
-from tests.operating.telling import Watch
+from tests.operating.status_watch import Watch
 from tests.support.telling import flaps, lies
 
 pytestmark = pytest.mark.timeout(600)
@@ -19,7 +19,7 @@ _EVENTS = 5
 
 
 class _Story:
-    """One application and what happens to it."""
+    """One application and the events that happen to it."""
 
     def __init__(self, stage: Stage, app: App, seed: int) -> None:
         self._stage = stage
@@ -28,7 +28,7 @@ class _Story:
         self.log: list[str] = []
 
     def happen(self) -> None:
-        """Let one thing happen, and time pass."""
+        """Let one event happen, and time pass."""
         acts: dict[str, Callable[[], None]] = {
             "a pod is deleted": self._delete,
             "a pod is deleted by force": self._delete_by_force,
@@ -96,7 +96,7 @@ class _Story:
 
 @pytest.mark.parametrize("number", range(6))
 def test_conditions_tell_the_truth_throughout(world, tmp_path, number, pytestconfig) -> None:
-    """None is wrong for longer than five seconds, and none changes for a moment without a reason."""
+    """No condition is wrong for longer than five seconds, and none changes briefly without a reason."""
     seed = 1_000 * int(pytestconfig.getoption("--seed", default=None) or 0) + number
     with Stage(
         world, world.namespace("stories"), tmp_path, {"RESYNC_INTERVAL": "60s", "WATCH_PATIENCE": "60s"}

@@ -1,4 +1,4 @@
-"""Applications of one id, in one namespace or in two: each has a Kafka cluster to itself, and none learns of another."""
+"""Applications with the same id, in one or two namespaces: each has its own Kafka cluster and cannot see others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OUTSIDE = "broker.example.com:9092"
 
 
 class Tenant(App):
-    """A StreamApp of one of two namespaces, whose conditions are remembered."""
+    """A StreamApp in one of two namespaces, whose conditions are recorded."""
 
     def __init__(self, stage: Stage, namespace: str, name: str, servers: str, **spec: object) -> None:
         super().__init__(stage, name)
@@ -48,7 +48,7 @@ class Tenant(App):
         return self.stage.api.find("StreamApp", self.namespace, self.name)
 
     def now(self, type: str) -> Object:
-        """A condition as it is."""
+        """Return a condition."""
         return condition_in((self.find() or {}).get("status", {}), type)
 
     def annotate(self, key: str, value: str) -> None:
@@ -69,7 +69,7 @@ class Tenant(App):
         )
 
     def await_taken(self) -> str:
-        """Wait until it is refused for its id; the sentence."""
+        """Wait until it is rejected because of its id; return the message."""
 
         def refused() -> bool:
             ready, degraded = self.now("Ready"), self.now("Degraded")
@@ -115,7 +115,7 @@ def stage(world: World, tmp_path) -> Iterator[Stage]:
 
 @pytest.fixture
 def first(stage: Stage) -> Tenant:
-    """One that runs."""
+    """A running application."""
     made = Tenant(stage, stage.namespace, "first", SHORT)
     made.apply()
     made.await_ready()
@@ -123,7 +123,7 @@ def first(stage: Stage) -> Tenant:
 
 
 def owners(stage: Stage) -> set[str]:
-    """Who has the tasks of that id on that Kafka."""
+    """Return the owners of the tasks of an application id on a Kafka cluster."""
     return set(stage.kubelets.streams_on("K", "pay").owners.values())
 
 
@@ -131,7 +131,7 @@ FIRST = {"first-0", "first-1"}
 
 
 def undisturbed(stage: Stage, first: Tenant) -> None:
-    """The first one has all its tasks, and never lost one to another."""
+    """Check that the first application has all its tasks and never lost one to another."""
     streams = stage.kubelets.streams_on("K", "pay")
     assert owners(stage) == FIRST
     assert set(streams.running()) == {f"0_{number}" for number in range(TASKS)}
@@ -140,7 +140,7 @@ def undisturbed(stage: Stage, first: Tenant) -> None:
 
 
 def test_two_spellings_of_one_kafka_do_not_share_tasks(stage: Stage, first: Tenant) -> None:
-    """The second StreamApp is refused in words, its workers get nothing, and the first one goes on as if it were alone."""
+    """The second StreamApp is rejected with a reason, its workers get no tasks, and the first is not affected."""
     second = Tenant(stage, stage.namespace, "second", SERVICE)
     second.apply()
     told = second.await_taken()
@@ -154,7 +154,7 @@ def test_two_spellings_of_one_kafka_do_not_share_tasks(stage: Stage, first: Tena
 
 
 def test_deleting_the_second_application_leaves_the_first_served(stage: Stage, first: Tenant) -> None:
-    """A worker that dies afterwards has its tasks back within seconds, and the first one is told of all along."""
+    """A worker that dies afterwards gets its tasks back within seconds, and the first application stays reported."""
     second = Tenant(stage, stage.namespace, "second", OUTSIDE)
     second.apply()
     second.await_taken()
@@ -171,7 +171,7 @@ def test_deleting_the_second_application_leaves_the_first_served(stage: Stage, f
 
 
 def test_paused_application_that_is_refused_goes_on_to_say_why(stage: Stage, first: Tenant) -> None:
-    """Nothing of it is what it was before, so what was told last is no answer to why nothing comes out."""
+    """Its condition says why it has no output, instead of repeating the last one."""
     second = Tenant(stage, stage.namespace, "second", SERVICE)
     second.apply()
     second.await_taken()
@@ -183,7 +183,7 @@ def test_paused_application_that_is_refused_goes_on_to_say_why(stage: Stage, fir
 
 
 def test_refused_application_starts_when_the_id_is_free(stage: Stage, first: Tenant) -> None:
-    """By itself, with the workers it has, and as the owner from then on."""
+    """It starts with its existing workers and owns the id from then on."""
     second = Tenant(stage, stage.namespace, "second", OUTSIDE)
     second.apply()
     second.await_taken()
@@ -195,7 +195,7 @@ def test_refused_application_starts_when_the_id_is_free(stage: Stage, first: Ten
 
 
 def test_claims_outlive_the_operator(stage: Stage, first: Tenant) -> None:
-    """Killed and started again, it tells the same; neither is disturbed."""
+    """After a kill and a restart the conditions are the same, and neither application is disturbed."""
     second = Tenant(stage, stage.namespace, "aaa", OUTSIDE)
     second.apply()
     second.await_taken()
@@ -209,7 +209,7 @@ def test_claims_outlive_the_operator(stage: Stage, first: Tenant) -> None:
 
 
 def test_other_tenants_are_refused_without_learning_of_whom(stage: Stage, first: Tenant) -> None:
-    """Not the name, not the namespace; and where the address says it all, not even a worker is started."""
+    """They learn neither the name nor the namespace; where the address is enough, no worker is started."""
     for name, servers in (("second", FULL), ("third", OUTSIDE)):
         other = Tenant(stage, stage.other, name, servers)
         other.apply()
@@ -223,7 +223,7 @@ def test_other_tenants_are_refused_without_learning_of_whom(stage: Stage, first:
 
 
 def test_address_that_is_taken_for_sure_starts_no_worker(stage: Stage) -> None:
-    """Nor is anything else made for it."""
+    """No other object is created for it either."""
     mine = Tenant(stage, stage.namespace, "first", SERVICE)
     mine.apply()
     mine.await_ready()
@@ -235,7 +235,7 @@ def test_address_that_is_taken_for_sure_starts_no_worker(stage: Stage) -> None:
 
 
 def test_one_short_name_in_two_namespaces_is_two_kafkas(stage: Stage) -> None:
-    """Names, ids and addresses are alike, and both run."""
+    """Names, ids and addresses are the same, and both run."""
     both = [Tenant(stage, namespace, "delays", "kafka:9092") for namespace in (stage.namespace, stage.other)]
     for each in both:
         each.apply()
@@ -246,7 +246,7 @@ def test_one_short_name_in_two_namespaces_is_two_kafkas(stage: Stage) -> None:
 
 
 def test_one_id_on_two_kafkas_of_one_namespace_is_two_applications(stage: Stage, first: Tenant) -> None:
-    """Each has its own tasks, and ends without the other."""
+    """Each has its own tasks and is deleted without affecting the other."""
     stage.kubelets.kafkas["other:9092"] = "L"
     second = Tenant(stage, stage.namespace, "second", "other:9092")
     second.apply()
@@ -259,7 +259,7 @@ def test_one_id_on_two_kafkas_of_one_namespace_is_two_applications(stage: Stage,
 
 
 def test_nobody_keeps_an_id_that_their_workers_never_proved(stage: Stage) -> None:
-    """A StreamApp that cannot start holds an id back for two minutes, and is refused when it starts after all."""
+    """A StreamApp that cannot start reserves an id for two minutes, and is rejected if it starts later."""
     squatter = Tenant(stage, stage.other, "squatter", FULL, image="nothing:1")
     squatter.apply()
     wait_for(lambda: squatter.pods(), "it tries to start")
@@ -273,7 +273,7 @@ def test_nobody_keeps_an_id_that_their_workers_never_proved(stage: Stage) -> Non
 
 
 def test_address_that_leads_to_another_kafka_fails_a_rolling_update(stage: Stage, first: Tenant) -> None:
-    """Its first worker is refused in words and goes back; all others work on, none of them there."""
+    """Its first worker is rejected with a reason and rolled back; the others keep running on the old cluster."""
     stage.kubelets.kafkas["moved:9092"] = "L"
     first.apply(kafka={"bootstrapServers": "moved:9092"})
     wait_for(lambda: "failed" in first.status(), "it failed", 120, otherwise=first.status)
@@ -292,7 +292,7 @@ def test_address_that_leads_to_another_kafka_fails_a_rolling_update(stage: Stage
 
 
 def test_recreated_application_may_move_to_another_kafka(stage: Stage, first: Tenant) -> None:
-    """All its workers have stopped before: then the id is its own there, and free where it was."""
+    """All its workers stop before; then it holds the id on the new cluster, and the id is free on the old one."""
     stage.kubelets.kafkas["moved:9092"] = "L"
     first.apply(kafka={"bootstrapServers": "moved:9092"}, rollout={"minReady": "0s", "strategy": "Recreate"})
     wait_for(
@@ -305,7 +305,7 @@ def test_recreated_application_may_move_to_another_kafka(stage: Stage, first: Te
 
 
 def test_deletion_waits_for_nobody_else(stage: Stage, first: Tenant) -> None:
-    """Whoever else has that id, here or elsewhere; and only what is the application's own is deleted in Kafka."""
+    """Another application with the id does not delay it, and only its own topics and groups are deleted."""
     guarded = {"kafka": "Delete"}
     here = Tenant(stage, stage.namespace, "second", OUTSIDE, deletion=guarded)
     elsewhere = Tenant(stage, stage.other, "third", "kafka:9092", deletion=guarded)
@@ -322,7 +322,7 @@ def test_deletion_waits_for_nobody_else(stage: Stage, first: Tenant) -> None:
 
 
 def test_namespace_goes_though_another_one_has_the_id(stage: Stage, first: Tenant) -> None:
-    """A finalizer depends on nothing outside of its own namespace."""
+    """A finalizer depends on nothing outside its namespace."""
     other = Tenant(stage, stage.other, "second", "kafka:9092", deletion={"kafka": "Delete"})
     other.apply()
     other.await_ready()
@@ -332,7 +332,7 @@ def test_namespace_goes_though_another_one_has_the_id(stage: Stage, first: Tenan
 
 
 def test_pod_with_the_service_account_alone_is_no_worker(stage: Stage, first: Tenant) -> None:
-    """Whoever may make pods in the namespace cannot take tasks: a worker's pod is the StatefulSet's."""
+    """The right to create pods is not enough to get tasks: a worker's pod belongs to the StatefulSet."""
     template = stage.api.get("Pod", stage.namespace, "first-0")
     intruder = {
         "apiVersion": "v1",
@@ -360,7 +360,7 @@ def test_pod_with_the_service_account_alone_is_no_worker(stage: Stage, first: Te
 
 
 def test_changed_credentials_are_told_until_workers_restart(stage: Stage, first: Tenant) -> None:
-    """The condition says how many, and the annotation that restarts them ends it."""
+    """The condition says how many workers, and the annotation that restarts them ends it."""
     for worker in stage.kubelets.workers(stage.namespace).values():
         worker.credentials_changed = True
     wait_for(lambda: first.now("CredentialsOutdated").get("status") == "True", "it is told", otherwise=first.status)
@@ -376,7 +376,7 @@ def test_changed_credentials_are_told_until_workers_restart(stage: Stage, first:
 
 
 def test_missing_status_is_proven_again(stage: Stage, first: Tenant) -> None:
-    """Somebody took the claim away from the status: it is written again, and nothing moves."""
+    """A claim that was removed from the status is written again, and no task moves."""
     stage.api.patch("StreamApp", stage.namespace, "first", {"status": {"kafka": None}}, subresource="status")
     wait_for(lambda: "kafka" in first.find()["status"], "it is back", otherwise=first.find)
     undisturbed(stage, first)

@@ -1,4 +1,4 @@
-"""Forged tokens: most are refused by what they say of themselves, and the others wait behind each other."""
+"""Forged tokens: most are rejected because of their claims, and the others delay only each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REVIEW_S = 0.005
 
 
 def token(number: int | str = 0, signature: str = "good", **changes: Any) -> str:
-    """A token as service accounts have them; `changes` of None leave a claim out."""
+    """Return a token as service accounts have them; a change to None removes a claim."""
     claims = {
         "aud": [AUDIENCE],
         "exp": int(clock.unix_time() + 3_600),
@@ -38,7 +38,7 @@ def token(number: int | str = 0, signature: str = "good", **changes: Any) -> str
 
 
 class Reviews:
-    """An API server that takes its time, and knows a good signature."""
+    """A slow API server that recognizes valid signatures."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -57,7 +57,7 @@ class Reviews:
 
 
 class Door:
-    """A reviewer, and what it refused."""
+    """A token reviewer and its rejections."""
 
     def __init__(self, issuer: str = _ISSUER) -> None:
         self.reviews = Reviews()
@@ -67,7 +67,7 @@ class Door:
             lambda namespace, name: "pay" if (namespace, name) == ("shop", "pay") else None,
             lambda *_: True,
             issuer=issuer,
-            refused=lambda why: self.refused.update([why]),
+            on_rejection=lambda why: self.refused.update([why]),
         )
 
 
@@ -79,7 +79,7 @@ async def outcome(door: Door, of: str, peer: str) -> Identity | Unavailable | No
 
 
 def test_flood_of_forged_tokens_does_not_delay_workers() -> None:
-    """20,000 of them come from one address, as well made as tokens can be without the key."""
+    """20,000 of them come from one address, perfect except for the signature."""
 
     async def scenario() -> None:
         door = Door()
@@ -116,7 +116,7 @@ def test_flood_of_forged_tokens_does_not_delay_workers() -> None:
     ],
 )
 def test_token_that_cannot_be_a_workers_is_not_reviewed(bad: str, why: str) -> None:
-    """The API server is not asked."""
+    """The API server does not get a request."""
 
     async def scenario() -> None:
         door = Door()
@@ -128,7 +128,7 @@ def test_token_that_cannot_be_a_workers_is_not_reviewed(bad: str, why: str) -> N
 
 
 def test_issuer_that_changed_is_accepted() -> None:
-    """Tokens of an issuer that is not known yet share one place in the queue, until one of them was good."""
+    """Tokens of an unknown issuer share one place in the queue until one of them is accepted."""
 
     async def scenario() -> None:
         door = Door()
@@ -145,7 +145,7 @@ def test_issuer_that_changed_is_accepted() -> None:
 
 
 def test_senders_have_turns_one_after_the_other() -> None:
-    """Within its place in the queue each one's are served in their order."""
+    """The tokens of each sender are reviewed in their order."""
 
     async def scenario() -> None:
         queue = ReviewQueue(at_once=1, per_sender=3, most=5)
@@ -171,7 +171,7 @@ def test_senders_have_turns_one_after_the_other() -> None:
 
 
 def test_turn_of_someone_who_left_is_passed_on() -> None:
-    """Even when it was given in the same moment."""
+    """This holds even when the turn was given at the same moment."""
 
     async def scenario() -> None:
         queue = ReviewQueue(at_once=1, per_sender=3, most=5)

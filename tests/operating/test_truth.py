@@ -1,4 +1,4 @@
-"""What is told of an application is so: by conditions, phases, images and events, and by the operator of itself."""
+"""Conditions, phases, images and events of an application are true, and so is what the operator reports of itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scene(world, tmp_path) -> Iterator[Scene]:
 
 
 def _statuses(scene: Scene, name: str) -> list[tuple[float, dict]]:
-    """All that was written of an application, and when."""
+    """Return all statuses that were written for an application, with their times."""
 
     def writes(call: Call) -> bool:
         return call.resource == "streamapps" and call.name == name and call.subresource == "status"
@@ -45,7 +45,7 @@ def _reasons(scene: Scene, name: str) -> list[str]:
 
 
 def _set_env(scene: Scene, name: str) -> None:
-    """As `kubectl set env statefulset/NAME DEBUG=1` does."""
+    """Change the StatefulSet as `kubectl set env statefulset/NAME DEBUG=1` does."""
     containers = [{"name": "worker", "env": [{"name": "DEBUG", "value": "1"}]}]
     path = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets/{name}?fieldManager=kubectl-set"
     patch = {"spec": {"template": {"spec": {"containers": containers}}}}
@@ -57,7 +57,7 @@ def _debugs(pod: dict) -> bool:
 
 
 def test_a_worker_of_a_changed_template_is_rolled(scene: Scene) -> None:
-    """While the operator was away somebody added a variable, and a worker started with it; the other one is left alone."""
+    """A worker that started with a variable added while the operator was away is restarted; the other is not."""
     scene.apply("drifted", TWO)
     scene.await_settled("drifted")
     before = scene.uids("Pod", "drifted")
@@ -86,7 +86,7 @@ def _as_pod(scene: Scene, name: str) -> dict:
 
 
 def test_applications_are_served_again_when_definitions_are_back(world, tmp_path) -> None:
-    """Without them the leader is not ready; with them it goes on within seconds."""
+    """Without the definitions the leader is not ready; with them it continues within seconds."""
     with Stage(world, world.namespace("defined"), tmp_path, tasks=TASKS) as stage:
         stage.start()
         _delete_and_define(Scene(stage.api, stage.namespace, stage.kubelets, stage.operator, stage.proxy))
@@ -118,7 +118,7 @@ def _is_ready(scene: Scene) -> bool:
 
 
 def test_a_silent_worker_is_told_from_the_session_timeout_on(scene: Scene) -> None:
-    """Its pod still counts as ready; who lost it, who has its tasks, and that it is back are events."""
+    """Its pod still counts as ready; events report the loss, the take-over of its tasks and its return."""
     spec = merged(BASE, {"replicas": 3, "sessionTimeout": "2s"})
     scene.apply("silent", spec)
     scene.await_settled("silent")
@@ -142,7 +142,7 @@ def test_a_silent_worker_is_told_from_the_session_timeout_on(scene: Scene) -> No
 
 
 def test_a_deleted_pod_is_no_scaling(scene: Scene) -> None:
-    """Until its successor is ready the application is not, and it says what it waits for."""
+    """Until its successor is ready, the application is not ready and reports what it waits for."""
     scene.kubelets.images["delays:1"] = Image(topology(partitions=TASKS), starts_after=3.0)
     scene.apply("deleted", merged(BASE, {"replicas": 3}))
     scene.await_settled("deleted")
@@ -163,7 +163,7 @@ def test_a_deleted_pod_is_no_scaling(scene: Scene) -> None:
 
 
 def test_an_image_that_does_not_run_is_not_shown(scene: Scene) -> None:
-    """The status has what workers run, not what is wanted of them."""
+    """The status shows the image that workers run, not the wanted one."""
     scene.apply("shown", TWO)
     scene.await_settled("shown")
     assert scene.status("shown")["image"] == "delays:1"
@@ -180,7 +180,7 @@ def test_an_image_that_does_not_run_is_not_shown(scene: Scene) -> None:
 
 @pytest.mark.parametrize("seconds", [5, 30])
 def test_scheduling_trouble_is_told_only_when_it_lasts(scene: Scene, seconds: int) -> None:
-    """A volume that is bound at the second try is nobody's business."""
+    """A volume that is bound at the second attempt is not reported."""
     name = f"bound-{seconds}"
     scene.apply(name, merged(BASE, {"pod": {"nodeSelector": {"disk": "fast"}}}))
     scene.eventually(lambda: bool(scene.of_app("Pod", name)), "it is made")
@@ -194,7 +194,7 @@ def test_scheduling_trouble_is_told_only_when_it_lasts(scene: Scene, seconds: in
 
 
 def test_pods_that_cannot_be_created_are_told_with_the_servers_words(scene: Scene) -> None:
-    """No pod tells it, and neither does the StatefulSet: one that was refused by quota or policy is just not there."""
+    """Neither a pod nor the StatefulSet shows it: a pod that a quota or a policy rejects is just missing."""
     scene.apply("refused", merged(BASE, {"replicas": 2, "pod": {"priorityClassName": "gold"}}))
     scene.await_true("refused", "Degraded", "PodNotCreated")
     message = scene.condition("refused", "Degraded")["message"]
@@ -207,7 +207,7 @@ def test_pods_that_cannot_be_created_are_told_with_the_servers_words(scene: Scen
 
 
 def test_a_pod_that_lost_a_label_is_told_with_the_command_that_mends_it(scene: Scene) -> None:
-    """It runs on, but counts as nobody's; and no other pod can be made in its place."""
+    """It keeps running but does not count, and no other pod can be created in its place."""
     scene.apply("bare", TWO)
     scene.await_settled("bare")
     label = "app.kubernetes.io/component"
@@ -221,20 +221,20 @@ def test_a_pod_that_lost_a_label_is_told_with_the_command_that_mends_it(scene: S
 
 
 def test_a_paused_application_that_is_deleted_says_what_waits_for_it(scene: Scene) -> None:
-    """Its namespace stays as long as it does."""
+    """Its namespace exists as long as it does."""
     scene.apply("kept", merged(TWO, {"deletion": {"kafka": "Delete"}}))
     scene.await_settled("kept")
     scene.annotate("kept", "reconcile", "paused")
     scene.api.delete("StreamApp", scene.namespace, "kept")
     scene.eventually(
-        lambda: "are deleted then" in scene.condition("kept", "Progressing").get("message", ""), "it is told"
+        lambda: "are deleted, and after them" in scene.condition("kept", "Progressing").get("message", ""), "it is told"
     )
     scene.annotate("kept", "reconcile", None)
     scene.eventually(lambda: scene.find("StreamApp", "kept") is None, "it is gone")
 
 
 def test_a_paused_application_is_ready_only_while_it_runs(scene: Scene) -> None:
-    """Nobody changes anything, and its conditions follow what its workers do all the same."""
+    """Nothing is changed, but its conditions follow its workers."""
     scene.apply("paused", TWO)
     scene.await_settled("paused")
     sleep(15)
@@ -255,7 +255,7 @@ def test_a_paused_application_is_ready_only_while_it_runs(scene: Scene) -> None:
 
 
 def test_a_first_revision_that_fails_is_stalled_until_it_works(scene: Scene) -> None:
-    """Nothing goes on by itself, and a cure ends that."""
+    """There is no progress until somebody corrects it."""
     scene.apply("stalled", merged(TWO, {"image": "delays:nowhere"}))
     scene.await_true("stalled", "Stalled", "ImageNotPullable")
     assert scene.condition("stalled", "Progressing")["status"] == "False"
@@ -265,7 +265,7 @@ def test_a_first_revision_that_fails_is_stalled_until_it_works(scene: Scene) -> 
 
 
 def test_standbys_that_nobody_keeps_are_not_caught_up(scene: Scene) -> None:
-    """One worker of two is enough for the tasks, and none for their copies."""
+    """One worker of two can run the tasks, but not their standbys."""
     spec = merged(TWO, {"standbyReplicas": 1, "sessionTimeout": "1s"})
     scene.apply("copied", spec)
     scene.await_settled("copied")

@@ -1,4 +1,4 @@
-"""A new version of the operator makes pods a little differently: all StreamApps restart, and never more than the budget at once."""
+"""After an upgrade of the operator that changes pods, all StreamApps restart, at most the budget at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stage(request, tmp_path):
 
 
 def _restart_as_another_version(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on, pods have something in them that they had not before."""
+    """Render pods differently from now on."""
     stage.operator.stop()
     stage.proxy.forget()
     monkeypatch.setattr(pods, "_TOKEN_SECONDS", pods._TOKEN_SECONDS + 600)
@@ -41,7 +41,7 @@ def _restart_as_another_version(stage: Stage, monkeypatch: pytest.MonkeyPatch) -
 
 
 def _in_flux(stage: Stage) -> tuple[int, list[str]]:
-    """The most StreamApps that restarted at once by what the operator wrote down; and whose pods it deleted unannounced."""
+    """Return the most StreamApps that restarted at a time by their statuses, and those restarted without one."""
     restarting: set[str] = set()
     most, unannounced = 0, []
     for call in stage.proxy.writes():
@@ -55,7 +55,7 @@ def _in_flux(stage: Stage) -> tuple[int, list[str]]:
 
 
 def _statuses(stage: Stage) -> dict[str, Any]:
-    """The statuses of all StreamApps, by name."""
+    """Return the statuses of all StreamApps, by name."""
     return {app["metadata"]["name"]: app["status"] for app in stage.api.list("StreamApp", stage.namespace)}
 
 
@@ -66,7 +66,7 @@ def _revisions(app: App) -> set[str]:
 
 @pytest.mark.timeout(3000)
 def test_a_new_version_restarts_applications_within_its_budget(stage, monkeypatch, soak):
-    """Those that recreate, too, one worker at a time; what a user changes meanwhile waits for none of them."""
+    """Those with the strategy Recreate restart one worker at a time as well; a change by a user does not wait."""
     count = _MOST_APPS if soak else _APPS
     apps = [stage.app(f"app-{number}") for number in range(count)]
     for number, app in enumerate(apps):
@@ -106,7 +106,7 @@ def test_a_new_version_restarts_applications_within_its_budget(stage, monkeypatc
 
 
 def test_a_leader_that_is_killed_exceeds_no_budget(stage, monkeypatch):
-    """The next one finds in the statuses whose restarts are under way."""
+    """The next leader finds the restarts in progress in the statuses."""
     apps = [stage.app(f"app-{number}") for number in range(5)]
     for app in apps:
         app.apply()

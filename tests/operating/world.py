@@ -1,4 +1,4 @@
-"""The two worlds that operators are tested in: processes on a real API server, or a simulation on virtual time."""
+"""The two worlds of operator tests: processes on a real API server, or a simulation on virtual time."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ("World",)
 
 @dataclass(frozen=True)
 class World:
-    """What a stage is set up in."""
+    """The surroundings of a stage."""
 
     api: Api
-    """A user's, with all rights."""
+    """The API as a user with all rights sees it."""
     background: Background
-    """For what serves and simulates."""
+    """Runs servers and simulations in the background."""
     server: SharedApiServer
     """The API server."""
     operator: type[Operator]
-    """How operators are run."""
+    """The class of operators in this world."""
 
     def namespace(self, stem: str) -> str:
-        """A new namespace."""
+        """Create a namespace."""
         name = f"{stem}-{uuid.uuid4().hex[:8]}"
         self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         return name

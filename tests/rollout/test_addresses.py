@@ -1,4 +1,4 @@
-"""Several names of one Kafka are one address."""
+"""Several names of one Kafka cluster are one address."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _SERVICE = (
 
 @pytest.mark.parametrize("spelled", _SERVICE)
 def test_all_names_of_a_service_are_one_address(spelled):
-    """Whoever looks it up, and with the default port or without."""
+    """From whichever namespace it is resolved, and with or without the default port."""
     assert address_of(spelled, "elsewhere") == address_of("kafka:9092", "shop")
 
 
 def test_name_with_a_namespace_is_that_service_but_not_for_sure():
-    """A pod of a headless service may have it, too."""
+    """A pod of a headless Service may have this name as well."""
     short, full = address_of("kafka.shop:9092", "elsewhere"), address_of("kafka.shop.svc:9092", "elsewhere")
     assert short.brokers == full.brokers
     assert (short.sure, full.sure) == (False, True)
 
 
 def test_one_short_name_in_two_namespaces_is_two_addresses():
-    """As DNS has it."""
+    """Names are compared as DNS does."""
     assert address_of("kafka:9092", "a").brokers != address_of("kafka:9092", "b").brokers
 
 
@@ -43,7 +43,7 @@ def test_one_short_name_in_two_namespaces_is_two_addresses():
     ],
 )
 def test_spelling_does_not_matter(one, other):
-    """Order, case, the default port, and what comes before the host."""
+    """Order, case, the default port and a protocol prefix do not matter."""
     assert address_of(one, "shop") == address_of(other, "shop")
 
 
@@ -52,5 +52,5 @@ def test_spelling_does_not_matter(one, other):
     [("kafka:9092", "kafka:9093"), ("a:1", "a:1,b:1"), ("kafka.example.com", "kafka.shop.svc"), ("[::1]", "[::2]")],
 )
 def test_other_brokers_are_another_address(one, other):
-    """Even where the host is the same."""
+    """Different ports are different addresses, even on the same host."""
     assert address_of(one, "shop").brokers != address_of(other, "shop").brokers

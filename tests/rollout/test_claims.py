@@ -1,4 +1,4 @@
-"""An application's id belongs to one StreamApp on each Kafka cluster."""
+"""An application id belongs to one StreamApp on each Kafka cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millpond_operator.controllers.reconcile.id_claims import PROVES_IN, IdClaims, Rival
+from millpond_operator.controllers.reconcile.id_claims import PROOF_TIMEOUT, IdClaims, Rival
 from millpond_operator.controllers.reconcile.reconciler import Reconciler
 from millpond_operator.kubernetes import Cache, kinds
 from millpond_operator.resources import Surroundings
@@ -45,8 +45,8 @@ def claims(enqueued) -> IdClaims:
 
 
 def test_first_at_an_address_may_prove_its_claim_before_others(claims):
-    """Not even an older StreamApp goes before it; those at another address do not wait."""
-    waiting = Rival(("money", "b"), NOW + PROVES_IN)
+    """Not even an older StreamApp precedes it; those at another address do not wait."""
+    waiting = Rival(("money", "b"), NOW + PROOF_TIMEOUT)
     assert claims.rival(_app("b"), NOW) is None
     assert claims.rival(_app("a", created=NOW - timedelta(days=1)), NOW) == waiting
     assert claims.rival(_app("b"), NOW) is None
@@ -54,7 +54,7 @@ def test_first_at_an_address_may_prove_its_claim_before_others(claims):
 
 
 def test_a_streamapp_that_is_made_again_has_proven_nothing(claims, enqueued):
-    """Under its old name and id, and before anybody saw that the former one was gone; others may have the id now."""
+    """It has the former one's name and id, and no pass saw the deletion; others may have the id now."""
     former, again, other = _app("a"), _app("a"), _app("b", servers="elsewhere:9092")
     former["metadata"]["uid"], again["metadata"]["uid"] = "former", "again"
     assert claims.rival(former, NOW) is None
@@ -69,10 +69,10 @@ def test_a_streamapp_that_is_made_again_has_proven_nothing(claims, enqueued):
 
 
 def test_claim_that_is_not_proven_gives_way(claims):
-    """Nobody keeps an id by a name: another one's workers reach that Kafka first, and have it."""
+    """An unproven claim does not hold the id: the StreamApp whose workers reach the cluster first gets it."""
     claims.rival(_app("squatter", namespace="evil", servers="kafka.money.svc:9092"), NOW)
     assert claims.rival(_app("a"), NOW).key == ("evil", "squatter")
-    later = NOW + PROVES_IN
+    later = NOW + PROOF_TIMEOUT
     assert claims.rival(_app("a"), later) is None
     assert claims.prove(("money", "a"), "K", later).cluster_id == "K"
     squatter = _app("squatter", namespace="evil", servers="kafka.money.svc:9092")
@@ -81,7 +81,7 @@ def test_claim_that_is_not_proven_gives_way(claims):
 
 
 def test_proven_claim_counts_under_every_address(claims, enqueued):
-    """And as long as the StreamApp is there; then the next one whose workers reach that Kafka has it, and is told."""
+    """The claim lasts as long as the StreamApp; then the next one whose workers reach the cluster gets the id."""
     claims.rival(_app("a"), NOW)
     claims.rival(_app("b", servers="broker.example.com:9092"), NOW)
     assert claims.prove(("money", "a"), "K", NOW).since == "2026-01-01T12:00:00Z"
@@ -97,7 +97,7 @@ def test_proven_claim_counts_under_every_address(claims, enqueued):
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_proofs_outlive_the_operator(claims, order):
-    """In whatever order StreamApps are seen by the next one, and whatever their age."""
+    """In whatever order the next leader sees the StreamApps, and whatever their age."""
     apps = [_app("z", **PROVEN_A), _app("a", created=NOW - timedelta(days=9)), _app("b", servers="other:9092")]
     claims.prime([apps[index] for index in order], NOW)
     assert [claims.rival(app, NOW) for app in apps] == [None, Rival(("money", "z")), None]
@@ -108,7 +108,7 @@ def test_proofs_outlive_the_operator(claims, order):
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_of_two_proofs_the_older_one_counts(claims, order):
-    """Two leaders that wrote at once leave such a thing behind."""
+    """Two leaders that wrote at the same time leave such a state behind."""
     second = {"kafka": PROVEN_A["kafka"] | {"since": "2026-01-01T00:00:01Z"}}
     apps = [_app("z", **PROVEN_A), _app("a", **second)]
     claims.prime([apps[index] for index in order], NOW)
@@ -116,14 +116,14 @@ def test_of_two_proofs_the_older_one_counts(claims, order):
 
 
 def test_started_app_goes_before_waiting_ones_after_a_restart(claims):
-    """Its workers may be about to report their Kafka."""
+    """Its workers may be about to report their Kafka cluster."""
     apps = [_app("a"), _app("z", targetRevision="r1")]
     claims.prime(apps, NOW)
     assert [claims.rival(app, NOW) is None for app in apps] == [False, True]
 
 
 def test_ambiguous_name_does_not_keep_others_out(claims):
-    """`kafka.money` may be a pod of a service called `money`: what it proved says nothing of the namespace `money`."""
+    """`kafka.money` may be a pod of a Service `money`, so its proof does not cover the namespace `money`."""
     claims.rival(_app("squatter", namespace="evil", servers="kafka.money:9092"), NOW)
     claims.prove(("evil", "squatter"), "E", NOW)
     assert claims.rival(_app("a"), NOW) is None
@@ -131,7 +131,7 @@ def test_ambiguous_name_does_not_keep_others_out(claims):
 
 
 def test_moving_to_another_address_keeps_a_proof(claims):
-    """Until its workers have proven another one."""
+    """It lasts until its workers have proven another cluster."""
     claims.rival(_app("a"), NOW)
     claims.prove(("money", "a"), "K", NOW)
     moved = _app("a", servers="other:9092")
@@ -143,7 +143,7 @@ def test_moving_to_another_address_keeps_a_proof(claims):
 
 
 def test_changed_application_gives_its_id_back(claims, enqueued):
-    """A StreamApp of the same name that has another id."""
+    """A StreamApp of the same name with another id releases the old id."""
     claims.rival(_app("a"), NOW)
     claims.prove(("money", "a"), "K", NOW)
     claims.rival(_app("b"), NOW)
@@ -154,7 +154,7 @@ def test_changed_application_gives_its_id_back(claims, enqueued):
 
 
 def test_all_claims_count_from_the_first_pass_on():
-    """Whichever StreamApp that is about: another one, seen first, would have the id else."""
+    """This holds whichever StreamApp is reconciled first; otherwise that one would get the id."""
 
     class Hosting:
         async def forget(self, *key: str) -> None: ...

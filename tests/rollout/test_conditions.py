@@ -1,4 +1,4 @@
-"""A condition is True only for what is seen: generated situations, each condition against the facts that it stands for."""
+"""A condition is True only if its facts hold: generated situations, with each condition checked against the facts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond_operator.controllers.rollout.conditions import ConditionStory, conditions, problems
-from millpond_operator.controllers.rollout.decide import Decision, WantedWorkers
+from millpond_operator.controllers.rollout.conditions import ConditionInputs, conditions, problems
+from millpond_operator.controllers.rollout.model import Decision, WantedWorkers
 from millpond_operator.controllers.rollout.observation import ObservedApp, ObservedPod, ObservedWorker, Tasks
 from millpond_operator.controllers.rollout.pod_problems import Problem, creation_problem, mount_problem, of_pod
 from millpond_operator.controllers.rollout.status import AppPhase, AppStatus, Condition, ConditionType, FailedRevision
@@ -28,7 +28,7 @@ MOVING = {
 }
 LONG = "The API server answered with all of an object. " * 60
 
-_problems = st.sampled_from([None, Problem("Rejected", LONG, settled=True), Problem("WorkerFailed", "It failed.")])
+_problems = st.sampled_from([None, Problem("Rejected", LONG, persistent=True), Problem("WorkerFailed", "It failed.")])
 _pods = st.lists(
     st.builds(
         dict, ready=st.booleans(), terminating=st.booleans(), alive=st.sampled_from([True, False, None])
@@ -57,8 +57,8 @@ _before = st.builds(
 
 
 @st.composite
-def stories(draw) -> tuple[ConditionStory, AppStatus]:
-    """A situation, and what was told before it."""
+def stories(draw) -> tuple[ConditionInputs, AppStatus]:
+    """A situation and the conditions before it."""
     pods, workers = [], {}
     for ordinal, each in enumerate(draw(_pods)):
         name = f"app-{ordinal}"
@@ -76,15 +76,15 @@ def stories(draw) -> tuple[ConditionStory, AppStatus]:
         )
     )
     decision = Decision(draw(st.sampled_from(AppPhase)), "r1", 3, AppStatus(failed=failed))
-    story = ConditionStory(
+    story = ConditionInputs(
         "app",
         decision,
         ObservedApp(tuple(pods), workers, draw(_tasks), draw(st.booleans())),
         draw(st.integers(0, 3)),
         problem=draw(_problems),
-        stuck=draw(_problems),
-        standing=draw(st.booleans()),
-        lagging=draw(st.booleans()),
+        blocked_by=draw(_problems),
+        tasks_stopped=draw(st.booleans()),
+        standbys_lag=draw(st.booleans()),
         standby_replicas=draw(st.integers(0, 2)),
     )
     return story, draw(_before)
@@ -92,7 +92,7 @@ def stories(draw) -> tuple[ConditionStory, AppStatus]:
 
 @given(given=stories())
 def test_true_conditions_hold(given):
-    """True, and False where something is said to be settled, follows from the facts; nothing else is said without them."""
+    """True conditions, and False ones that report a settled state, follow from the facts."""
     story, before = given
     told = {each.type: each for each in conditions(story, before, 1, NOW)}
     true = {type for type, each in told.items() if each.status == "True"}
@@ -107,41 +107,41 @@ def test_true_conditions_hold(given):
     )  # one that is to go stands in for none
     run = tasks.known and tasks.running == tasks.total
     if "Ready" in true:
-        assert story.stuck is None
+        assert story.blocked_by is None
         assert failed is None
         assert phase is AppPhase.RUNNING or phase is AppPhase.DEGRADED
         assert working >= story.replicas
-        assert run or (before.is_true(ConditionType.READY) and not story.standing)
+        assert run or (before.is_true(ConditionType.READY) and not story.tasks_stopped)
     if "StandbysCaughtUp" in true and story.standby_replicas and not (tasks.known and not tasks.standbys_wanted):
         assert phase is not AppPhase.SUSPENDED
         assert tasks.known
         assert tasks.standbys_placeable >= tasks.standbys_wanted
         was = before.condition(ConditionType.STANDBYS_CAUGHT_UP)
-        assert tasks.caught_up >= tasks.standbys_wanted or (was.status == "True" and not story.lagging)
+        assert tasks.caught_up >= tasks.standbys_wanted or (was.status == "True" and not story.standbys_lag)
     assert ("Suspended" in true) == (phase is AppPhase.SUSPENDED)
-    assert ("Degraded" in true) == (failed is not None or story.problem is not None or story.stuck is not None)
+    assert ("Degraded" in true) == (failed is not None or story.problem is not None or story.blocked_by is not None)
     if "Stalled" in told:
-        assert story.stuck is not None or failed is not None
+        assert story.blocked_by is not None or failed is not None
         recovers = told["Progressing"].reason == "Recovering"  # a worker, whatever became of the revision
         assert "Progressing" not in true or phase in MOVING or recovers
     if "Progressing" in true:
-        assert phase in MOVING or story.standing or missing
+        assert phase in MOVING or story.tasks_stopped or missing
     elif told["Progressing"].reason == "Settled":
         assert phase not in MOVING
         assert phase is AppPhase.SUSPENDED or not missing
-        assert phase is AppPhase.SUSPENDED or not story.standing or not story.replicas
+        assert phase is AppPhase.SUSPENDED or not story.tasks_stopped or not story.replicas
 
 
 @given(given=stories())
 def test_long_messages_are_cut_and_said_once(given):
-    """What an API server says may be long; one condition has it, and the others refer to that."""
+    """A message of the API server may be long: one condition has it, and the others refer to that one."""
     story, before = given
     messages = [each.message for each in conditions(story, before, 1, NOW) if len(each.message) > 100]
     assert all(len(each) <= 1_000 for each in messages)
     assert len(messages) == len(set(messages)) <= 1
 
 
-def _story(replicas: int = 2, **changes) -> ConditionStory:
+def _story(replicas: int = 2, **changes) -> ConditionInputs:
     pods = tuple(ObservedPod(f"app-{number}", number, "r1", "u", ready=True) for number in range(2))
     workers = {pod.name: ObservedWorker(pod.name, alive=True) for pod in pods}
     tasks = Tasks(known=True, total=4, running=4)
@@ -149,17 +149,17 @@ def _story(replicas: int = 2, **changes) -> ConditionStory:
         "observed": ObservedApp(pods, workers, tasks),
         "decision": Decision(AppPhase.RUNNING, "r1", 2, AppStatus()),
     }
-    return ConditionStory("app", replicas=replicas, **{**given, **changes})
+    return ConditionInputs("app", replicas=replicas, **{**given, **changes})
 
 
 NOTHING = AppStatus()
 
 
-def _told(story: ConditionStory, type: str, before: AppStatus = NOTHING) -> Condition:
+def _told(story: ConditionInputs, type: str, before: AppStatus = NOTHING) -> Condition:
     return next((each for each in conditions(story, before, 1, NOW) if each.type == type), None)
 
 
-def _with_standbys(caught_up: int, **changes) -> ConditionStory:
+def _with_standbys(caught_up: int, **changes) -> ConditionInputs:
     story = _story()
     tasks = Tasks(True, 4, 4, caught_up=caught_up, standbys_wanted=4, standbys_placeable=4)
     return _story(
@@ -168,7 +168,7 @@ def _with_standbys(caught_up: int, **changes) -> ConditionStory:
 
 
 def test_standbys_that_are_wanted_and_absent_are_not_caught_up():
-    """That nobody is there to keep one does not make it unwanted."""
+    """Standbys for which there are too few workers are still wanted."""
     found = _told(_with_standbys(0), "StandbysCaughtUp")
     assert (found.status, found.reason, found.message) == ("False", "Restoring", "0 of 4 standbys are caught up.")
     assert _told(_with_standbys(4), "StandbysCaughtUp").status == "True"
@@ -184,14 +184,14 @@ def test_standbys_that_are_wanted_and_absent_are_not_caught_up():
 
 
 def test_standbys_that_lag_for_a_moment_stay_caught_up():
-    """A standby that moves is told only once that lasts; what was said before stays to the letter."""
+    """A moving standby is reported only if that lasts; until then the message stays the same."""
     before = AppStatus(conditions=(_told(_with_standbys(4), "StandbysCaughtUp"),))
     assert _told(_with_standbys(3), "StandbysCaughtUp", before) == before.conditions[0]
-    assert _told(_with_standbys(3, lagging=True), "StandbysCaughtUp", before).status == "False"
+    assert _told(_with_standbys(3, standbys_lag=True), "StandbysCaughtUp", before).status == "False"
 
 
 def test_a_ready_pod_whose_worker_is_silent_is_not_ready():
-    """The API server hears of a lost node later than the coordinator."""
+    """The API server learns of a lost node later than the coordinator."""
     story = _story()
     workers = story.observed.workers | {"app-1": ObservedWorker("app-1", alive=False)}
     lost = ObservedApp(story.observed.pods, workers, story.observed.tasks)
@@ -204,7 +204,7 @@ def test_a_ready_pod_whose_worker_is_silent_is_not_ready():
 
 
 def test_a_first_revision_that_fails_is_stalled():
-    """There is none to go back to, so nothing goes on by itself."""
+    """There is no revision to roll back to, so there is no progress."""
     world = World(random.Random(1), WantedWorkers("r1", 2, progress_deadline=timedelta(seconds=60)), bad={"r1"})
     world.until(lambda decision: decision.status.failed is not None)
     decision = world.turn()
@@ -219,7 +219,7 @@ def test_a_first_revision_that_fails_is_stalled():
 
 
 def test_a_revision_that_is_rolled_back_is_stalled_afterwards():
-    """While the good one comes back something goes on."""
+    """While the good revision is being restored there is progress."""
     status = msgspec.structs.replace(AppStatus(), failed=FailedRevision("r2", "Rolling", "NoProgress", "No."))
     for phase, stalled in ((AppPhase.ROLLING_BACK, False), (AppPhase.DEGRADED, True)):
         story = _story(decision=Decision(phase, "r1", 2, status))
@@ -227,14 +227,14 @@ def test_a_revision_that_is_rolled_back_is_stalled_afterwards():
 
 
 def test_problems_that_stay_come_first():
-    """And those of pods that end are nobody's any more, unless their node is lost."""
-    passing, staying = Problem("WorkerFailed", "Once."), Problem("ImageNotPullable", "No.", settled=True)
+    """Problems of terminating pods do not count, unless their node is lost."""
+    passing, staying = Problem("WorkerFailed", "Once."), Problem("ImageNotPullable", "No.", persistent=True)
     silent = Problem("WorkerSilent", "It is silent.")
     pods = (
         ObservedPod("app-0", 0, "r", "u", problem=passing),
         ObservedPod("app-1", 1, "r", "u", problem=staying),
         ObservedPod("app-2", 2, "r", "u", problem=staying, terminating=True),
-        ObservedPod("app-3", 3, "r", "u", problem=silent, terminating=True, stands=True),
+        ObservedPod("app-3", 3, "r", "u", problem=silent, terminating=True, containers_ready=True),
     )
     found = problems(ObservedApp(pods))
     assert found == [("app-1", staying), ("app-0", passing), ("app-3", silent)]
@@ -247,21 +247,21 @@ def _pending(reason: str, message: str) -> dict:
 
 @pytest.mark.parametrize(
     ("reason", "words"),
-    [("Unschedulable", "fits on no node"), ("SchedulerError", "The scheduler cannot bind pod app-0")],
+    [("Unschedulable", "does not fit on any node"), ("SchedulerError", "The scheduler cannot bind pod app-0")],
 )
 def test_scheduling_trouble_waits_before_it_is_told(reason, words):
-    """A conflict at binding a volume is gone at the next try, and is none of the nodes' fault."""
+    """A conflict while binding a volume is gone at the next attempt, and has nothing to do with the nodes."""
     problem = of_pod(_pending(reason, "running PreBind plugin: the object has been modified."))
     assert problem.reason == "Unschedulable"
     assert words in problem.message
     assert "modified. " in problem.message
     assert problem.patience == timedelta(seconds=10)
-    assert Problem("X", "", settled=True).patience == timedelta(0)
+    assert Problem("X", "", persistent=True).patience == timedelta(0)
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["oldest first", "newest first"])
 def test_a_volume_is_told_of_by_what_happened_last(turned):
-    """A busy node could not read the Secret at first, and found later that there is none; nobody orders events."""
+    """A busy node could not read the Secret at first and found later that it does not exist; events are not ordered."""
     pod = {"metadata": {"name": "app-0", "uid": "u", "namespace": "shop"}}
 
     def failed(at, message):
@@ -285,12 +285,12 @@ def test_a_volume_is_told_of_by_what_happened_last(turned):
         ('pods "app-1" is forbidden: exceeded quota: small, requested: pods=1', "lower spec.replicas"),
         ('pods "app-1" is forbidden: violates PodSecurity "restricted:latest": seccompProfile', "spec.pod"),
         ('pods "app-1" is forbidden: no PriorityClass with name gold was found', "priorityClassName"),
-        ('admission webhook "policy.example" denied the request: no labels', "whose webhook"),
+        ('admission webhook "policy.example" denied the request: no labels', "owner of the webhook"),
         ("something that nobody has seen before", "spec.pod forbids"),
     ],
 )
 def test_a_pod_that_cannot_be_created_is_a_problem_with_a_cure(why, cure):
-    """The server's own words, and what to do; once the pod was created, the event that stays is no problem."""
+    """The message has the API server's text and a cure; once the pod was created, the old event is no problem."""
 
     def event(reason, message, at):
         return {"reason": reason, "message": message, "lastTimestamp": at}
@@ -318,7 +318,7 @@ def test_a_pod_that_cannot_be_created_is_a_problem_with_a_cure(why, cure):
 
 
 def test_a_volume_that_was_mounted_after_all_is_no_problem():
-    """The event of the failure stays for an hour; a later event shows that the volume was mounted after all."""
+    """The event of the failure stays for an hour; a later event shows that the volume was mounted."""
     pod = {"metadata": {"name": "app-0", "uid": "u", "namespace": "shop"}}
 
     def event(reason, message="", uid="u"):

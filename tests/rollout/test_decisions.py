@@ -1,4 +1,4 @@
-"""Single decisions of `rollout.decide`: a worker is drained, deleted or believed for exactly the reasons that hold."""
+"""Single decisions of `rollout.decide`: why a worker is drained or deleted, and when it counts as working."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from millpond_operator.controllers.rollout.decide import Decision, Existing, WantedWorkers, decide
+from millpond_operator.controllers.rollout.decide import decide
+from millpond_operator.controllers.rollout.model import Decision, Existing, WantedWorkers
 from millpond_operator.controllers.rollout.observation import (
     ObservedApp,
     ObservedPod,
@@ -58,7 +59,7 @@ ALL_NEW = (_pod(0, "r2"), _pod(1, "r2"))
 
 
 def test_full_worker_waits_for_another_that_takes_tasks():
-    """While another worker can take its tasks, a worker that has some is not deleted."""
+    """A worker with tasks is not deleted while another worker can take them."""
     decision = _decide(_observed(OLD_PODS, _worker(0), _worker(1, draining=True)), _rolling())
     assert decision.delete == ()
     assert decision.drain == {"app-1"}
@@ -68,13 +69,13 @@ def test_full_worker_waits_for_another_that_takes_tasks():
     "other",
     [
         {"draining": True},
-        {"refused": RejectedWorker("IncompatibleTopology", "It has another store.")},
+        {"rejection": RejectedWorker("IncompatibleTopology", "It has another store.")},
         {"alive": False},
     ],
     ids=["draining", "refused", "dead"],
 )
 def test_full_worker_is_deleted_when_no_other_takes_tasks(other):
-    """To wait for a place that will never take its tasks would be to wait for ever."""
+    """It must not wait for a worker that will never take its tasks."""
     decision = _decide(_observed(OLD_PODS, _worker(0, **other), _worker(1, draining=True)), _rolling())
     assert [pod.name for pod in decision.delete] == ["app-1"]
 
@@ -89,7 +90,7 @@ def test_worker_without_tasks_drains_before_it_is_deleted():
 
 
 def test_silent_worker_is_not_empty_until_the_coordinator_is_informed():
-    """A coordinator that started just now has not heard of a worker that may run tasks."""
+    """A coordinator that has just started does not know whether the worker runs tasks."""
     workers = (_worker(0), _worker(1, alive=False, owned=0, active=0, running=0))
     assert _decide(_observed(OLD_PODS, *workers, informed=False), _rolling()).delete == ()
     assert [pod.name for pod in _decide(_observed(OLD_PODS, *workers), _rolling()).delete] == ["app-1"]
@@ -107,11 +108,11 @@ def test_silent_worker_is_not_empty_until_the_coordinator_is_informed():
     ids=["ready for less than minReady", "not ready", "restores a task", "report of the old process", "not heard of"],
 )
 def test_next_worker_waits_until_the_new_one_has_settled(pod, worker):
-    """A rolling update goes on only when the worker in hand runs all its tasks, with the new revision, for long enough."""
+    """A rolling update continues only after the current worker has run all its tasks for long enough."""
     status = _rolling(since=timestamp(NOW - timedelta(seconds=30)), restarting=True)
     pods = (_pod(0), _pod(1, "r2", **{"ready_since": NOW - timedelta(seconds=20), **pod}))
     decision = _decide(_observed(pods, _worker(0), _worker(1, **{"revision": "r2", **worker})), status)
-    assert decision.waiting == "app-1 to settle"
+    assert decision.waiting == "app-1 to run its tasks"
     assert decision.status.rollout is not None
     assert decision.status.rollout.worker == "app-1"
     settled = (_pod(0), _pod(1, "r2", ready_since=NOW - timedelta(seconds=10)))
@@ -149,7 +150,7 @@ def _failing(problem: Problem | None, *, waited: timedelta, **worker) -> Observe
     return _observed(pods, _worker(0), _worker(1, "r2", **{"running": 0, **worker}))
 
 
-BROKEN = Problem("ApplicationNotImportable", "It cannot be imported.", settled=True)
+BROKEN = Problem("ApplicationNotImportable", "It cannot be imported.", persistent=True)
 
 
 @pytest.mark.parametrize("auto_rollback", [True, False])
@@ -166,14 +167,14 @@ def test_failed_revision_is_rolled_back_only_where_that_is_wanted(auto_rollback)
 
 @pytest.mark.parametrize("reason", ["BrokerUnreachable", "Unschedulable", "VolumeNotExpandable"])
 def test_revision_is_not_blamed_for_the_cluster(reason):
-    """No other revision would fare better."""
-    problem = Problem(reason, "The cluster has no room.", settled=True)
+    """Another revision would have the same problem."""
+    problem = Problem(reason, "The cluster has no room.", persistent=True)
     decision = _decide(_failing(problem, waited=DEADLINE * 2), _rolling(restarting=True))
     assert decision.status.failed is None
 
 
 def test_worker_that_restores_is_not_blamed_for_taking_long():
-    """While its lag falls it makes progress, however long after the deadline."""
+    """It makes progress while its lag shrinks, even after the deadline."""
     observed = _failing(None, waited=DEADLINE * 10, restoring=True)
     assert _decide(observed, _rolling(restarting=True)).status.failed is None
     stuck = _failing(None, waited=DEADLINE * 10, restoring=False)
@@ -183,17 +184,17 @@ def test_worker_that_restores_is_not_blamed_for_taking_long():
 
 
 def test_revision_is_not_blamed_for_a_refusal_of_its_predecessor():
-    """The coordinator remembers a while whom it refused; the pod has another revision since."""
-    refusal = {"alive": False, "refused": RejectedWorker("IncompatibleTopology", "It has another store.", "r1")}
+    """The coordinator remembers rejections for a while; the pod has another revision since then."""
+    refusal = {"alive": False, "rejection": RejectedWorker("IncompatibleTopology", "It has another store.", "r1")}
     recent = _failing(None, waited=timedelta(seconds=30), **refusal)
     assert _decide(recent, _rolling(since=timestamp(NOW), restarting=True)).status.failed is None
-    refusal["refused"] = RejectedWorker("IncompatibleTopology", "It has another store.", "r2")
+    refusal["rejection"] = RejectedWorker("IncompatibleTopology", "It has another store.", "r2")
     recent = _failing(None, waited=timedelta(seconds=30), **refusal)
     assert _decide(recent, _rolling(since=timestamp(NOW), restarting=True)).status.failed is not None
 
 
 def test_broken_workers_are_restarted_before_working_ones():
-    """Nothing is lost with a worker that does not work; of working ones the highest ordinal is first."""
+    """No task is lost with a worker that does not work; among the working ones the highest ordinal is first."""
     pods = (_pod(0), _pod(1))
     wanted = replace(WANTED, replicas=2)
     decision = _decide(_observed(pods, _worker(0, alive=False), _worker(1)), RUNNING, wanted)

@@ -1,4 +1,4 @@
-"""Who was lost, who runs the tasks now, and who is back: each is told once, and of nobody who was stopped in order."""
+"""Events about lost workers, take-overs and returns: each is recorded once; there are none about stopped workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _seen(alive="012", owners=None, *, informed=True, draining="", ending="", st
 
 @pytest.fixture
 def told():
-    """Tells of one look after the other; the first one is over."""
+    """Return the events of one observation after another, after a first one."""
     losses = LostWorkers()
     assert losses.noted(KEY, _seen(), frozenset()) == []
 
@@ -42,54 +42,56 @@ def told():
 
 
 def test_a_lost_worker_its_takers_and_its_return_are_told_once(told):
-    """How many tasks went to whom is said when all of them have gone."""
-    assert told(_seen("02")) == [("Warning", "WorkerLost", "Worker d-1 is gone: 2 tasks go to other workers.")]
+    """The take-over is recorded once all tasks were taken over."""
+    assert told(_seen("02")) == [("Warning", "WorkerLost", "Worker d-1 was lost: other workers take over 2 tasks.")]
     assert told(_seen("02")) == []
     assert told(_seen("02", OWNERS | {"0_1": "d-0"})) == []
     after = OWNERS | {"0_1": "d-0", "0_2": "d-2"}
-    assert told(_seen("02", after)) == [("Normal", "TasksTakenOver", "2 tasks of d-1 went to d-0 (1), d-2 (1).")]
+    assert told(_seen("02", after)) == [
+        ("Normal", "TasksTakenOver", "2 tasks of d-1 were taken over by d-0 (1), d-2 (1).")
+    ]
     assert told(_seen("02", after)) == []
     assert told(_seen("012", after)) == [("Normal", "WorkerBack", "Worker d-1 is back.")]
     assert told(_seen("012", after)) == []
 
 
 def test_tasks_that_went_before_the_next_look_are_counted(told):
-    """A take-over is faster than what is told of it."""
+    """A take-over may be faster than the next observation."""
     after = OWNERS | {"0_1": "d-0", "0_2": "d-0"}
     assert [each[1:] for each in told(_seen("02", after))] == [
-        ("WorkerLost", "Worker d-1 is gone: 2 tasks go to other workers."),
-        ("TasksTakenOver", "2 tasks of d-1 went to d-0 (2)."),
+        ("WorkerLost", "Worker d-1 was lost: other workers take over 2 tasks."),
+        ("TasksTakenOver", "2 tasks of d-1 were taken over by d-0 (2)."),
     ]
 
 
 def test_a_worker_whose_pod_was_deleted_has_ended(told):
-    """Somebody wanted that, so it is no warning."""
+    """The deletion was intended, so the event is no warning."""
     (event,) = told(_seen("02", ending="1"))
-    assert event == ("Normal", "WorkerEnded", "Worker d-1 ended with its pod: 2 tasks go to other workers.")
+    assert event == ("Normal", "WorkerEnded", "Worker d-1 ended with its pod: other workers take over 2 tasks.")
     assert [reason for _, reason, _ in told(_seen("012"))] == ["WorkerBack"]
 
 
 def test_a_worker_whose_pod_was_replaced_has_ended(told):
-    """Its successor is there before anybody looked."""
+    """Its successor exists before the next observation."""
     seen = _seen("02")
     replaced = ObservedApp(tuple(replace(pod, uid="new") for pod in seen.pods), seen.workers, owners=seen.owners)
     assert [reason for _, reason, _ in told(replaced)] == ["WorkerEnded"]
 
 
 def test_a_worker_that_comes_back_with_its_tasks_lost_none(told):
-    """Nobody took them over."""
+    """Its tasks were not taken over."""
     told(_seen("02"))
     assert told(_seen("012")) == [("Normal", "WorkerBack", "Worker d-1 is back.")]
 
 
 def test_a_process_that_is_replaced_within_a_session_is_told(told):
-    """Its container started again before anybody missed it."""
+    """Its container restarted before the loss was observed."""
     assert [reason for _, reason, _ in told(_seen(starts={"2": "second"}))] == ["WorkerRestarted"]
     assert told(_seen(starts={"2": "second"})) == []
 
 
 def test_workers_that_the_operator_stops_are_not_lost(told):
-    """Neither one that drains nor one that there is no place for."""
+    """Neither a draining worker nor one beyond `spec.replicas` counts as lost."""
     assert told(_seen(draining="1")) == []
     assert told(_seen("02", draining="1")) == []
     assert told(_seen("012", starts={"1": "second"})) == []
@@ -97,7 +99,7 @@ def test_workers_that_the_operator_stops_are_not_lost(told):
 
 
 def test_nobody_is_missed_before_all_could_report(told):
-    """After a change of leaders the first look is what others are compared with."""
+    """After a change of leaders, the first observation is the baseline."""
     assert told(_seen("", informed=False)) == []
     assert told(_seen("02")) == []
     assert told(_seen("0")) != []
@@ -106,7 +108,7 @@ def test_nobody_is_missed_before_all_could_report(told):
 
 
 def test_a_worker_lost_soon_after_a_change_of_leaders_is_told(told):
-    """This leader heard it, whether or not all others have had the time to report."""
+    """It reported to this leader, whether or not all others have had time to."""
     told.losses.forget(KEY)
     assert told(_seen("012", informed=False)) == []
     assert told(_seen("012", informed=False, heard="01")) == []

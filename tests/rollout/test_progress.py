@@ -1,4 +1,4 @@
-"""Restoring takes its time, and is no reason for blame as long as it goes on."""
+"""A worker that restores is not blamed as long as it makes progress."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def _seen(progress: RestoreProgress, lag: int, minutes: float, *, running: int =
 
 
 def test_worker_with_falling_lag_may_restore_for_long():
-    """An hour, if need be."""
+    """It may take hours."""
     progress = RestoreProgress()
     assert all(_seen(progress, 1_000_000 - minute, minute) for minute in range(60))
 
 
 def test_a_worker_whose_lag_does_not_fall_is_stuck():
-    """After the time that it is given."""
+    """It counts as stuck after the deadline."""
     progress = RestoreProgress()
     assert _seen(progress, 100, 0)
     assert _seen(progress, 100, 4)
@@ -33,7 +33,7 @@ def test_a_worker_whose_lag_does_not_fall_is_stuck():
 
 
 def test_a_worker_that_runs_all_of_its_tasks_restores_nothing():
-    """Whatever it did before."""
+    """Whatever it did before the restart."""
     progress = RestoreProgress()
     _seen(progress, 100, 0)
     assert not _seen(progress, 0, 1, running=2)

@@ -1,4 +1,4 @@
-"""What the operator decides about workers, in a world of simulated pods."""
+"""Decisions about workers in a world of simulated pods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from millpond_operator.controllers.rollout.decide import WantedWorkers
+from millpond_operator.controllers.rollout.model import WantedWorkers
 from millpond_operator.controllers.rollout.status import AppPhase
 from tests.rollout.world import World
 from tests.support import generated
@@ -42,7 +42,7 @@ def world(request) -> World:
 
 
 def test_first_revision_counts_as_good_once_it_works(world):
-    """A revision that was never seen to work is none to go back to."""
+    """There is no rollback to a revision that never worked."""
     assert world.turn().phase is AppPhase.PENDING
     assert world.status.current_revision == ""
     _running(world)
@@ -60,14 +60,14 @@ def test_a_rolling_update_restarts_one_empty_worker_at_a_time(world):
 
 
 def test_single_worker_is_restarted_without_draining_elsewhere(world):
-    """Waiting for a place to drain to would be waiting for ever."""
+    """It must not wait for a place to drain to."""
     _running(world, replicas=1)
     world.wanted = replace(world.wanted, revision="r2")
     world.until(lambda _: world.status.current_revision == "r2", turns=40)
 
 
 def test_broken_revision_is_rolled_back_after_one_worker(world):
-    """The others never see it; the failure is kept, and it is not tried again."""
+    """The other workers keep the good revision; the failure is saved, and the revision is not tried again."""
     _running(world)
     world.bad.add("r2")
     world.wanted = replace(world.wanted, revision="r2")
@@ -95,7 +95,7 @@ def test_after_a_rollback_the_next_revision_is_tried(world):
 
 
 def test_broken_first_revision_gives_way_to_the_next(world):
-    """There is nothing to go back to; the correction is what counts."""
+    """There is no rollback; the corrected revision rolls out."""
     world.bad.add("r1")
     world.until(lambda _: world.status.failed is not None)
     world.wanted = replace(world.wanted, revision="r2")
@@ -106,7 +106,7 @@ def test_broken_first_revision_gives_way_to_the_next(world):
 
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_another_topology_is_refused_under_rolling(world, replicas):
-    """Its workers cannot share tasks with those of the old one, and the old one's state is not its own."""
+    """Its workers cannot share tasks or state with those of the old one."""
     _running(world, replicas=replicas)
     world.topology["r2"] = "two"
     world.wanted = replace(world.wanted, revision="r2")
@@ -120,7 +120,7 @@ def test_another_topology_is_refused_under_rolling(world, replicas):
 
 
 def test_another_topology_takes_over_under_recreate_when_all_have_stopped(world):
-    """Changing the strategy is what a person does when told so; then the failed revision is tried again."""
+    """Changing the strategy, as the message suggests, lets the failed revision be tried again."""
     _running(world)
     world.topology["r2"] = "two"
     world.wanted = replace(world.wanted, revision="r2")
@@ -149,7 +149,7 @@ def test_recreate_never_runs_two_revisions_at_once(world):
 
 
 def test_recreate_rolls_back_a_bad_revision(world):
-    """With another topology of the bad revision or without."""
+    """Whether or not the bad revision has another topology."""
     _running(world, strategy="Recreate")
     world.bad.add("r2")
     world.topology["r2"] = "two"
@@ -176,7 +176,7 @@ def test_a_scale_in_drains_the_highest_ordinals_first(world):
 
 
 def test_a_suspended_application_stops_and_resumes_with_what_it_had(world):
-    """Its volumes are kept, and the revision that worked before needs no second proof."""
+    """Its volumes are kept, and the revision that worked before still counts as good."""
     _running(world)
     world.wanted = replace(world.wanted, suspended=True)
     world.until(lambda decision: decision.phase is AppPhase.SUSPENDED)
@@ -187,7 +187,7 @@ def test_a_suspended_application_stops_and_resumes_with_what_it_had(world):
 
 
 def test_zero_replicas_do_not_prove_a_revision(world):
-    """Scaled to none, a new revision does not count as good."""
+    """With no workers, a new revision does not count as good."""
     _running(world)
     world.wanted = replace(world.wanted, replicas=0, revision="r2")
     world.until(_settled(world))
@@ -200,7 +200,7 @@ def test_zero_replicas_do_not_prove_a_revision(world):
 
 
 def test_pod_deletion_waits_for_the_observed_revision(world):
-    """It would come back as it was."""
+    """Otherwise the pod would be recreated with the old revision."""
     _running(world)
     world.lag_of_controller = True
     world.wanted = replace(world.wanted, revision="r2")
@@ -211,7 +211,7 @@ def test_pod_deletion_waits_for_the_observed_revision(world):
 
 
 def test_topology_is_noted_as_soon_as_its_tasks_ran(world):
-    """However long a revision takes to prove itself: what it processed is there."""
+    """However long a revision takes to count as good: what it processed stays."""
     world.wanted = replace(WANTED, min_ready=timedelta(hours=1))
     world.until(lambda _: all(owner is not None for owner in world.owners.values()))
     for _ in range(5):
@@ -224,7 +224,7 @@ def test_topology_is_noted_as_soon_as_its_tasks_ran(world):
 
 
 def test_no_automatic_rollback_from_a_topology_that_processed(world):
-    """What it did would be missing in the state of the one before: a person decides."""
+    """A rollback would lose what it processed, so a person decides."""
     _running(world, strategy="Recreate")
     world.topology["r2"] = "two"
     world.unready.add(("r2", 1))
@@ -240,7 +240,7 @@ def test_no_automatic_rollback_from_a_topology_that_processed(world):
 
 
 def test_long_rollout_does_not_blame_a_worker_that_restarts(world):
-    """Twelve workers take longer than the deadline; one that restarts late is waited for like any other."""
+    """Twelve workers take longer than the deadline; each of them has the whole deadline."""
     _running(world, replicas=12)
     world.wanted = replace(world.wanted, revision="r2")
     began = world.now
@@ -253,7 +253,7 @@ def test_long_rollout_does_not_blame_a_worker_that_restarts(world):
 
 @pytest.mark.parametrize("change", [{"replicas": 1}, {"revision": "r2"}])
 def test_unreported_workers_are_not_taken_for_empty(world, change):
-    """After a restart without a memory: a worker that is ready may have anything."""
+    """After a restart of the operator, a ready worker may have tasks."""
     _running(world)
     world.informed = False
     world.wanted = replace(world.wanted, **change)
@@ -266,7 +266,7 @@ def test_unreported_workers_are_not_taken_for_empty(world, change):
 
 
 def test_lost_nodes_pod_does_not_block_an_upgrade(world):
-    """It ends when its node is back; the others need not wait for that."""
+    """It ends once its node is back; the others do not wait for it."""
     _running(world, replicas=4)
     world.pods[3].terminating_until = world.now + timedelta(days=1)
     world.wanted = replace(world.wanted, replicas=3, revision="r2")
@@ -275,7 +275,7 @@ def test_lost_nodes_pod_does_not_block_an_upgrade(world):
 
 @pytest.mark.parametrize("seed", range(generated.examples(200)))
 def test_random_changes_end_in_the_wanted_revision(seed):
-    """Changes of mind and crashes at any time: in the end the wanted revision runs, or the last good one when that is bad."""
+    """With changes and crashes at any time, the wanted revision runs in the end, or the last good one if it is bad."""
     print("seed", seed)
     chance = random.Random(seed)
     world = World(chance, WANTED, topology={"r3": "two"}, bad={"r4"})

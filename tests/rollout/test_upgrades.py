@@ -1,4 +1,4 @@
-"""What a new version of the operator restarts: within a budget, one worker at a time, and never in the place of a person's change."""
+"""Restarts by a new version of the operator: within a budget, one worker at a time, never before a user's change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from millpond_operator.controllers.reconcile.upgrades import Upgrades, former_revision
-from millpond_operator.controllers.rollout.decide import WantedWorkers
+from millpond_operator.controllers.rollout.model import WantedWorkers
 from millpond_operator.controllers.rollout.status import (
     AppPhase,
     AppStatus,
@@ -33,7 +33,7 @@ def key(number: int) -> tuple[str, str]:
 
 
 class Budget:
-    """An operator's budget, and who was told that it may be their turn."""
+    """An operator's budget, and the StreamApps whose passes were requested."""
 
     def __init__(self, budget: int) -> None:
         self.told: list[tuple[str, str]] = []
@@ -49,13 +49,13 @@ class Budget:
 
 
 def _former(
-    status: AppStatus, at_hand: set[str], *, revision: str = "r9", spec: str = "s1", goes_back: bool = True
+    status: AppStatus, at_hand: set[str], *, revision: str = "r9", spec: str = "s1", auto_rollback: bool = True
 ) -> str:
-    return former_revision(status, 3, spec, revision, at_hand, goes_back=goes_back)
+    return former_revision(status, 3, spec, revision, at_hand, auto_rollback=auto_rollback)
 
 
 def test_only_so_many_applications_restart_at_a_time():
-    """The next one is told when there is room, and not before."""
+    """A pass over the next one is requested when there is room, not before."""
     budget = Budget(2)
     assert [budget.asks(number) for number in range(5)] == [True, True, False, False, False]
     assert [budget.asks(number) for number in range(5)] == [True, True, False, False, False]
@@ -69,7 +69,7 @@ def test_only_so_many_applications_restart_at_a_time():
 
 
 def test_deleted_applications_leave_room_for_others():
-    """Nobody waits for what is gone."""
+    """A deleted StreamApp does not count towards the budget."""
     budget = Budget(1)
     assert budget.asks(0)
     assert not budget.asks(1)
@@ -79,7 +79,7 @@ def test_deleted_applications_leave_room_for_others():
 
 
 def test_application_that_restarts_for_an_hour_lets_others_begin():
-    """Its brokers may be away for days."""
+    """Its brokers may be unavailable for days."""
     budget = Budget(1)
     assert budget.asks(0)
     assert not budget.asks(1, now=NOW + timedelta(minutes=59))
@@ -87,7 +87,7 @@ def test_application_that_restarts_for_an_hour_lets_others_begin():
 
 
 def test_a_new_leader_counts_what_was_begun_before_it():
-    """It reads that in the statuses."""
+    """It finds them in the statuses."""
     budget = Budget(1)
     begun = RolloutProgress("r2", "Rolling", timestamp(NOW), "r1", upgrade=True)
     statuses = [
@@ -111,26 +111,26 @@ def test_a_new_leader_counts_what_was_begun_before_it():
     ids=["in the middle of a rollout", "rolled back"],
 )
 def test_an_application_that_has_not_settled_is_not_upgraded(status):
-    """What its user began comes to an end first, and what failed is not tried again for a version's sake."""
+    """A user's rollout finishes first, and a failed revision is not tried again because of an upgrade."""
     budget = Budget(1)
     assert not budget.asks(0, status)
     assert budget.asks(1)
 
 
 def test_another_revision_of_the_same_specification_is_the_operators():
-    """That which ran before goes on for as long as its template is there."""
+    """The former revision continues as long as its template exists."""
     assert _former(RUNNING, {"r1"}) == "r1"
     assert _former(RUNNING, set()) == ""
     assert _former(RUNNING, {"r1"}, revision="r1") == ""
 
 
 def test_a_persons_change_is_not_the_operators():
-    """Whatever else changed at the same time."""
+    """Whatever the new version changes at the same time."""
     assert _former(RUNNING, {"r1"}, spec="s2") == ""
 
 
 def test_statuses_of_earlier_versions_count_by_their_generation():
-    """They do not say what they made of the specification."""
+    """They do not contain the rendered revision."""
     old = AppStatus(current_revision="r1", target_revision="r1", observed_generation=3)
     assert _former(old, {"r1"}) == "r1"
     assert _former(AppStatus(current_revision="r1", target_revision="r1", observed_generation=2), {"r1"}) == ""
@@ -141,11 +141,11 @@ def test_statuses_of_earlier_versions_count_by_their_generation():
 
 
 def test_a_failed_revision_stays_failed_under_a_new_version():
-    """The good one runs in its place, if one goes back at all; it has to be there."""
+    """The good revision runs instead, if rollback is on and its template exists."""
     failed = AppStatus(current_revision="r1", target_revision="r1", failed=FAILED, rendered=Rendered("s1", "r2"))
     assert _former(failed, {"r1"}) == "r2"
-    assert _former(failed, {"r1"}, goes_back=False) == ""
-    assert _former(failed, {"r2"}, goes_back=False) == "r2"
+    assert _former(failed, {"r1"}, auto_rollback=False) == ""
+    assert _former(failed, {"r2"}, auto_rollback=False) == "r2"
 
 
 @pytest.fixture(params=range(5))
@@ -157,14 +157,14 @@ def world(request) -> World:
 
 
 def _upgrade(world: World, revision: str) -> None:
-    """One decision of a new version; from the next one on, the status says that it began."""
+    """Return a decision of a new version; afterwards the status says that the restart began."""
     world.wanted = replace(world.wanted, revision=revision, upgrade=True)
     world.turn()
     world.wanted = replace(world.wanted, upgrade=False)
 
 
 def test_an_upgrade_restarts_recreated_applications_one_worker_at_a_time(world):
-    """The topology is the same, so all need not stop."""
+    """The topology is the same, so not all workers need to stop."""
     _upgrade(world, "r2")
     assert world.status.rollout.upgrade
 
@@ -179,7 +179,7 @@ def test_an_upgrade_restarts_recreated_applications_one_worker_at_a_time(world):
 
 
 def test_a_failed_upgrade_goes_back_one_worker_at_a_time(world):
-    """It is in hand until it is back."""
+    """It stays the current worker until it is back."""
     world.bad.add("r2")
     _upgrade(world, "r2")
 
@@ -194,7 +194,7 @@ def test_a_failed_upgrade_goes_back_one_worker_at_a_time(world):
 
 
 def test_a_new_topology_during_an_upgrade_stops_all_workers(world):
-    """What a person asks for is done as it is asked for."""
+    """A user's change is rolled out with the user's strategy."""
     world.topology["r3"] = "two"
     _upgrade(world, "r2")
     world.until(lambda _: any(pod.revision == "r2" for pod in world.pods.values()))

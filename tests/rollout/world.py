@@ -1,4 +1,4 @@
-"""A small world for decisions about rollouts: a StatefulSet's controller, pods, workers, tasks, and a clock that is moved."""
+"""A small world for rollout decisions: a StatefulSet controller, pods, workers, tasks, and a clock that tests move."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import random
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from millpond_operator.controllers.rollout.decide import Decision, Existing, WantedWorkers, decide
+from millpond_operator.controllers.rollout.decide import decide
+from millpond_operator.controllers.rollout.model import Decision, Existing, WantedWorkers
 from millpond_operator.controllers.rollout.observation import (
     ObservedApp,
     ObservedPod,
@@ -17,7 +18,7 @@ from millpond_operator.controllers.rollout.observation import (
 from millpond_operator.controllers.rollout.pod_problems import Problem
 from millpond_operator.controllers.rollout.status import AppStatus
 
-BAD = Problem("ApplicationNotImportable", "It cannot be imported.", settled=True)
+BAD = Problem("ApplicationNotImportable", "It cannot be imported.", persistent=True)
 
 
 @dataclass
@@ -32,10 +33,10 @@ class SimulatedPod:
 
 @dataclass
 class World:
-    """Everything outside of `decide`; `turn` lets time pass and one decision be made and carried out.
+    """Everything outside of `decide`; `turn` lets time pass, makes one decision and carries it out.
 
-    `topology` says which topology a revision has, `bad` which revisions never start, `unready` which of their workers never
-    become ready though they work, `informed` whether the coordinator has heard of anybody yet.
+    `topology` is the topology of each revision; revisions in `bad` never start; workers in `unready` never become ready
+    although they run; `informed` is whether workers have reported to the coordinator.
     """
 
     random: random.Random
@@ -72,12 +73,12 @@ class World:
             bad = pod.revision in self.bad
             ready = pod.ready_at is not None and pod.ready_at <= self.now and not bad and pod.terminating_until is None
             started = not bad and pod.ready_at is not None and pod.ready_at <= self.now
-            refused = None
+            rejection = None
             topology = self._topology(pod)
             if started and (
                 (self.running_topology and topology != self.running_topology) or self.pinned not in {"", topology}
             ):
-                refused = RejectedWorker("IncompatibleTopology", "It has another store.", pod.revision)
+                rejection = RejectedWorker("IncompatibleTopology", "It has another store.", pod.revision)
                 started = False
             owned = sum(owner == pod.ordinal for owner in self.owners.values())
             pods.append(
@@ -86,7 +87,7 @@ class World:
                     pod.ordinal,
                     pod.revision,
                     str(pod.uid),
-                    ready=ready and refused is None and (pod.revision, pod.ordinal) not in self.unready,
+                    ready=ready and rejection is None and (pod.revision, pod.ordinal) not in self.unready,
                     ready_since=pod.ready_at or self.now,
                     terminating=pod.terminating_until is not None,
                     problem=BAD if bad else None,
@@ -100,7 +101,7 @@ class World:
                 owned=owned,
                 active=owned,
                 running=owned,
-                refused=refused,
+                rejection=rejection,
             )
         if not self.informed:
             workers = {}
@@ -109,7 +110,7 @@ class World:
         return ObservedApp(tuple(pods), workers, tasks, self.informed)
 
     def turn(self, seconds: float = 1.0) -> Decision:
-        """Let time pass, decide, and carry it out."""
+        """Let time pass, decide, and carry the decision out."""
         self.now += timedelta(seconds=seconds)
         self._live()
         before = self.observed()
@@ -143,9 +144,9 @@ class World:
             others = [
                 each
                 for name, each in before.workers.items()
-                if name != pod.name and each.alive and name not in decision.drain and each.refused is None
+                if name != pod.name and each.alive and name not in decision.drain and each.rejection is None
             ]
-            if not worker.empty and others and worker.refused is None:
+            if not worker.empty and others and worker.rejection is None:
                 self.deleted_full.append(pod.name)
             self.pods[pod.ordinal].terminating_until = self.now + timedelta(seconds=self.random.uniform(0.1, 3))
         gone = sum(pod.terminating_until is not None and pod.ordinal < decision.replicas for pod in self.pods.values())
@@ -199,13 +200,13 @@ class World:
         return self.topology.get(pod.revision, "one")
 
     def crash(self, ordinal: int) -> None:
-        """A worker's process ends, and its container starts again."""
+        """Let a worker's process end and its container restart."""
         pod = self.pods.get(ordinal)
         if pod is not None and pod.terminating_until is None:
             pod.ready_at = self.now + timedelta(seconds=self.random.uniform(0.5, 4))
 
     def until(self, what, turns: int = 400) -> None:
-        """Turn until something holds."""
+        """Turn until a condition holds."""
         for _ in range(turns):
             if what(self.turn()):
                 return

@@ -1,4 +1,4 @@
-"""The virtual twin of `tests.cluster.background.Background`: the test itself drives the loop, in its own thread.
+"""The virtual counterpart of `tests.cluster.background.Background`: the test drives the loop in its own thread.
 
 with VirtualBackground(seed=7) as background:
     background.call(something())     # runs the loop until it is done
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class VirtualClocks(clock.Clocks):
-    """The clocks of a simulation: their wall clock begins at the same moment in each run."""
+    """The clocks of a simulation. The wall clock begins at the same moment in each run."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -53,7 +53,7 @@ class VirtualClocks(clock.Clocks):
 
 
 class _VirtualTime(waiting.Time):
-    """Time that passes when the test waits."""
+    """Time that passes while the test waits."""
 
     parallel = False
 
@@ -64,7 +64,7 @@ class _VirtualTime(waiting.Time):
         self._background.sleep(seconds)
 
     def together(self, acts: Sequence[Callable[[], object]]) -> list[BaseException]:
-        """One after the other: none of them waits for another one, and time costs nothing."""
+        """Run tasks one after another: none of them waits for another, and virtual time costs nothing."""
         errors: list[BaseException] = []
         for act in acts:
             try:
@@ -75,27 +75,27 @@ class _VirtualTime(waiting.Time):
 
 
 class Submitted:
-    """What was begun in the loop."""
+    """A task in the loop."""
 
     def __init__(self, background: VirtualBackground, task: asyncio.Task[Any]) -> None:
         self._background = background
         self._task = task
 
     def result(self, timeout_s: float = _TIMEOUT_S) -> Any:
-        """Run the loop until it is done."""
+        """Run the loop until the task is done."""
         return self._background.call(_joined(self._task), timeout_s)
 
     def cancel(self) -> None:
-        """End it."""
+        """Cancel the task."""
         self._task.cancel()
 
     def done(self) -> bool:
-        """Whether it is over."""
+        """Return whether the task is done."""
         return self._task.done()
 
 
 class VirtualBackground(Background):
-    """A virtual loop, and randomness from a seed, as long as the `with` block.
+    """A virtual loop, and randomness from a seed, during the `with` block.
 
     Args:
         seed: of all that is random; without one, that of the run of tests.
@@ -157,11 +157,11 @@ class VirtualBackground(Background):
             assert not self.loop.failures, f"Errors that nobody handled: {self.loop.failures}"
 
     def submit(self, work: Coroutine[Any, Any, Any]) -> Submitted:  # type: ignore[override]
-        """Begin something there; it goes on whenever the loop runs."""
+        """Start a task, which continues whenever the loop runs."""
         return Submitted(self, self.loop.create_task(work))
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float = _TIMEOUT_S) -> T:
-        """Do something there, and wait for what comes of it."""
+        """Run a coroutine and wait for its result."""
         return self.loop.run_until_complete(_within(work, timeout_s))
 
     def sleep(self, seconds: float) -> None:

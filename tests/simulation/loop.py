@@ -1,4 +1,4 @@
-"""An event loop on virtual time: when nothing is left to do now, the clock goes to the next timer. It never sleeps.
+"""An event loop on virtual time: when nothing is ready, the clock jumps to the next timer. It never sleeps.
 
 All that happens is a function of what is called and of the seed: there are no threads, no sockets, and no other clocks.
 `looptime` moves the clock of an ordinary loop in the same way. This loop also has the network and the processes of a
@@ -39,15 +39,15 @@ _COLLECT_AFTER = 20_000
 
 
 class Deadlock(AssertionError):
-    """Nothing can happen any more, and somebody still waits."""
+    """Nothing can happen any more, but a task still waits."""
 
 
 class Livelock(AssertionError):
-    """Something is always ready to run, so the clock never goes to the next timer."""
+    """Something is always ready to run, so the clock never advances."""
 
 
 class _Task(asyncio.Task):  # type: ignore[type-arg]
-    """A task whose place in sets is the same in each run, and that its process knows."""
+    """A task that belongs to a process and whose place in sets is the same in each run."""
 
     def __init__(self, coroutine: Any, **options: Any) -> None:
         self.number = next(options["loop"].numbers)
@@ -191,7 +191,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         return future
 
     def thaw(self, process: Process) -> None:
-        """Let a frozen process go on with what was due meanwhile."""
+        """Let a frozen process continue with what was due meanwhile."""
         self._ready.extend(process.thaw())
 
     # Generators that nobody iterates any more.
@@ -265,7 +265,11 @@ class VirtualLoop(base_events.BaseEventLoop):
         return secured._app_transport, protocol
 
     def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
-        """No signals come: simulated processes are told in other ways."""
+        """Do nothing: simulated processes get no signals."""
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Do nothing: there are none."""
+        return False
 
     def _process_events(self, event_list: Any) -> None:
         raise AssertionError("there is no selector")
@@ -283,7 +287,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self.default_exception_handler(context)
 
     def _ready_tasks(self) -> str:
-        """The names of the tasks that run next."""
+        """Return the names of the tasks that run next."""
         owners = (getattr(handle._callback, "__self__", None) for handle in self._ready)
         tasks = [each for each in owners if isinstance(each, asyncio.Task)]
         return ", ".join(f"{task.get_name()} ({getattr(task.get_coro(), '__qualname__', '?')})" for task in tasks)
@@ -301,14 +305,14 @@ _start_connection = aiohttp.connector.aiohappyeyeballs.start_connection
 
 
 async def start_connection(addr_infos: Any, *, loop: Any = None, **options: Any) -> Any:
-    """In place of `aiohappyeyeballs.start_connection`, which opens real sockets for aiohttp."""
+    """Replace `aiohappyeyeballs.start_connection`, which opens real sockets for aiohttp."""
     if not isinstance(loop, VirtualLoop):
         return await _start_connection(addr_infos, loop=loop, **options)
     return Socket(int(addr_infos[0][4][1]))
 
 
 def _forgiven(kind: type) -> None:
-    """Let objects of a virtual loop go without a warning that nobody closed them: killed processes close nothing."""
+    """Delete objects of a virtual loop without a warning that they were not closed: killed processes close nothing."""
     original = kind.__del__  # type: ignore[attr-defined]
 
     def finalize(self: Any, *args: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""A network in the memory of one event loop: ports, connections, and the order of all bytes under the loop's control.
+"""A network in the memory of one event loop, which controls ports, connections and the order of all bytes.
 
 Connections have the semantics of TCP on one machine: bytes arrive in order and at once, a closed connection ends with
 what was still under way, a writer waits for a reader that does not read. TLS works on top of it.
@@ -29,7 +29,7 @@ _HIGH_WATER, _LOW_WATER = 256 * 1024, 64 * 1024
 
 
 class Socket:
-    """What stands for a socket where a library wants to see one."""
+    """A stand-in for a socket where a library needs one."""
 
     family = type = proto = 0
 
@@ -43,11 +43,11 @@ class Socket:
         """There is nothing to close."""
 
     def dup(self) -> Socket:
-        """Another one for the same port."""
+        """Return another one for the same port."""
         return self
 
     def listen(self, _backlog: int) -> None:
-        """It does from the beginning, and nobody waits."""
+        """Return at once: it serves from the beginning."""
 
     def __enter__(self) -> Self:
         return self
@@ -153,7 +153,7 @@ class MemoryTransport(asyncio.Transport):
         self._end(error)  # what TLS calls when it cannot go on
 
     def cut(self) -> None:
-        """The process is killed: the other side sees the end, this one nothing."""
+        """End the connection for the other side only, since this process was killed."""
         self._closing = True
         self._loop.network.connections.pop(self, None)
         self._inbox.clear()
@@ -162,11 +162,11 @@ class MemoryTransport(asyncio.Transport):
     # Inside.
 
     def connect(self, peer: MemoryTransport) -> None:
-        """Make a connection of two ends."""
+        """Create the two ends of a connection."""
         self._peer, peer._peer = peer, self
 
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
-        """Tell a protocol that it has a connection."""
+        """Notify a protocol of its connection."""
         self._protocol = protocol
         protocol.connection_made(self)
         self._pump_soon()
@@ -282,7 +282,7 @@ class Listener(asyncio.AbstractServer):
         return self._network.ports.get(self.port) is self
 
     async def start_serving(self) -> None:
-        """It does from the beginning."""
+        """Do nothing: it serves from the beginning."""
 
     async def serve_forever(self) -> None:
         await asyncio.Event().wait()
@@ -294,14 +294,14 @@ class Listener(asyncio.AbstractServer):
             self._process.resources.pop(self, None)
 
     def cut(self) -> None:
-        """The process is killed."""
+        """Close the port of a killed process."""
         self.close()
 
     async def wait_closed(self) -> None:
-        """It is closed at once."""
+        """Return at once: it is closed."""
 
     def accept(self, client: MemoryTransport) -> None:
-        """Have the other end of a connection made, when this process runs."""
+        """Create the other end of a connection once this process runs."""
         end = self._context.copy().run(MemoryTransport, self._loop, self.port)
         end.connect(client)
         self._loop.call_soon(self._begin, end, context=end._context)
@@ -327,7 +327,7 @@ class Network:
             connection.cut()
 
     def free_port(self) -> int:
-        """One that nobody has had yet."""
+        """Return a port that has not been used yet."""
         return next(self._free)
 
     def listen(
@@ -349,7 +349,7 @@ class Network:
         return self.ports[port]
 
     def connect(self, loop: VirtualLoop, port: int) -> MemoryTransport:
-        """One end of a new connection, whose other end is at a port.
+        """Return one end of a new connection to a port.
 
         Raises:
             ConnectionRefusedError: nobody listens there.

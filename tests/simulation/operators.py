@@ -1,4 +1,4 @@
-"""The operator as a simulated process: the same program, in the loop of the simulation."""
+"""The operator as a simulated process: the same program in the loop of the simulation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOGGERS = ("millpond_operator", "millpond", "kopf", "asyncio", "aiohttp")
 
 
 class _Log(logging.Handler):
-    """What one operator's processes log."""
+    """The log of one operator's processes."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)

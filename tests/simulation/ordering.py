@@ -1,6 +1,8 @@
-"""kopf and aiohttp keep coroutines, resources and connections in sets. Give those whose order has effects a fixed order.
+"""A fixed order for the coroutines, resources and connections that kopf and aiohttp keep in sets.
 
-The order of such a set follows from addresses in memory and from the process's hash seed, so it differs between processes.
+The order of such a set follows from memory addresses and from the process's hash seed, so it differs between processes.
+Neither library has a public hook for the order. Only simulations patch their internals; the operator uses kopf's public
+names.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _spawn_missing_watchers = orchestration.spawn_missing_watchers
 
 @contextlib.contextmanager
 def fixed_order() -> Iterator[None]:
-    """Have both do things in the same order in each process."""
+    """Make kopf and aiohttp act in the same order in each process."""
     with contextlib.ExitStack() as stack:
         for name in _READ:
             stack.enter_context(mock.patch.object(scanning, name, _as_task(getattr(scanning, name))))
@@ -34,7 +36,7 @@ def fixed_order() -> Iterator[None]:
 
 
 def _as_task(read: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., asyncio.Task[Any]]:
-    """Unlike coroutines, tasks of a virtual loop have their numbers as hashes."""
+    """Read in a task: the hash of a virtual loop's task is its number, the hash of a coroutine is its address."""
 
     def start(**options: Any) -> asyncio.Task[Any]:
         return asyncio.create_task(read(**options))
@@ -58,7 +60,7 @@ def _init_connector(self: Any, *args: Any, **options: Any) -> None:
 
 
 class _OrderedSet(MutableSet[Any]):
-    """A set in the order in which its elements came."""
+    """A set in insertion order."""
 
     def __init__(self) -> None:
         self._elements: dict[Any, None] = {}

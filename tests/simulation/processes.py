@@ -1,4 +1,4 @@
-"""Simulated processes: parts of one event loop that are frozen, thawed and killed like processes of an operating system.
+"""Simulated processes: parts of one event loop that can be frozen, thawed and killed like real processes.
 
 A context variable says which process runs. Tasks, callbacks and connections inherit it from what creates them, so
 production code needs no change. What belongs to no process is the world: it can be neither frozen nor killed.
@@ -28,10 +28,10 @@ CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proces
 
 
 class Closable(Protocol):
-    """Something that the operating system takes from a process that is killed: a connection, or an open port."""
+    """A resource that the operating system takes from a killed process: a connection or an open port."""
 
     def cut(self) -> None:
-        """Close it, and tell this process nothing."""
+        """Close it without notifying this process."""
 
 
 class Process:
@@ -67,20 +67,20 @@ class Process:
         return self._loop.create_task(work, context=self._context.copy())
 
     def run(self, callback: Callable[..., Any], *args: Any) -> Any:
-        """Call something in this process, now."""
+        """Call a function in this process now."""
         return self._context.copy().run(callback, *args)
 
     def park(self, handle: asyncio.Handle) -> None:
-        """Keep a callback that is due until the process is thawed; forget it when the process is dead."""
+        """Keep a due callback until the process is thawed, or drop it if the process is dead."""
         if self.alive:
             self._parked.append(handle)
 
     def freeze(self) -> None:
-        """As SIGSTOP: nothing is called any more. Connections stay, and what arrives on them waits."""
+        """Freeze it as SIGSTOP does: nothing is called; connections stay open, and data that arrives waits."""
         self.running = False
 
     def thaw(self) -> list[asyncio.Handle]:
-        """As SIGCONT.
+        """Thaw it as SIGCONT does.
 
         Returns:
             What was due meanwhile, oldest first: the loop has to call it.
@@ -92,7 +92,7 @@ class Process:
         return parked
 
     def kill(self) -> None:
-        """As SIGKILL: its connections end, its ports are free, and nothing that it began reaches anybody."""
+        """Kill it as SIGKILL does: its connections end, its ports are free, and nothing that it began takes effect."""
         if not self.alive:
             return
         self.alive = self.running = False
@@ -117,7 +117,7 @@ class Process:
 
 @contextlib.contextmanager
 def silence(loop: VirtualLoop) -> Iterator[None]:
-    """Have nobody told what `finally` blocks of dead processes stumble over."""
+    """Silence errors in `finally` blocks of dead processes."""
     before, hook, disabled = asyncio._get_running_loop(), sys.unraisablehook, logging.root.manager.disable
     asyncio._set_running_loop(loop)
     logging.disable(logging.CRITICAL)
@@ -131,13 +131,13 @@ def silence(loop: VirtualLoop) -> Iterator[None]:
 
 
 def collect(loop: VirtualLoop) -> None:
-    """Look for garbage now: in a simulation nothing else does, so that it is collected at the same moments each time."""
+    """Collect garbage now. Nothing else does in a simulation, so it is collected at the same moments in each run."""
     with silence(loop):
         gc.collect()
 
 
 def _bury(task: asyncio.Task[Any]) -> bool:
-    """Close the coroutine of a task that never runs again; what its `finally` blocks still begin is dropped.
+    """Close the coroutine of a task that never runs again; what its `finally` blocks begin is dropped.
 
     Returns:
         Whether it is closed: some await one thing after the other.

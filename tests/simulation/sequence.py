@@ -1,4 +1,4 @@
-"""Every request of an operator while an application is made, upgraded and deleted, as a program: `sequence.py FILE SEED...`.
+"""Print every request of an operator while an application is created, upgraded and deleted: `sequence.py FILE SEED...`.
 
 It writes one list of calls for each seed, in JSON.
 """

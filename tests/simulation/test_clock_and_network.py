@@ -27,7 +27,7 @@ def background():
 
 
 def test_a_hundred_hours_pass_in_a_moment(background):
-    """Timers are called at their times, in their order."""
+    """Timers are called at their times and in order."""
     seen = []
 
     async def work():
@@ -45,7 +45,7 @@ def test_a_hundred_hours_pass_in_a_moment(background):
 
 
 def test_all_clocks_of_the_control_plane_are_virtual(background):
-    """And they advance together."""
+    """They advance together."""
     before = clock.monotonic(), clock.boottime(), clock.unix_time(), clock.now()
     background.sleep(7200)
     after = clock.monotonic(), clock.boottime(), clock.unix_time(), clock.now()
@@ -54,7 +54,7 @@ def test_all_clocks_of_the_control_plane_are_virtual(background):
 
 
 def test_real_clocks_come_back_after_a_simulation():
-    """Only what was created within one keeps its clocks."""
+    """Only objects that were created within a simulation keep its clocks."""
     with VirtualBackground() as background:
         background.sleep(1e6)
     assert abs(clock.monotonic() - time.monotonic()) < 1
@@ -62,7 +62,7 @@ def test_real_clocks_come_back_after_a_simulation():
 
 
 def test_who_waits_for_nothing_is_found(background):
-    """With the place where it waits."""
+    """The error names the place where it waits."""
 
     async def stuck():
         await asyncio.Event().wait()
@@ -73,7 +73,7 @@ def test_who_waits_for_nothing_is_found(background):
 
 
 def test_asking_for_the_time_over_and_over_ends(background):
-    """Time passes even when nothing is waited for."""
+    """Time passes even when the test waits for nothing."""
 
     async def spin():
         until = clock.monotonic() + 0.001
@@ -84,7 +84,7 @@ def test_asking_for_the_time_over_and_over_ends(background):
 
 
 def test_a_task_that_never_pauses_is_named(background):
-    """Its run would not end."""
+    """Otherwise the run would not end."""
 
     async def spin():
         while True:  # noqa: ASYNC110 - that is the point
@@ -97,7 +97,7 @@ def test_a_task_that_never_pauses_is_named(background):
 
 
 def test_many_pauses_are_no_livelock(background):
-    """However short they are."""
+    """They may be arbitrarily short."""
 
     async def work():
         for _ in range(3_000):
@@ -108,7 +108,7 @@ def test_many_pauses_are_no_livelock(background):
 
 
 def test_an_error_that_nobody_handles_fails_the_simulation():
-    """When it ends."""
+    """The failure is raised at the end."""
 
     async def fail():
         raise ZeroDivisionError
@@ -123,7 +123,7 @@ def test_an_error_that_nobody_handles_fails_the_simulation():
 
 
 def test_work_for_threads_is_done_at_once(background):
-    """Its errors come where its results would."""
+    """Its errors are raised where its results are awaited."""
 
     async def work():
         assert await asyncio.to_thread(lambda: 42) == 42
@@ -134,7 +134,7 @@ def test_work_for_threads_is_done_at_once(background):
 
 
 def test_http_works_over_the_network_in_memory(background):
-    """Large bodies both ways, on connections that are used again."""
+    """Large bodies are sent both ways on reused connections."""
 
     async def work():
         async def echo(request):
@@ -159,7 +159,7 @@ def test_http_works_over_the_network_in_memory(background):
 
 
 def test_certificates_expire_by_the_virtual_clock(background):
-    """Whatever the machine's clock says of them."""
+    """The machine's clock does not matter."""
     made = issued(["localhost"], clock.now())
     serving, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cadata=made.ca)
     load(serving, made)
@@ -185,7 +185,7 @@ def test_certificates_expire_by_the_virtual_clock(background):
 
 
 def test_all_simulations_begin_at_the_same_moment():
-    """So that nothing in them depends on today."""
+    """Nothing in them depends on the current date."""
 
     def beginning():
         with VirtualBackground() as background:
@@ -196,7 +196,7 @@ def test_all_simulations_begin_at_the_same_moment():
 
 
 def test_the_same_seed_gives_the_same_random_numbers():
-    """Those of uuid and secrets too."""
+    """Those of uuid and secrets repeat too."""
 
     def numbers():
         with VirtualBackground(seed=5):

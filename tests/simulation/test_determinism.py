@@ -1,4 +1,4 @@
-"""The same seed gives the same run: every request to the API server, in the same order, at the same moment."""
+"""The same seed gives the same run: every request to the API server, in the same order and at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMEOUT_S = 60
 
 @pytest.fixture(scope="module")
 def sequences(processes, tmp_path_factory):
-    """The requests of two processes with different hash seeds: of seed 7 in the one, of seeds 9 and 7 in the other."""
+    """The requests of two processes with different hash seeds: with seed 7 in one, with seeds 9 and 7 in the other."""
     directory = tmp_path_factory.mktemp("sequences")
     files = (directory / "first.json", directory / "second.json")
     children = [
@@ -44,7 +44,7 @@ def sequences(processes, tmp_path_factory):
 
 
 def test_same_seed_repeats_all_calls_in_another_process(sequences):
-    """Even if that process has another hash seed and simulated something else before."""
+    """This holds even if that process has another hash seed and ran another simulation before."""
     first, again, _ = sequences
     assert len(first) > 100
     differences = [pair for pair in zip_longest(first, again) if pair[0] != pair[1]]
@@ -52,7 +52,7 @@ def test_same_seed_repeats_all_calls_in_another_process(sequences):
 
 
 def test_another_seed_gives_other_moments_and_order(sequences):
-    """What is asked for is the same thing under other names; when, and in which order, follows from the seed."""
+    """The requests are the same under other names; their times and order follow from the seed."""
     first, _, other = sequences
 
     def asked(calls):

@@ -1,4 +1,4 @@
-"""Simulated processes are frozen, thawed and killed like real ones; the world sees of it what it would see of them."""
+"""Simulated processes are frozen, thawed and killed like real ones, with the same effects on others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def ticking(seen, every_s=1.0):
 
 
 def test_a_frozen_process_does_nothing_until_it_is_thawed(background, process):
-    """Its timers are late then, and others' are not."""
+    """Its timers are late then, those of others are not."""
     own, others = [], []
     process.spawn(ticking(own))
     background.submit(ticking(others))
@@ -66,7 +66,7 @@ def test_a_frozen_process_does_nothing_until_it_is_thawed(background, process):
 
 
 def test_what_is_sent_to_a_frozen_process_waits_for_it(background, process):
-    """Connecting works, as the kernel answers for it; an answer comes when it is thawed."""
+    """Connecting works, since the kernel answers; a response arrives once it is thawed."""
     server = Server()
     process.spawn(server.start())
     background.sleep(0.1)
@@ -88,7 +88,7 @@ def test_what_is_sent_to_a_frozen_process_waits_for_it(background, process):
 
 
 def test_a_killed_process_sends_nothing_and_its_ports_are_free(background, process):
-    """Its connections end; what it was about to do never happens."""
+    """Its connections end, and what it was about to do never happens."""
     server, client = Server(), Server()
 
     async def chatter():
@@ -130,7 +130,7 @@ def test_a_killed_process_sends_nothing_and_its_ports_are_free(background, proce
 
 
 def test_a_killed_process_reaches_nobody_while_it_is_buried(background, process):
-    """Its `finally` blocks run, because Python closes its coroutines, but nothing comes of them."""
+    """Its `finally` blocks run, because Python closes its coroutines, but have no effect."""
     server = Server()
     background.call(server.start())
     tried = []
@@ -151,7 +151,7 @@ def test_a_killed_process_reaches_nobody_while_it_is_buried(background, process)
 
 
 def test_errors_of_killed_processes_fail_no_simulation():
-    """Nobody was left to handle them."""
+    """No code is left to handle them."""
     failed = []
 
     async def fail():
@@ -169,7 +169,7 @@ def test_errors_of_killed_processes_fail_no_simulation():
 
 
 def test_a_frozen_process_can_be_killed(background, process):
-    """It never goes on."""
+    """It never continues."""
     seen = []
     process.spawn(ticking(seen))
     background.sleep(1.5)
@@ -182,7 +182,7 @@ def test_a_frozen_process_can_be_killed(background, process):
 
 
 def test_a_task_that_a_process_starts_is_frozen_with_it(background, process):
-    """So are callbacks that others' results call in it."""
+    """Callbacks by results of others are late as well."""
     seen = []
 
     async def parent():
@@ -196,7 +196,7 @@ def test_a_task_that_a_process_starts_is_frozen_with_it(background, process):
 
 
 def test_who_does_not_read_stops_who_writes(background):
-    """A connection holds no more than a kernel would."""
+    """A connection buffers no more than a kernel would."""
     state = {}
 
     async def serve(reader, writer):

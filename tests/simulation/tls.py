@@ -1,4 +1,4 @@
-"""TLS of a simulation. Certificates are valid, or not, by the virtual clock: OpenSSL knows only the machine's."""
+"""TLS of a simulation: the virtual clock decides whether certificates are valid; OpenSSL only knows the machine's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated world: one loop with an API server in memory, simulated nodes and workers, and operators beside them."""
+"""The simulated world: one loop with an API server in memory, simulated nodes and workers, and operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CRDS = Path(__file__).parents[2] / "crds"
 
 @contextlib.contextmanager
 def simulated_world(seed: int | None = None) -> Iterator[World]:
-    """Set one up, with the project's custom resource definitions.
+    """Provide a simulated world with the project's custom resource definitions.
 
     Args:
         seed: of all that is random in it; without one, a new one.

@@ -1,4 +1,4 @@
-"""Events of StreamApps and StateBootstraps, without repetition: what was said already is counted, not said again."""
+"""Events of StreamApps and StateBootstraps. A repeated event is counted instead of created again."""
 
 from __future__ import annotations
 
@@ -15,71 +15,71 @@ __all__ = ("EventRecorder",)
 
 log = logging.getLogger(__name__)
 
-_MOST_REMEMBERED = 10_000
-_LONGEST = 1_024
+_MAX_REMEMBERED = 10_000
+_MAX_MESSAGE = 1_024
 
 
 class EventRecorder:
-    """Writes events. That one could not be written stops nothing.
+    """Writes events. A failure to write one is logged and has no other effect.
 
     Args:
-        client: to write with.
-        instance: who reports.
+        client: writes events.
+        instance: the reporting instance.
     """
 
     def __init__(self, client: Client, instance: str) -> None:
         self._client = client
         self._instance = instance
-        self._said: OrderedDict[str, int] = OrderedDict()
+        self._counts: OrderedDict[str, int] = OrderedDict()
         self._last: dict[tuple[str, str, str], str] = {}
 
     async def record(self, app: StreamApp | StateBootstrap, type: str, reason: str, message: str) -> None:
-        """Say it, unless it is what was said last of this object.
+        """Record an event, unless it repeats the last one of this object.
 
         Args:
-            app: whom it is about.
+            app: the object that it is about.
             type: Normal or Warning.
             reason: one word.
             message: one sentence.
         """
-        message = message[:_LONGEST]
+        message = message[:_MAX_MESSAGE]
         digest = hashlib.sha256(f"{app.uid} {type} {reason} {message}".encode()).hexdigest()[:16]
         key = (_kind(app).kind, app.namespace, app.name)
         if self._last.get(key) == digest:
             return
         self._last[key] = digest
-        count = self._said.pop(digest, 0) + 1
-        self._said[digest] = count
-        if len(self._said) > _MOST_REMEMBERED:
-            self._said.popitem(last=False)
+        count = self._counts.pop(digest, 0) + 1
+        self._counts[digest] = count
+        if len(self._counts) > _MAX_REMEMBERED:
+            self._counts.popitem(last=False)
         name, now = f"{app.name}.{digest}", timestamp(clock.now())
         try:
-            if count > 1 and await self._again(app, name, now, count):
+            if count > 1 and await self._count(app, name, now, count):
                 return
             await self._client.create(kinds.EVENT, self._event(app, name, type, reason, message, now))
-        except AlreadyExists:  # said before this operator started
-            await self._again(app, name, now, None)
+        except AlreadyExists:  # recorded before this operator started
+            await self._count(app, name, now, None)
         except ApiError as error:
-            log.info("An event of %s/%s could not be written: %s", app.namespace, app.name, error)
+            log.info("%s %s/%s: writing event %s failed: %s", _kind(app).kind, app.namespace, app.name, reason, error)
 
     def forget(self, kind: Kind, namespace: str, name: str) -> None:
-        """The object is gone."""
+        """Forget a deleted object."""
         self._last.pop((kind.kind, namespace, name), None)
 
-    async def _again(self, app: StreamApp | StateBootstrap, name: str, now: str, count: int | None) -> bool:
-        """Count an event that is there already; False when it is not there any more."""
+    async def _count(self, app: StreamApp | StateBootstrap, name: str, now: str, count: int | None) -> bool:
+        """Increase the count of an existing event; return False when it no longer exists."""
         try:
             if count is None:
-                there = await self._client.get(kinds.EVENT, app.namespace, name)
-                count = int(there.get("count") or 1) + 1
+                existing = await self._client.get(kinds.EVENT, app.namespace, name)
+                count = int(existing.get("count") or 1) + 1
             await self._client.patch(kinds.EVENT, app.namespace, name, {"count": count, "lastTimestamp": now})
         except NotFound:
             return False
         except ApiError as error:
-            log.info("An event of %s/%s could not be counted: %s", app.namespace, app.name, error)
+            log.info("%s %s/%s: counting event %s failed: %s", _kind(app).kind, app.namespace, app.name, name, error)
         return True
 
-    def _event(
+    def _event(  # noqa: PLR0913 - the fields of an event
         self, app: StreamApp | StateBootstrap, name: str, type: str, reason: str, message: str, now: str
     ) -> Object:
         return {

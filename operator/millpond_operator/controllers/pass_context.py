@@ -1,4 +1,4 @@
-"""What one pass over a StreamApp works with, and what the next one should still know."""
+"""The context of one reconcile pass over a StreamApp, and what is remembered until the next pass."""
 
 from __future__ import annotations
 
@@ -11,71 +11,75 @@ from millpond_operator.controllers.rollout.status import AppStatus
 from millpond_operator.kubernetes import Object
 from millpond_operator.resources import StreamApp
 
-__all__ = ("Key", "Memory", "ReconcilePass", "sooner")
+__all__ = ("AppMemory", "Key", "ReconcilePass", "sooner")
 
 Key = tuple[str, str]
+"""The namespace and name of a StreamApp."""
 
 
 @dataclass
-class Memory:
-    """What is remembered of one StreamApp from pass to pass; nothing that must outlive the operator."""
+class AppMemory:
+    """What is remembered of one StreamApp between passes. A new leader can do without it."""
 
     uid: str = ""
-    """Of the StreamApp; "" until a pass began to look at it."""
+    """The uid of the StreamApp; "" until its first pass."""
     served_since: datetime | None = None
-    """Since when its coordinator has been here; None while it has none."""
-    rejected: Problem | None = None
-    """What the API server did not take at the last pass."""
-    reached: tuple[str, ...] = ()
-    """The Kafka clusters that workers reached last which were not let in because of that."""
-    stunted: Problem | None = None
-    """Why its volumes cannot grow."""
-    asked_at: datetime | None = None
-    """When events were asked for last,"""
-    told: dict[str, Problem] = field(default_factory=dict)
-    """and what they told, by name of the pod."""
+    """When this coordinator began to serve its workers; None while it does not."""
+    rejection: Problem | None = None
+    """What the API server rejected in the last pass."""
+    reached_clusters: tuple[str, ...] = ()
+    """The Kafka clusters reached by workers that are not admitted because they reached them."""
+    apply_problem: Problem | None = None
+    """Why its volumes cannot grow, or its objects are not as they were applied."""
+    mounts_checked_at: datetime | None = None
+    """When events were last read for pods whose containers are not created."""
+    mount_problems: dict[str, Problem] = field(default_factory=dict)
+    """The problems that these events report, by name of the pod."""
     missing_since: datetime | None = None
-    """Since when pods are missing that should be there,"""
-    missed_at: datetime | None = None
-    """when events were asked for why,"""
-    missing: dict[str, Problem] = field(default_factory=dict)
-    """and what they told, by name of the pod."""
+    """Since when pods are missing."""
+    missing_checked_at: datetime | None = None
+    """When events were last read for missing pods."""
+    missing_problems: dict[str, Problem] = field(default_factory=dict)
+    """The problems that these events report, by name of the pod."""
 
 
 @dataclass
 class ReconcilePass:
-    """What one pass works with."""
+    """The context of one pass."""
 
     app: StreamApp
     status: AppStatus
+    """The status as it was last written."""
     now: datetime
-    memory: Memory
+    memory: AppMemory
     template: Object = field(default_factory=dict)
+    """The pod template of `revision`."""
     revision: str = ""
-    """That is wanted for now, and its pod template. It may be an earlier one, while an upgrade waits."""
+    """The revision that is wanted for now; the former one while an upgrade waits."""
     specification: str = ""
-    """The digest of what of the StreamApp shows in pods."""
+    """The digest of those fields of the StreamApp that show in pods."""
     upgrade: bool = False
-    """The revision is another one because of the operator's version."""
+    """Whether the revision differs only because of the operator's version."""
     upgrade_waits: bool = False
-    """It would be another one, and others come first."""
+    """Whether such a revision waits for the restarts of other StreamApps."""
     observed: ObservedApp = ObservedApp()
-    snapshots: Problem | None = None
-    """Why snapshots that it asks for are not made."""
-    taken: Problem | None = None
-    """Its applicationId is another StreamApp's."""
-    again: timedelta | None = None
+    snapshot_problem: Problem | None = None
+    """Why snapshots that the StreamApp asks for fail."""
+    id_conflict: Problem | None = None
+    """Why the StreamApp must not use its applicationId: another StreamApp does."""
+    requeue_after: timedelta | None = None
+    """After which time another pass is due; None for not before something changes."""
     events: list[tuple[str, str, str]] = field(default_factory=list)
-    """What was seen and is to be told: type, reason, sentence."""
+    """The events to record: type, reason, message."""
 
     @property
     def name(self) -> str:
-        """Of the application, as people write it."""
+        """The application as people write it: `namespace/name`."""
         return f"{self.app.namespace}/{self.app.name}"
 
-    def come_again(self, after: timedelta) -> None:
-        """Another pass is due then, or earlier."""
-        self.again = sooner(self.again, after)
+    def requeue(self, after: timedelta) -> None:
+        """Request another pass after a time, or earlier."""
+        self.requeue_after = sooner(self.requeue_after, after)
 
 
 def sooner(one: timedelta | None, other: timedelta | None) -> timedelta | None:

@@ -1,4 +1,4 @@
-"""Write over what was read, and over nothing else: the version that manifests and statuses carry."""
+"""Preconditions of writes: an object is only written over the version that was read."""
 
 from __future__ import annotations
 
@@ -10,33 +10,34 @@ from millpond_operator.kubernetes import Cache, Client, Conflict, Kind, NotFound
 __all__ = ("over", "read_again", "write_status")
 
 _NO_VERSION = "1"
-"""A version that no object has: etcd counts from 2. An API server that finds an object answers with a conflict, and makes
-one when there is none. Created by POST instead, its fields would be held by another manager than applying has, and would
-stay when they are no longer wanted."""
+"""A version that no object has, since etcd counts from 2: applying with it creates an object or is a conflict.
+
+If the object were created by POST instead, applying would not own its fields, and could not remove them later.
+"""
 
 
-def over(manifest: Object, there: Mapping[str, Any] | None) -> Object:
-    """The manifest for an object as it was read, or for none: applied to anything else, the API server refuses it.
+def over(manifest: Object, existing: Mapping[str, Any] | None) -> Object:
+    """Return a manifest that the API server accepts only over the object that was read, or only if there is none.
 
     Args:
-        manifest: what is wanted.
-        there: the object that was read; None when there was none.
+        manifest: the wanted object.
+        existing: the object that was read; None when there was none.
     """
-    version = _NO_VERSION if there is None else there["metadata"]["resourceVersion"]
+    version = _NO_VERSION if existing is None else existing["metadata"]["resourceVersion"]
     return manifest | {"metadata": manifest["metadata"] | {"resourceVersion": version}}
 
 
 async def write_status(
     client: Client, cache: Cache, kind: Kind, metadata: Mapping[str, str], status: Mapping[str, Any]
 ) -> None:
-    """Apply the status of an object as it was read.
+    """Apply the status of an object over the version that was read.
 
     Args:
-        client: writes it.
-        cache: gets the answer; after a conflict, the object as it is now.
-        kind: of the object.
-        metadata: its namespace, its name, and the `resourceVersion` that was read.
-        status: the whole of it.
+        client: writes the status.
+        cache: gets the written object; after a conflict, the current one.
+        kind: the kind of the object.
+        metadata: its namespace, name and the `resourceVersion` that was read.
+        status: the whole status.
 
     Raises:
         ApiError: it was not written; `Conflict` and `NotFound` when the object had changed.
@@ -55,7 +56,7 @@ async def write_status(
 
 
 async def read_again(client: Client, cache: Cache, kind: Kind, namespace: str, name: str) -> None:
-    """Read an object that had changed before it was written over.
+    """Read an object into the cache after a write over it failed because it had changed.
 
     Raises:
         ApiError: it cannot be read.

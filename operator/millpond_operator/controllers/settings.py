@@ -1,4 +1,4 @@
-"""The operator's settings: each a flag and an environment variable of the same name.
+"""The operator's settings. Each is a flag and an environment variable of the same name.
 
 `--resync-interval 5m` is `MILLPOND_OPERATOR_RESYNC_INTERVAL=5m`; a flag wins.
 """
@@ -25,7 +25,7 @@ __all__ = ("PREFIX", "Settings", "settings_options")
 
 PREFIX = "MILLPOND_OPERATOR_"
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-#: What Kubernetes puts into the environment about services whose names begin like the prefix.
+#: Variables that Kubernetes sets for Services whose names begin like the prefix.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT_\d+_(TCP|UDP)\w*$|^MILLPOND_OPERATOR_PORT$")
 
 
@@ -35,47 +35,51 @@ def _setting(default: Any, text: str) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the operator can be told. Durations are written `500ms`, `15s`, `5m`, `1h`."""
+    """The operator's settings. Durations are written `500ms`, `15s`, `5m`, `1h`."""
 
-    namespace: str = _setting("", "The operator's own; by default that of its pod, or of the kubeconfig.")
-    pod_name: str = _setting("", "Of the operator's pod; by default the name of the host.")
-    pod_ip: str = _setting("", "The address of the operator's pod, where workers reach its coordinator while it leads.")
-    watch_namespaces: tuple[str, ...] = _setting((), "Where StreamApps are served, separated by commas; empty for all.")
+    namespace: str = _setting("", "The operator's namespace; by default that of its pod or of the kubeconfig.")
+    pod_name: str = _setting("", "The name of the operator's pod; by default the host name.")
+    pod_ip: str = _setting("", "The IP address of the operator's pod; workers reach the coordinator there.")
+    watch_namespaces: tuple[str, ...] = _setting((), "Namespaces to watch, separated by commas; empty for all.")
     coordinator_host: str = _setting(
-        "", "Name of the coordinator's Service; by default millpond-coordinator.<namespace>.svc."
+        "", "Host name of the coordinator's Service; by default millpond-coordinator.<namespace>.svc."
     )
-    coordinator_port: int = _setting(7070, "Where the coordinator listens.")
-    coordinator_service_port: int = _setting(7070, "Port of the coordinator's Service, which workers are told.")
+    coordinator_port: int = _setting(7070, "Port that the coordinator listens on.")
+    coordinator_service_port: int = _setting(7070, "Port of the coordinator's Service, which workers connect to.")
     coordinator_connections: int = _setting(
-        4_000, "How many connections the coordinator takes; each worker has one or two, of 60 KiB each."
+        4_000, "Limit of connections to the coordinator; each worker has one or two, of 60 KiB each."
     )
-    http_host: str = _setting("", "Where /healthz, /readyz and /metrics are served; by default everywhere.")
-    http_port: int = _setting(8081, "And at which port.")
-    resync_interval: timedelta = _setting(timedelta(minutes=5), "How often everything is listed, whatever watches say.")
+    http_host: str = _setting("", "Address that serves /healthz, /readyz and /metrics; by default all addresses.")
+    http_port: int = _setting(8081, "Port that serves /healthz, /readyz and /metrics.")
+    resync_interval: timedelta = _setting(timedelta(minutes=5), "How often all objects are listed, beside the watches.")
     upkeep_interval: timedelta = _setting(
-        timedelta(seconds=15), "How often the leader's EndpointSlice and certificate are looked after."
+        timedelta(seconds=15), "How often the leader checks its EndpointSlice and the coordinator's certificate."
     )
     trust_delay: timedelta = _setting(
-        timedelta(minutes=3), "How long workers need to get another authority that the coordinator is to use."
+        timedelta(minutes=3), "How long workers may need to load a new certificate authority before it is used."
     )
     watch_patience: timedelta = _setting(
-        timedelta(seconds=60), "How late a watch may deliver what a list showed, before it counts as dead."
+        timedelta(seconds=60), "How late a watch may deliver a change that a list showed, before it is restarted."
     )
-    lease_name: str = _setting("millpond-operator", "Of the Lease by which operators elect their leader.")
-    lease_duration: timedelta = _setting(timedelta(seconds=15), "After so long without renewal the Lease is anybody's.")
-    lease_renew_deadline: timedelta = _setting(timedelta(seconds=10), "A leader that cannot renew for so long stops.")
-    lease_retry_period: timedelta = _setting(timedelta(seconds=2), "How often the Lease is renewed, or tried for.")
-    concurrency: int = _setting(8, "How many StreamApps are reconciled at once.")
+    lease_name: str = _setting("millpond-operator", "Name of the Lease for leader election.")
+    lease_duration: timedelta = _setting(
+        timedelta(seconds=15), "How long after its last renewal another operator may take the Lease."
+    )
+    lease_renew_deadline: timedelta = _setting(
+        timedelta(seconds=10), "How long a leader that cannot renew the Lease goes on before it stops."
+    )
+    lease_retry_period: timedelta = _setting(
+        timedelta(seconds=2), "How often the Lease is renewed by the leader, or tried for by the others."
+    )
+    concurrency: int = _setting(8, "How many StreamApps are reconciled concurrently.")
     upgrade_budget: int = _setting(
         1,
-        "How many StreamApps at a time restart their workers because a new version of the operator makes pods differently.",
+        "How many StreamApps restart their workers at a time after an upgrade of the operator that changes their pods.",
     )
-    longest_reconcile: timedelta = _setting(
-        timedelta(minutes=5), "A reconciliation that takes longer makes /healthz fail."
-    )
-    request_timeout: timedelta = _setting(timedelta(seconds=10), "For one request to the API server.")
-    kubeconfig: str = _setting("", "File to reach the API server by; by default $KUBECONFIG, or the pod's own account.")
-    log_level: str = _setting("INFO", "DEBUG, INFO, WARNING or ERROR.")
+    longest_reconcile: timedelta = _setting(timedelta(minutes=5), "/healthz fails when one reconcile takes longer.")
+    request_timeout: timedelta = _setting(timedelta(seconds=10), "Timeout of a request to the API server.")
+    kubeconfig: str = _setting("", "Kubeconfig file; by default $KUBECONFIG, or the pod's service account.")
+    log_level: str = _setting("INFO", "Log level: DEBUG, INFO, WARNING or ERROR.")
 
     def __post_init__(self) -> None:
         for name, low in (
@@ -91,22 +95,24 @@ class Settings:
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
             if isinstance(value, timedelta) and value <= timedelta(0):
-                raise ConfigError(f"{_flag(each.name)} must be longer than nothing.")
+                raise ConfigError(f"{_flag(each.name)} is 0s or less: it must be longer, for example 1s.")
         if not self.lease_retry_period < self.lease_renew_deadline < self.lease_duration:
             raise ConfigError(
-                "--lease-retry-period must be shorter than --lease-renew-deadline, and that shorter than "
-                "--lease-duration: for example 2s, 10s and 15s."
+                "--lease-retry-period must be shorter than --lease-renew-deadline, which must be shorter than "
+                "--lease-duration: set, for example, 2s, 10s and 15s."
             )
         if self.lease_duration < timedelta(seconds=1):
-            raise ConfigError("--lease-duration must be 1s or more: the API server counts in seconds.")
+            raise ConfigError(
+                "--lease-duration is shorter than 1s: set 1s or more, since the API server counts in seconds."
+            )
         if self.log_level.upper() not in _LEVELS:
             raise ConfigError(f"--log-level is '{self.log_level}': use one of {', '.join(_LEVELS)}.")
 
     def within(self, namespace: str) -> Settings:
-        """With everything filled in that depends on where the operator is.
+        """Return the settings with defaults filled in that depend on where the operator runs.
 
         Args:
-            namespace: the operator's, unless the settings say another.
+            namespace: the operator's namespace unless the settings name another.
         """
         own = self.namespace or namespace
         return dataclasses.replace(
@@ -118,14 +124,14 @@ class Settings:
 
     @staticmethod
     def read(given: Mapping[str, str | None] | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
-        """From flags and the environment.
+        """Read the settings from flags and environment variables; flags win.
 
         Args:
-            given: values of flags by the names of the settings; None for a flag that was not given.
-            environ: environment variables; those without the operator's prefix say nothing.
+            given: flag values by setting name; None for a flag that was not given.
+            environ: environment variables; those without the operator's prefix are ignored.
 
         Raises:
-            ConfigError: there is no such setting, or a value cannot be used.
+            ConfigError: a variable names no setting, or a value is invalid.
         """
         fields = {each.name: each for each in dataclasses.fields(Settings)}
         values: dict[str, Any] = {}
@@ -136,7 +142,7 @@ class Settings:
             if name not in fields:
                 near = difflib.get_close_matches(name, fields, n=1)
                 cure = f"did you mean {PREFIX}{near[0].upper()}?" if near else "unset it."
-                raise ConfigError(f"The environment variable {variable} is no setting of the operator: {cure}")
+                raise ConfigError(f"The environment variable {variable} names no setting of the operator: {cure}")
             values[name] = _parsed(fields[name], text, variable)
         for name, value in (given or {}).items():
             if value is not None:
@@ -145,7 +151,7 @@ class Settings:
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a click command a flag for each setting; it is called with `settings` in their place."""
+    """Give a click command a flag for each setting; the command gets them as one argument, `settings`."""
 
     @functools.wraps(command)
     def with_settings(*args: Any, **kwargs: Any) -> Any:
@@ -166,12 +172,12 @@ def _parsed(field_: dataclasses.Field[Any], text: str, source: str) -> Any:
         try:
             return Duration.parse(text)
         except ValueError:
-            raise ConfigError(f"{source} is '{text}', which is no duration: write 500ms, 15s, 5m or 1h.") from None
+            raise ConfigError(f"{source} is '{text}', which is not a duration: write 500ms, 15s, 5m or 1h.") from None
     if isinstance(default, int):
         try:
             return int(text)
         except ValueError as error:
-            raise ConfigError(f"{source} is '{text}', which is no whole number.") from error
+            raise ConfigError(f"{source} is '{text}', which is not a whole number: write, for example, 8.") from error
     if isinstance(default, tuple):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     return text

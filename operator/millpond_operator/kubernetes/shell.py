@@ -6,8 +6,8 @@ Nothing of kopf's own state reaches the API server: no finalizers, no annotation
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+import signal
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
@@ -25,7 +25,7 @@ from .connection import Connection
 from .discovery import Discovery
 from .kinds import Kind
 
-__all__ = ("DEAD", "UNSERVED", "Shell", "WatchError", "Watched")
+__all__ = ("DEAD", "UNSERVED", "Shell", "WatchError", "Watched", "no_signal_handlers")
 
 DEAD = "they deliver nothing"
 UNSERVED = "the API server does not serve all kinds"
@@ -63,9 +63,10 @@ class Shell:
             the object.
         listed: is told that a watch begins from a list of now, which says nothing of what was deleted before it.
         inactivity: a watch that was silent for that long is connected anew.
+        restore_signals: called after each start of kopf, which has then set its own handlers for SIGTERM and SIGINT.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what to watch, and whom to tell
         self,
         connection: Connection,
         watched: Sequence[Watched],
@@ -73,6 +74,7 @@ class Shell:
         heard: Callable[[Kind, str | None, Object], None],
         listed: Callable[[Watched], None],
         inactivity: timedelta,
+        restore_signals: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._watched = watched
@@ -80,6 +82,7 @@ class Shell:
         self._heard = heard
         self._listed = listed
         self._inactivity = inactivity
+        self._restore_signals = restore_signals
         self._begun: dict[str, tuple[float, int]] = {}
         """When the last watch of each path began, and how long it had to wait before."""
         self._discovery = Discovery(watched.kind for watched in watched)
@@ -96,22 +99,25 @@ class Shell:
             raise
 
     async def _spawn(self) -> Collection[asyncio.Task[Any]]:
-        with _signals_are_ours():
-            return await kopf.spawn_tasks(
-                registry=self._registry(),
-                settings=self._settings(),
-                # kopf would ask for the user's name, and a container's user may have none.
-                identity=cast("Any", "millpond-operator"),
-                standalone=True,
-                clusterwide=not self._namespaces,
-                namespaces=self._namespaces,
-            )
+        tasks = await kopf.spawn_tasks(
+            registry=self._registry(),
+            settings=self._settings(),
+            # kopf would ask for the user's name, and a container's user may have none.
+            identity=cast("Any", "millpond-operator"),
+            standalone=True,
+            clusterwide=not self._namespaces,
+            namespaces=self._namespaces,
+        )
+        # In the main thread kopf always handles SIGTERM and SIGINT itself (see its docs/embedding.rst). No signal is
+        # lost: asyncio looks up handlers when the loop runs, and it has not run since kopf set its own.
+        self._restore_signals()
+        return tasks
 
     async def ended(self, dead: asyncio.Event) -> str:
         """Wait until the watches do not work any more, and return why.
 
-        A task of kopf's ends, which none should; or the watches are said to be dead; or kopf found that a kind is not served,
-        and would not look for it again.
+        A task of kopf's ends, which none should; or the watches are said to be dead; or kopf found that a kind is not
+        served, and would not look for it again.
         """
         waiter = asyncio.create_task(dead.wait(), name="dead-watch")
         unserved = asyncio.create_task(self._discovery.missing.wait(), name="unserved-kinds")
@@ -243,12 +249,8 @@ class _NoProgress(kopf.ProgressStorage):
         return essence
 
 
-@contextlib.contextmanager
-def _signals_are_ours() -> Iterator[None]:
-    """Keep kopf from taking over SIGTERM and SIGINT."""
-    loop: Any = asyncio.get_running_loop()
-    loop.add_signal_handler = lambda *_: None
-    try:
-        yield
-    finally:
-        vars(loop).pop("add_signal_handler", None)
+def no_signal_handlers() -> None:
+    """Let SIGTERM and SIGINT do what they do without handlers of the event loop."""
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(each)

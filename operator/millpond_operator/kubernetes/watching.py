@@ -39,9 +39,9 @@ from .kinds import (
     STREAM_ASSIGNMENT,
     Kind,
 )
-from .shell import DEAD, UNSERVED, Shell, Watched, WatchError
+from .shell import DEAD, UNSERVED, Shell, Watched, WatchError, no_signal_handlers
 
-__all__ = ("WATCHED", "WatchError", "WatchOptions", "Watched", "Watching")
+__all__ = ("WATCHED", "WatchError", "WatchOptions", "Watched", "Watching", "no_signal_handlers")
 
 log = logging.getLogger(__name__)
 
@@ -100,9 +100,10 @@ class Watching:
         namespaces: to watch in; none for all.
         watched: what to watch.
         options: how often, how long.
+        restore_signals: sets the process's signal handlers; is called each time when kopf has set its own.
     """
 
-    def __init__(  # noqa: PLR0913 - keyword-only options
+    def __init__(  # noqa: PLR0913 - what to watch, and whom to tell
         self,
         client: Client,
         cache: Cache,
@@ -111,12 +112,14 @@ class Watching:
         namespaces: Collection[str] = (),
         watched: Sequence[Watched] = WATCHED,
         options: WatchOptions | None = None,
+        restore_signals: Callable[[], None] = no_signal_handlers,
     ) -> None:
         self._client = client
         self._updates = CacheUpdates(cache, on_change)
         self._namespaces = tuple(namespaces)
         self._watched = tuple(watched)
         self._options = options or WatchOptions()
+        self._restore_signals = restore_signals
         self._dead = asyncio.Event()
         self._deaths = 0
         """How many times in a row the watches died."""
@@ -256,6 +259,7 @@ class Watching:
                 self._updates.event,
                 self._list_soon,
                 self._options.inactivity,
+                self._restore_signals,
             )
             try:
                 await shell.start()

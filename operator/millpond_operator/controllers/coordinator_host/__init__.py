@@ -1,1 +1,1 @@
-"""The coordinators of all applications inside the operator: addresses, certificates, and who may speak."""
+"""The coordinator inside the operator: applications, endpoint, certificates, and the authentication of workers."""

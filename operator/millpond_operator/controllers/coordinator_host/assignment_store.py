@@ -1,7 +1,7 @@
-"""The assignment of an application as a StreamAssignment: written down before workers are told, by the leader only.
+"""Stores the assignment of an application in its StreamAssignment before workers get it.
 
-The API server itself refuses what an earlier leader still wants to write: a rule of the CRD lets neither the term nor the
-number within it go back.
+The API server rejects late writes of a former leader: a rule of the CRD forbids lowering the term, or the number within
+it.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from millpond_operator.resources import (
 
 __all__ = ("KubernetesStore", "most_tasks")
 
-#: Bytes of an object that etcd takes: 1.5 MB. So many names of tasks are 0.9 MB, and workers need some, too.
-_MOST_NAMES = 100_000
+#: etcd accepts objects of up to 1.5 MB. This many task names take 0.9 MB and leave room for the workers.
+_MAX_NAMES = 100_000
 
 
 def most_tasks(standby_replicas: int) -> int:
-    """How many tasks a StreamAssignment can hold: each is named with its owner, its place, and its standbys."""
-    return _MOST_NAMES // (2 + standby_replicas)
+    """Return how many tasks a StreamAssignment can hold. Each is named with its owner, its worker and its standbys."""
+    return _MAX_NAMES // (2 + standby_replicas)
 
 
 class KubernetesStore:
-    """Keeps the assignment of one application in its StreamAssignment.
+    """The store of one application's assignment.
 
     Args:
-        client: to write with.
-        cache: has the last one, and gets each new one.
-        app: the StreamApp as it is now.
-        leader_epoch: of this operator.
+        client: writes the StreamAssignment.
+        cache: has the last StreamAssignment, and gets each new one.
+        app: returns the current StreamApp.
+        leader_epoch: the epoch of this operator's leadership.
     """
 
     def __init__(self, client: Client, cache: Cache, app: Callable[[], StreamApp], leader_epoch: int) -> None:
@@ -49,14 +49,14 @@ class KubernetesStore:
         self._leader_epoch = leader_epoch
 
     async def load(self) -> View | None:
-        """What was saved last; None when nothing was. It may be a little old: whose tasks are is in Kafka.
+        """Return what was saved last; None when nothing was. It may be outdated; the owners of tasks are in Kafka.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: the StreamAssignment is invalid.
         """
         app = self._app()
         found = self._cache.get(kinds.STREAM_ASSIGNMENT, app.namespace, app.name)
-        if found is None or not owned_by(app, found):  # or one of a StreamApp of that name that was deleted
+        if found is None or not owned_by(app, found):  # it may be that of a deleted StreamApp of this name
             return None
         try:
             return view_of(found)
@@ -64,27 +64,27 @@ class KubernetesStore:
             raise StoreError(str(error)) from error
 
     async def save(self, view: View) -> None:
-        """Apply it.
+        """Save an assignment.
 
         Raises:
-            StoreError: it could not be written.
+            StoreError: the API server rejected it or did not answer.
         """
         app = self._app()
         object = finish(stream_assignment(app, view), self._leader_epoch)
         try:
-            await self._written(app, object)
+            await self._write(app, object)
         except (ApiError, LeadershipLost) as error:
             raise StoreError(f"StreamAssignment '{app.namespace}/{app.name}' cannot be written: {error}") from error
 
-    async def _written(self, app: StreamApp, object: Object) -> None:
-        there = self._cache.get(kinds.STREAM_ASSIGNMENT, app.namespace, app.name)
-        if there is not None and not owned_by(app, there):  # it may be gone by now
-            there = await self._read(app)
+    async def _write(self, app: StreamApp, object: Object) -> None:
+        existing = self._cache.get(kinds.STREAM_ASSIGNMENT, app.namespace, app.name)
+        if existing is not None and not owned_by(app, existing):  # it may have been deleted since
+            existing = await self._read(app)
         try:
-            answer = await self._client.apply(kinds.STREAM_ASSIGNMENT, over(object, _own(app, there)))
-        except Conflict:  # the cache is behind, or another one has the name
-            there = await self._read(app)
-            answer = await self._client.apply(kinds.STREAM_ASSIGNMENT, over(object, _own(app, there)))
+            answer = await self._client.apply(kinds.STREAM_ASSIGNMENT, over(object, _own(app, existing)))
+        except Conflict:  # the cache is outdated, or the name is taken
+            existing = await self._read(app)
+            answer = await self._client.apply(kinds.STREAM_ASSIGNMENT, over(object, _own(app, existing)))
         self._cache.put(kinds.STREAM_ASSIGNMENT, answer)
 
     async def _read(self, app: StreamApp) -> Object | None:
@@ -94,15 +94,15 @@ class KubernetesStore:
             return None
 
 
-def _own(app: StreamApp, there: Object | None) -> Object | None:
-    """What is there, unless it is another one's.
+def _own(app: StreamApp, existing: Object | None) -> Object | None:
+    """Return an existing StreamAssignment of the StreamApp.
 
     Raises:
-        StoreError: it is.
+        StoreError: it belongs to another StreamApp.
     """
-    if there is None or owned_by(app, there):
-        return there
+    if existing is None or owned_by(app, existing):
+        return existing
     raise StoreError(
-        f"StreamAssignment '{app.namespace}/{app.name}' does not belong to this StreamApp: unless it goes by itself, "
-        "delete it."
+        f"StreamAssignment '{app.namespace}/{app.name}' does not belong to this StreamApp: delete it, unless "
+        "Kubernetes is about to."
     )

@@ -1,4 +1,4 @@
-"""Where workers find the leader: the coordinator's Service has no selector, so that they reach nobody else."""
+"""The EndpointSlice of the coordinator's Service, which has no selector, so that workers reach only the leader."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SERVICE = "millpond-coordinator"
 
 
 async def announce(client: Client, settings: Settings) -> None:
-    """Send workers here, whatever was there: somebody's change, or what a former leader wrote late.
+    """Route workers to this operator, whatever another client or a former leader wrote.
 
-    Nothing is written when it says so already.
+    Nothing is written when the EndpointSlice is right already.
 
     Raises:
         ApiError: it cannot be read or written.
@@ -30,14 +30,14 @@ async def announce(client: Client, settings: Settings) -> None:
             return
     try:
         await client.apply(kinds.ENDPOINT_SLICE, wanted)
-    except Invalid:  # a slice of the other family of addresses can never become one of this
-        log.warning("The EndpointSlice %s/%s is made anew.", settings.namespace, SERVICE)
+    except Invalid:  # the address family of a slice is immutable
+        log.warning("EndpointSlice %s/%s: recreating it, since its address family differs", settings.namespace, SERVICE)
         await client.delete(kinds.ENDPOINT_SLICE, settings.namespace, SERVICE)
         await client.apply(kinds.ENDPOINT_SLICE, wanted)
 
 
 def endpoint_slice(settings: Settings) -> Object:
-    """With the address of this operator alone."""
+    """Return the EndpointSlice with the address of this operator only."""
     return {
         "apiVersion": kinds.ENDPOINT_SLICE.api_version,
         "kind": kinds.ENDPOINT_SLICE.kind,

@@ -1,4 +1,4 @@
-"""The coordinator inside the operator: one application of it per StreamApp."""
+"""Hosts the coordinator inside the operator, with one application for each StreamApp."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ __all__ = ("CoordinatorHost",)
 
 log = logging.getLogger(__name__)
 
-#: Workers hear of another leader by an EndpointSlice, from which every node makes its rules.
+#: How long workers may need to reach a new leader: every node updates its rules from the EndpointSlice.
 _RETURN = timedelta(seconds=15)
-#: An application's term grows within one leadership when it is served anew. Whatever is later than that, no leader was.
-_MOST_TERMS = 1_000
+#: How many terms of an application one leadership may use, since its term grows when it is served again. A later term
+#: that a worker reports is not from a real leader.
+_MAX_TERMS = 1_000
 _REASONS = {
     RefusalCode.TOPOLOGY_MISMATCH: "IncompatibleTopology",
     RefusalCode.CLAIM_REFUSED: "OtherKafka",
@@ -40,25 +41,25 @@ class _Hosted:
     options: EngineOptions
     store: KubernetesStore | None = None
     superseded: bool = False
-    """A worker knows a later coordinator: it has to be served anew, in a later term."""
+    """Whether a worker knows a later coordinator, so that it must be served again in a later term."""
     accepted: set[str] = field(default_factory=set)
-    """The uids of its pods that were seen to be its StatefulSet's."""
+    """The uids of pods that were verified to be its StatefulSet's."""
 
 
 class CoordinatorHost:
-    """Serves the workers of all StreamApps, each by its namespace and name: an application's id is no name of one.
+    """Serves the workers of all StreamApps, each by its namespace and name, since application ids are not unique.
 
     Args:
-        client: for assignments and reviews of tokens.
-        cache: has the last assignments.
-        leader_epoch: of this operator: the term of its assignments.
-        on_change: called with namespace and name of a StreamApp when something about its workers changed.
-        reviews: says whose tokens are; by default the client.
-        issuer: who signs the tokens of this cluster, as far as is known.
-        limits: what one tenant may take.
+        client: writes StreamAssignments and reviews tokens.
+        cache: has the last StreamAssignments.
+        leader_epoch: the epoch of this operator's leadership, which is the term of its assignments.
+        on_change: called with the namespace and name of a StreamApp whose workers changed.
+        reviews: reviews tokens; by default the client.
+        issuer: the issuer of the cluster's tokens; "" when it is not known.
+        limits: the limits of what one tenant may use.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of the operator that it connects
         self,
         client: Client,
         cache: Cache,
@@ -81,11 +82,11 @@ class CoordinatorHost:
                 self._application_of,
                 self._is_worker,
                 issuer=issuer,
-                refused=lambda why: self.coordinator.metrics.count_rejection(why),
+                on_rejection=lambda why: self.coordinator.metrics.count_rejection(why),
             ),
             on_superseded=self._superseded,
             on_change=self._changed,
-            shows_metrics=False,  # any pod that may send heartbeats could read everybody's
+            shows_metrics=False,  # any worker could read the metrics of all tenants
             limits=limits or Limits(),
         )
 
@@ -93,24 +94,24 @@ class CoordinatorHost:
         """Listen.
 
         Raises:
-            OSError: the address cannot be listened on.
+            OSError: the address is in use or is not one of this host's.
         """
         await self.coordinator.start(host, port, context)
 
     async def stop(self) -> None:
-        """Answer those who wait, and end; workers go on with what they have."""
+        """Answer waiting requests and stop; workers continue with their tasks."""
         await self.coordinator.stop()
 
     async def serve(self, app: StreamApp, *, pinned: str, claim: KafkaClaim | None = None) -> None:
-        """Serve a StreamApp with the settings it has now.
+        """Serve a StreamApp with its current settings.
 
         Args:
             app: the StreamApp.
-            pinned: as for `admit`, which may say otherwise later.
-            claim: as for `admit`; None for one that its workers are still to prove.
+            pinned: the initial value of `admit`'s argument.
+            claim: the initial value of `admit`'s argument; None for a claim that its workers have not proven yet.
 
         Raises:
-            StoreError: its assignment cannot be read or written.
+            StoreError: its StreamAssignment cannot be read or written.
         """
         key = (app.namespace, app.name)
         hosted = self._hosted.get(key)
@@ -137,19 +138,19 @@ class CoordinatorHost:
             hosted.options = options
 
     async def forget(self, namespace: str, name: str) -> None:
-        """Serve a StreamApp no longer."""
+        """Stop serving a StreamApp."""
         hosted = self._hosted.pop((namespace, name), None)
         self._terms.pop((namespace, name), None)
         if hosted is not None:
             await self.coordinator.remove(hosted.application_id, _scope(namespace, name))
 
     def view(self, app: StreamApp) -> View | None:
-        """What the coordinator knows; None when it does not serve the application."""
+        """Return the coordinator's view of an application; None when it does not serve it."""
         found = self._application(app)
         return None if found is None else found.view()
 
-    def refused(self, app: StreamApp) -> Mapping[str, RejectedWorker]:
-        """The workers that the coordinator does not take in."""
+    def rejected(self, app: StreamApp) -> Mapping[str, RejectedWorker]:
+        """Return the workers that the coordinator rejects, by name."""
         found = self._application(app)
         if found is None:
             return {}
@@ -158,7 +159,7 @@ class CoordinatorHost:
         return {
             worker: RejectedWorker(
                 reasons.get(each.code, "IncompatibleVersion"),
-                f"The topology is not the one that ran before: {each.differences}."
+                f"The topology differs from the one that ran before: {each.differences}."
                 if each.differences
                 else each.message,
                 each.revision,
@@ -167,17 +168,17 @@ class CoordinatorHost:
         }
 
     def reached(self, app: StreamApp) -> Mapping[str, str]:
-        """The id of the Kafka cluster of each worker that is not let in because of it."""
+        """Return the Kafka cluster id of each worker that is not admitted because of it."""
         found = self._application(app)
         return {} if found is None else dict(found.engine.reached_clusters)
 
     def admit(self, app: StreamApp, pinned: str, claim: KafkaClaim) -> None:
-        """Say which workers are let in.
+        """Set which workers are admitted.
 
         Args:
             app: the StreamApp.
-            pinned: the hash of their topology; "" for any that the application's others run or nobody does.
-            claim: the Kafka cluster they have to reach.
+            pinned: the hash of their topology; "" for the topology of the other workers, or any when there are none.
+            claim: the Kafka cluster that they have to reach.
         """
         found, hosted = self._application(app), self._hosted.get((app.namespace, app.name))
         if found is not None and hosted is not None:
@@ -195,7 +196,7 @@ class CoordinatorHost:
                 found.drain(name, draining=name in workers)
 
     async def rewrite(self, app: StreamApp) -> None:
-        """Write the assignment down again if somebody deleted it.
+        """Save the assignment again if its StreamAssignment was deleted.
 
         Raises:
             StoreError: it cannot be written.
@@ -219,26 +220,27 @@ class CoordinatorHost:
             pinned=pinned,
             claim=claim,
             most_tasks=most_tasks(spec.standby_replicas),
-            latest_term=self._leader_epoch + _MOST_TERMS,
+            latest_term=self._leader_epoch + _MAX_TERMS,
         )
 
     def _application_of(self, namespace: str, name: str) -> str | None:
         hosted = self._hosted.get((namespace, name))
         if hosted is not None and self._application(hosted.app) is not None:
             return hosted.application_id
-        # Its workers are not served: a pass serves them, or says why not. Tokens may be forged, so pods have to be there.
+        # Its workers are not served, so request a pass that serves them. A forged token must not do that: there have to
+        # be pods.
         if self._cache.of_app(kinds.POD, namespace, name):
             self._on_change(namespace, name)
         return None
 
     def _is_worker(self, namespace: str, name: str, pod: str, uid: str) -> bool:
-        """Whether a pod is a worker of a StreamApp.
+        """Return whether a pod is a worker of a StreamApp.
 
-        Whoever may make pods in a namespace can give them any service account. A worker's pod is the StatefulSet's, as
-        the cache has it, or was when it was seen last: a StatefulSet that is deleted around its pods is made anew.
+        Whoever may create pods in a namespace can give them any service account, so the pod must belong to the
+        StatefulSet. It stays accepted when the StatefulSet is deleted around it, to be recreated.
         """
         hosted = self._hosted.get((namespace, name))
-        if hosted is None or uid in hosted.accepted:  # with every heartbeat; passes forget pods that are gone
+        if hosted is None or uid in hosted.accepted:  # called for every heartbeat; `serve` removes deleted pods
             return hosted is not None
         found = self._cache.get(kinds.POD, namespace, pod)
         if found is None or found["metadata"]["uid"] != uid or not self._is_owned(hosted.app, found):
@@ -251,7 +253,7 @@ class CoordinatorHost:
         owns = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
         if owner is None or owns is None or owner["uid"] != owns["metadata"]["uid"] or not owned_by(app, owns):
             return False
-        # A pod with its labels is adopted, whoever made it, and deleted where it is one too many.
+        # A StatefulSet adopts any pod with its labels, but deletes those with ordinals beyond its replicas.
         replicas: int = owns["spec"].get("replicas", 0)
         return 0 <= ordinal_of(pod["metadata"]["name"]) < replicas
 
@@ -259,20 +261,24 @@ class CoordinatorHost:
         self._on_change(*_key(namespace))
 
     def _superseded(self, namespace: str, application: str) -> None:
-        """A worker knows a later coordinator. Whether that is so, the lease says: if this one leads, it goes on later."""
+        """Serve an application in a later term when a worker knows a later coordinator. The Lease decides who leads."""
         key = _key(namespace)
         found, hosted = self.coordinator.application(application, namespace), self._hosted.get(key)
         if hosted is None or found is None or found.engine.superseded_by is None:
             return
         later = found.engine.superseded_by[0] + 1
-        log.warning("A worker of '%s' knows a later coordinator; its next term here is %d.", namespace, later)
+        log.warning(
+            "StreamApp %s: a worker knows a later coordinator; serving the application again in term %d",
+            namespace,
+            later,
+        )
         self._terms[key] = later
         hosted.superseded = True
         self._on_change(*key)
 
 
 def _scope(namespace: str, name: str) -> str:
-    """What the coordinator knows a StreamApp by: the namespace in the URLs of its workers."""
+    """Return the coordinator's namespace for a StreamApp, which is part of its workers' URLs."""
     return f"{namespace}/{name}"
 
 

@@ -1,4 +1,4 @@
-"""Who waits for a review of a token: bounded in total and by sender, and one sender after the other."""
+"""The queue for token reviews: limited in total and by sender, with turns between the senders."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ("ReviewQueue", "ReviewTurn")
 
 
 class ReviewQueue:
-    """Gives out turns. Whoever sends much waits for its own; others are served in between.
+    """Gives out turns round-robin, so that a sender of many tokens does not delay others.
 
     Args:
-        at_once: how many have a turn at the same time.
-        per_sender: how many of one sender may wait.
-        most: how many may wait in total.
+        at_once: the number of concurrent turns.
+        per_sender: the limit of waiting places of one sender.
+        most: the limit of waiting places in total.
     """
 
     def __init__(self, at_once: int, per_sender: int, most: int) -> None:
@@ -22,14 +22,14 @@ class ReviewQueue:
         self._per_sender = per_sender
         self._most = most
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By sender; the first one is next."""
+        """The waiting places by sender; the first sender is next."""
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def enter(self, sender: str) -> ReviewTurn | None:
-        """Take a place, which counts from now on; None when the sender may not wait for another turn."""
+        """Take a place in the queue at once; return None when the queue is full for the sender."""
         if self._free:
             self._free -= 1
             return ReviewTurn(self, None)
@@ -41,14 +41,14 @@ class ReviewQueue:
         return ReviewTurn(self, mine)
 
     def pass_on(self) -> None:
-        """A turn is over: the next one begins."""
+        """End a turn and let the next one begin."""
         while self._waiting:
             sender, queue = next(iter(self._waiting.items()))
             del self._waiting[sender]
             turn = queue.popleft()
             self._count -= 1
             if queue:
-                self._waiting[sender] = queue  # last again
+                self._waiting[sender] = queue  # at the end of the round
             if not turn.done():
                 turn.set_result(None)
                 return
@@ -56,7 +56,7 @@ class ReviewQueue:
 
 
 class ReviewTurn:
-    """A place in the queue, and then a turn: enter it as a context, once."""
+    """A place in the queue. Enter it as a context, once, to wait for its turn."""
 
     def __init__(self, queue: ReviewQueue, granted: asyncio.Future[None] | None) -> None:
         self._queue = queue

@@ -1,10 +1,10 @@
-"""Whose a token is, by the API server's word: a worker speaks for the pod that its token is bound to.
+"""Authenticates workers by TokenReviews of the API server: a token is bound to its worker's pod.
 
-Heartbeats must not wait for the API server: workers that are not answered count as gone. So an answer holds until the
-token itself ends, and is looked at again beside the heartbeats.
+Heartbeats must not wait for the API server, since workers that get no answer count as dead. So the result of a review
+holds until the token expires, and is renewed in the background.
 
-The API server is asked only about tokens that could be a worker's by what they say of themselves, in turns between the
-addresses that they come from. So whoever sends forged tokens waits behind its own, and workers do not.
+Only tokens whose claims could be a worker's are reviewed, in turns between the sender addresses. So a sender of forged
+tokens delays itself, but no workers.
 """
 
 from __future__ import annotations
@@ -31,60 +31,62 @@ __all__ = ("AUDIENCE", "REVIEW_TIMEOUT", "Reviews", "TokenReviewer")
 
 log = logging.getLogger(__name__)
 
-#: A heartbeat with a token that is new waits for so long; its worker gives up after three seconds.
+#: How long a heartbeat with a new token waits for its review; the worker itself gives up after three seconds.
 REVIEW_TIMEOUT = timedelta(seconds=2)
 _POD_NAME = "authentication.kubernetes.io/pod-name"
 _POD_UID = "authentication.kubernetes.io/pod-uid"
-#: So often an answer is asked for anew: a pod that was deleted loses its token, but its successor's name was the same one.
-_AGAIN_S = 300.0
-#: For so long nobody is asked about a token that was refused, or that could not be reviewed.
-_BAD_S, _FAILED_S = 10.0, 3.0
-#: An answer never holds for longer, whatever the token says. Kubelets replace tokens of an hour after 48 minutes.
-_LONGEST_S = 3600.0
-_TOO_LATE = "The API server does not say in time whose a token is."
-_TOO_MANY = "Too many tokens wait for the API server to say whose they are."
-_AT_ONCE, _AT_ONCE_AGAIN = 16, 8
-#: Tokens that wait for their first review: workers of one node may share an address.
-_MOST_WAITING, _MOST_WAITING_OF_ONE = 2_048, 128
-#: Tokens that are good are as many as pods make; others are as many as somebody likes.
-_MOST_GOOD, _MOST_BAD = 200_000, 20_000
+#: How often a review is renewed: the token of a deleted pod becomes invalid, while its successor has the same name.
+_RENEW_INTERVAL_S = 300.0
+#: How long a rejected token, and one whose review failed, are not reviewed again.
+_REJECTED_S, _FAILED_S = 10.0, 3.0
+#: How long a result holds at most, whatever the token's expiry. Kubelets replace a token of one hour after 48 minutes.
+_MAX_HOLD_S = 3600.0
+_TOO_LATE = "The API server did not review the token in time."
+_TOO_MANY = "Too many tokens are waiting for a review by the API server."
+#: The number of concurrent first reviews, and of renewals.
+_FIRST_REVIEWS, _RENEWALS = 16, 8
+#: How many tokens may wait for their first review, in total and per address: workers of one node may share one.
+_MAX_WAITING, _MAX_WAITING_PER_ADDRESS = 2_048, 128
+#: How many results are remembered. Pods limit the number of accepted tokens; nothing limits that of others.
+_MAX_ACCEPTED, _MAX_REJECTED = 200_000, 20_000
 
 
 class Reviews(Protocol):
-    """Asks the API server whose a token is; `Client` is one."""
+    """Reviews tokens at the API server; `Client` implements it."""
 
     async def review_token(self, token: str, audience: str) -> Object:
-        """The status of a TokenReview.
+        """Return the status of a TokenReview.
 
         Raises:
-            ApiError: the API server cannot say.
+            ApiError: the API server rejected the review or did not answer.
         """
 
 
 @dataclass(frozen=True, slots=True)
-class _Good:
+class _Accepted:
     user: Mapping[str, Any]
     until: float
-    """The token itself ends."""
-    again: float
-    """Time to ask anew."""
+    """When the token expires."""
+    renew_at: float
+    """When the review is due for renewal."""
 
 
 class TokenReviewer:
-    """Asks the API server, and remembers its answers.
+    """Reviews tokens at the API server and remembers the results.
 
     Args:
-        reviews: to ask with; best a client of its own, whose connections nothing else waits for.
-        application_of: the application id of the StreamApp that a service account belongs to, by namespace and name; None
-            when there is none.
-        is_worker: whether a pod is one of that StreamApp's workers, by its name and uid besides.
-        timeout: for one review.
-        clock: seconds that never go back.
-        issuer: who signs this cluster's tokens, as far as is known.
-        refused: is told in one word why a token was not reviewed, or that it was nobody's.
+        reviews: reviews tokens, best a client with connections of its own.
+        application_of: returns the application id of the StreamApp that a service account belongs to, by namespace and
+        name;
+            None when there is none.
+        is_worker: returns whether a pod is one of that StreamApp's workers, by the account and the pod's name and uid.
+        timeout: the timeout of one review.
+        clock: returns monotonic seconds.
+        issuer: the issuer of the cluster's tokens; "" when it is not known.
+        on_rejection: called with one word about why a token was rejected.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators; all but three have defaults
         self,
         reviews: Reviews,
         application_of: Callable[[str, str], str | None],
@@ -92,7 +94,7 @@ class TokenReviewer:
         timeout: timedelta = REVIEW_TIMEOUT,
         clock: Callable[[], float] = clock.monotonic,
         issuer: str = "",
-        refused: Callable[[str], None] = lambda _why: None,
+        on_rejection: Callable[[str], None] = lambda _why: None,
     ) -> None:
         self._reviews = reviews
         self._application_of = application_of
@@ -100,121 +102,122 @@ class TokenReviewer:
         self._timeout_s = timeout.total_seconds()
         self._clock = clock
         self._issuers = {issuer} - {""}
-        """Those whose tokens were good. They change when somebody changes the API server's, so others are asked about too."""
-        self._refused = refused
-        self._first = ReviewQueue(_AT_ONCE, _MOST_WAITING_OF_ONE, _MOST_WAITING)
-        """Workers wait for first reviews, and nobody for others."""
-        self._again = asyncio.Semaphore(_AT_ONCE_AGAIN)
-        self._good: dict[bytes, _Good] = {}
-        self._bad: dict[bytes, tuple[float, str]] = {}
-        """Until when nobody is asked, and why, if not because the token is nobody's."""
-        self._asking: dict[bytes, asyncio.Task[None]] = {}
-        self._told_at = -_AGAIN_S
+        """The issuers of accepted tokens. The API server's issuer may change, so tokens of others are reviewed too."""
+        self._on_rejection = on_rejection
+        self._first_reviews = ReviewQueue(_FIRST_REVIEWS, _MAX_WAITING_PER_ADDRESS, _MAX_WAITING)
+        """Heartbeats wait for first reviews, but not for renewals."""
+        self._renewals = asyncio.Semaphore(_RENEWALS)
+        self._accepted: dict[bytes, _Accepted] = {}
+        self._rejected: dict[bytes, tuple[float, str]] = {}
+        """Until when a token is not reviewed again, and the error of a failed review; "" for a rejected token."""
+        self._reviewing: dict[bytes, asyncio.Task[None]] = {}
+        self._logged_at = -_RENEW_INTERVAL_S
 
     async def __call__(self, token: str | None, peer: str = "") -> Identity | None:
-        """Whose token it is; None when it is nobody's.
+        """Return the identity of a worker by its token; None when the token is rejected.
 
         Raises:
-            ApiError: nobody can tell now.
+            ApiError: the token could not be reviewed now.
         """
         if not token:
             return None
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-        good = self._known(digest)
-        if good is None:
-            if not self._rests(digest):
+        accepted = self._find(digest)
+        if accepted is None:
+            if not self._backs_off(digest):
                 claims = claims_of(token)
                 if (why := objection(claims, self._application_of)) is not None:
-                    self._refused(f"token_{why}")
+                    self._on_rejection(f"token_{why}")
                     return None
                 assert claims is not None
-                await self._answered(self._ask_first(digest, token, claims, peer))
-                good = self._known(digest)
-            if good is None:
-                self._tell_trouble(digest)
+                await self._wait(self._review_first(digest, token, claims, peer))
+                accepted = self._find(digest)
+            if accepted is None:
+                self._raise_failure(digest)
                 return None
-        elif self._clock() >= good.again and not self._rests(digest):
-            self._ask(digest, token, self._again)
-        return self._identity(good.user)
+        elif self._clock() >= accepted.renew_at and not self._backs_off(digest):
+            self._start_review(digest, token, self._renewals)
+        return self._identity(accepted.user)
 
-    def _known(self, digest: bytes) -> _Good | None:
-        good = self._good.get(digest)
-        if good is not None and self._clock() >= good.until:
-            del self._good[digest]
+    def _find(self, digest: bytes) -> _Accepted | None:
+        accepted = self._accepted.get(digest)
+        if accepted is not None and self._clock() >= accepted.until:
+            del self._accepted[digest]
             return None
-        return good
+        return accepted
 
-    def _rests(self, digest: bytes) -> bool:
-        """Whether it is too early to ask about a token again."""
-        bad = self._bad.get(digest)
-        return bad is not None and self._clock() < bad[0]
+    def _backs_off(self, digest: bytes) -> bool:
+        """Return whether it is too early to review a token again."""
+        rejected = self._rejected.get(digest)
+        return rejected is not None and self._clock() < rejected[0]
 
-    def _tell_trouble(self, digest: bytes) -> None:
-        _, trouble = self._bad.get(digest, (0.0, ""))
-        if trouble:
-            raise Unavailable(trouble)
+    def _raise_failure(self, digest: bytes) -> None:
+        _, failure = self._rejected.get(digest, (0.0, ""))
+        if failure:
+            raise Unavailable(failure)
 
-    def _ask_first(self, digest: bytes, token: str, claims: UnverifiedClaims, peer: str) -> asyncio.Task[None]:
-        """Ask about a token that was not asked about yet.
+    def _review_first(self, digest: bytes, token: str, claims: UnverifiedClaims, peer: str) -> asyncio.Task[None]:
+        """Review a token for the first time.
 
         Raises:
-            Unavailable: too many wait.
+            Unavailable: too many tokens are waiting.
         """
-        if (asking := self._asking.get(digest)) is not None:
-            return asking
-        # All those of issuers that nobody was seen with are one sender's: they have one turn in each round.
-        turn = self._first.enter(peer if claims.iss in self._issuers else "")
+        if (reviewing := self._reviewing.get(digest)) is not None:
+            return reviewing
+        # All tokens of unknown issuers count as those of one sender, with one turn in each round.
+        turn = self._first_reviews.enter(peer if claims.iss in self._issuers else "")
         if turn is None:
-            self._refused("token_queue")
+            self._on_rejection("token_queue")
             raise Unavailable(_TOO_MANY)
-        return self._ask(digest, token, turn)
+        return self._start_review(digest, token, turn)
 
-    def _ask(self, digest: bytes, token: str, free: AbstractAsyncContextManager[None]) -> asyncio.Task[None]:
-        asking = self._asking.get(digest)
-        if asking is None:  # many heartbeats with one token are one question
-            asking = self._asking[digest] = asyncio.create_task(self._review(digest, token, free))
-            asking.add_done_callback(lambda _: self._asking.pop(digest, None))
-        return asking
+    def _start_review(self, digest: bytes, token: str, turn: AbstractAsyncContextManager[None]) -> asyncio.Task[None]:
+        reviewing = self._reviewing.get(digest)
+        if reviewing is None:  # one review serves all heartbeats with the token
+            reviewing = self._reviewing[digest] = asyncio.create_task(self._review(digest, token, turn))
+            reviewing.add_done_callback(lambda _: self._reviewing.pop(digest, None))
+        return reviewing
 
-    async def _answered(self, asking: asyncio.Task[None]) -> None:
-        """Wait for an answer, for as long as a heartbeat can; it is remembered even if nobody waits for it any more."""
+    async def _wait(self, reviewing: asyncio.Task[None]) -> None:
+        """Wait for a review as long as a heartbeat can. The review goes on after that, and its result is remembered."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                await asyncio.shield(asking)
+                await asyncio.shield(reviewing)
         except TimeoutError as error:
             raise Unavailable(_TOO_LATE) from error
 
-    async def _review(self, digest: bytes, token: str, free: AbstractAsyncContextManager[None]) -> None:
+    async def _review(self, digest: bytes, token: str, turn: AbstractAsyncContextManager[None]) -> None:
         try:
-            async with free, asyncio.timeout(self._timeout_s):
+            async with turn, asyncio.timeout(self._timeout_s):
                 status = await self._reviews.review_token(token, AUDIENCE)
         except (ApiError, TimeoutError) as error:
-            # The API server is away: who was known a moment ago is still who it was.
-            self._refuse(digest, _FAILED_S * random.uniform(1, 2), str(error) or _TOO_LATE)
+            # The API server is not available; tokens that it accepted before stay accepted.
+            self._reject(digest, _FAILED_S * random.uniform(1, 2), str(error) or _TOO_LATE)
             return
         user = status.get("user")
         if not status.get("authenticated") or AUDIENCE not in status.get("audiences", ()) or user is None:
-            self._good.pop(digest, None)
-            self._refused("token_review")
-            self._refuse(digest, _BAD_S)
+            self._accepted.pop(digest, None)
+            self._on_rejection("token_review")
+            self._reject(digest, _REJECTED_S)
             return
         now, claims = self._clock(), claims_of(token)
         if claims is not None:
             self._issuers.add(claims.iss)
-        self._bad.pop(digest, None)
-        self._good.pop(digest, None)  # the oldest come first
-        _make_room(self._good, _MOST_GOOD)
-        # Not all at once: after a change of leaders all were asked about in the same moment.
-        self._good[digest] = _Good(user, now + _lasts_s(claims), now + _AGAIN_S * random.uniform(0.8, 1.0))
+        self._rejected.pop(digest, None)
+        self._accepted.pop(digest, None)  # so that the oldest stay first
+        _make_room(self._accepted, _MAX_ACCEPTED)
+        # Spread the renewals: after a change of leaders all tokens are reviewed at the same moment.
+        renew_at = now + _RENEW_INTERVAL_S * random.uniform(0.8, 1.0)
+        self._accepted[digest] = _Accepted(user, now + _holds_for_s(claims), renew_at)
 
-    def _refuse(self, digest: bytes, for_s: float, trouble: str = "") -> None:
+    def _reject(self, digest: bytes, for_s: float, failure: str = "") -> None:
         now = self._clock()
-        self._bad.pop(digest, None)
-        _make_room(self._bad, _MOST_BAD)
-        self._bad[digest] = (now + for_s, trouble)
-        if trouble and now - self._told_at >= _BAD_S:
-            self._told_at = now
-            log.warning("A worker's token cannot be reviewed now: %s", trouble)
+        self._rejected.pop(digest, None)
+        _make_room(self._rejected, _MAX_REJECTED)
+        self._rejected[digest] = (now + for_s, failure)
+        if failure and now - self._logged_at >= _REJECTED_S:
+            self._logged_at = now
+            log.warning("Token review failed: %s Workers that were authenticated before are not affected.", failure)
 
     def _identity(self, user: Mapping[str, Any]) -> Identity | None:
         namespace, _, account = str(user.get("username", "")).removeprefix(ACCOUNT_PREFIX).partition(":")
@@ -228,12 +231,12 @@ class TokenReviewer:
         return Identity(worker=pods[0], application=application, namespace=f"{namespace}/{account}")
 
 
-def _lasts_s(claims: UnverifiedClaims | None) -> float:
-    """For how long a token that is good stays so by itself."""
+def _holds_for_s(claims: UnverifiedClaims | None) -> float:
+    """Return for how many seconds the result for an accepted token holds."""
     if claims is None or not claims.exp:
-        return _AGAIN_S  # nobody knows
-    # It is good by the API server's clock, whatever this one says.
-    return min(max(claims.exp - clock.unix_time(), _BAD_S), _LONGEST_S)
+        return _RENEW_INTERVAL_S
+    # By the API server's clock the token is valid, whatever this one says.
+    return min(max(claims.exp - clock.unix_time(), _REJECTED_S), _MAX_HOLD_S)
 
 
 def _make_room(remembered: dict[bytes, Any], most: int) -> None:

@@ -1,4 +1,4 @@
-"""What a token says of itself, before anybody has checked its signature: enough to refuse most that is no worker's."""
+"""The claims of a token before its signature is verified: enough to reject most tokens that are not a worker's."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ("ACCOUNT_PREFIX", "AUDIENCE", "UnverifiedClaims", "claims_of", "objec
 AUDIENCE = "millpond-coordinator"
 ACCOUNT_PREFIX = "system:serviceaccount:"
 #: Tokens of service accounts have about 1 KB.
-_LONGEST = 8 * 1024
-#: The API server's clock counts, not this one: a token that ended a while ago by this one is still asked about.
+_MAX_TOKEN = 8 * 1024
+#: The API server's clock counts, so a token that expired recently by this clock is still reviewed.
 _SKEW_S = 600.0
 
 
 class UnverifiedClaims(msgspec.Struct, frozen=True):
-    """The claims that are looked at."""
+    """The claims that matter."""
 
     iss: str = ""
     sub: str = ""
@@ -29,7 +29,7 @@ class UnverifiedClaims(msgspec.Struct, frozen=True):
 
     @property
     def account(self) -> tuple[str, str]:
-        """Namespace and name of the service account; "" for what is none."""
+        """The namespace and name of the service account; "" for another subject."""
         namespace, _, name = self.sub.removeprefix(ACCOUNT_PREFIX).partition(":")
         return (namespace, name) if self.sub.startswith(ACCOUNT_PREFIX) else ("", "")
 
@@ -38,8 +38,8 @@ _decode = msgspec.json.Decoder(UnverifiedClaims).decode
 
 
 def claims_of(token: str) -> UnverifiedClaims | None:
-    """What a token says of itself; None when it is no JSON Web Token."""
-    if len(token) > _LONGEST:
+    """Return the claims of a token; None when it is not a JSON Web Token."""
+    if len(token) > _MAX_TOKEN:
         return None
     try:
         _, payload, signature = token.split(".")
@@ -50,11 +50,11 @@ def claims_of(token: str) -> UnverifiedClaims | None:
 
 
 def objection(claims: UnverifiedClaims | None, application_of: Callable[[str, str], str | None]) -> str | None:
-    """Why a token cannot be a worker's, whatever its signature is, as one word; None when it can.
+    """Return in one word why a token cannot be a worker's, whatever its signature; None when it can.
 
     Args:
-        claims: of the token.
-        application_of: the application of a service account, by namespace and name; None when there is none.
+        claims: the token's claims.
+        application_of: returns the application of a service account, by namespace and name; None when there is none.
     """
     if claims is None:
         return "form"

@@ -1,1 +1,1 @@
-"""The operator as a process: leadership, the work queue, health and metrics."""
+"""The operator's process: leader election, the work queue, health and metrics."""

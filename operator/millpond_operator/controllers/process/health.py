@@ -1,7 +1,7 @@
-"""Whether the operator is alive and ready, and its figures, over HTTP.
+"""The HTTP server for liveness, readiness and metrics.
 
-The server lives in the event loop that does all the work: when that is blocked, nothing is answered, and the kubelet's
-probe fails as it should. An API server that is away is no reason to be restarted.
+The server runs in the event loop that does all the work: when the loop is blocked, the kubelet's probe times out and
+fails, as it should. An unreachable API server does not make the liveness probe fail: a restart would not help.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from typing import Any, TypeAlias
 from aiohttp import web
 
 from .metrics import CONTENT_TYPE
-from .work_queue import WorkQueue
+from .work_queue import WorkQueue, key_name
 
 __all__ = ("Check", "HealthServer", "stuck")
 
 log = logging.getLogger(__name__)
 
 Check: TypeAlias = Callable[[], str | None]
-"""Says in one sentence what is wrong, or None."""
+"""A check that returns one sentence about what is wrong, or None."""
 
 
 def stuck(queue: WorkQueue[Any], longest: timedelta) -> Check:
-    """Finds a key that has been worked on for too long."""
+    """Return a check that fails while one key has been worked on for longer than `longest`."""
 
     def check() -> str | None:
         running = queue.longest()
         if running is None or running[1] <= longest:
             return None
-        return f"{running[0]} has been reconciled for {running[1].total_seconds():.0f} s, which should take seconds."
+        seconds = running[1].total_seconds()
+        return f"The reconcile of {key_name(running[0])} has been running for {seconds:.0f} s, but should take seconds."
 
     return check
 
@@ -40,41 +41,41 @@ class HealthServer:
     """Answers `/healthz`, `/readyz` and `/metrics`.
 
     Args:
-        metrics: gives the figures as text.
-        alive: when one of them finds something, the process had better be restarted.
-        ready: when one of them finds something, the process is not ready yet.
+        metrics: returns the metrics in the Prometheus text format.
+        alive: liveness checks; the process should be restarted when one fails.
+        ready: readiness checks; the process is not ready while one fails.
     """
 
     def __init__(self, metrics: Callable[[], bytes], alive: Sequence[Check] = (), ready: Sequence[Check] = ()) -> None:
         self.port = 0
-        """Where it listens; 0 while it does not."""
+        """The port it listens on; 0 while it does not listen."""
         self._metrics = metrics
         self._alive = list(alive)
         self._ready = list(ready)
         self._runner: web.AppRunner | None = None
 
     def also_alive(self, check: Check) -> None:
-        """Ask this too whether the process is alive."""
+        """Add a liveness check."""
         self._alive.append(check)
 
     def also_ready(self, check: Check) -> None:
-        """Ask this too whether the process is ready."""
+        """Add a readiness check."""
         self._ready.append(check)
 
     async def start(self, host: str, port: int) -> None:
-        """Listen.
+        """Start the server.
 
         Args:
-            host: address to listen on.
-            port: 0 for any that is free.
+            host: the address to listen on.
+            port: the port to listen on; 0 for any free one.
 
         Raises:
-            OSError: the address cannot be listened on.
+            OSError: the address is in use or is not one of this host's.
         """
         application = web.Application()
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
-        application.router.add_get("/metrics", self._exposed)
+        application.router.add_get("/metrics", self._serve_metrics)
         self._runner = web.AppRunner(application, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port)
@@ -82,7 +83,7 @@ class HealthServer:
         self.port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
-        """Listen no longer."""
+        """Stop the server."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -95,18 +96,19 @@ class HealthServer:
         return self._answer(self._ready)
 
     def _answer(self, checks: Sequence[Check]) -> web.Response:
-        troubles = [trouble for check in checks if (trouble := _asked(check)) is not None]
-        for trouble in troubles:
-            log.warning("A probe fails: %s", trouble)
-        return web.Response(text="\n".join(troubles or ["ok"]) + "\n", status=503 if troubles else 200)
+        failures = [failure for check in checks if (failure := _run(check)) is not None]
+        for failure in failures:
+            log.warning("Probe fails: %s", failure)
+        return web.Response(text="\n".join(failures or ["ok"]) + "\n", status=503 if failures else 200)
 
-    async def _exposed(self, _request: web.Request) -> web.Response:
+    async def _serve_metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def _asked(check: Check) -> str | None:
+def _run(check: Check) -> str | None:
     try:
         return check()
-    except Exception as error:
-        log.exception("A check failed.")
-        return f"{getattr(check, '__name__', check)} failed: {error!r}."
+    except Exception as error:  # a check that cannot be run fails the probe instead of the server
+        name = getattr(check, "__name__", check)
+        log.exception("Health check %s raised an exception.", name)
+        return f"Health check {name} raised {error!r}."

@@ -1,4 +1,4 @@
-"""Where the lease is renewed: beside the event loop that serves tenants, so that nothing they send can delay it."""
+"""The thread that renews the leader's Lease: the event loop that serves tenants cannot delay it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ T = TypeVar("T")
 
 
 class Run(Protocol):
-    """Runs a coroutine somewhere, and waits for it here."""
+    """Runs a coroutine in another event loop and waits for it in this one."""
 
     async def __call__(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return its result, or raise its error; to cancel this is to cancel it."""
+        """Return the coroutine's result or raise its error. Cancelling the call cancels the coroutine."""
 
 
 class LeaseThread(Protocol):
-    """Opens a place to run coroutines in."""
+    """Opens an event loop for renewing the Lease."""
 
     def __call__(self) -> AbstractAsyncContextManager[Run]:
-        """Have it within a block."""
+        """Return a context manager in whose block the loop runs."""
 
 
 @asynccontextmanager
 async def own_thread() -> AsyncIterator[Run]:
-    """An event loop in a thread of its own: what blocks this loop does not block that one."""
+    """Run coroutines in an event loop in a thread of its own, which a blocked main loop does not block."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="millpond-lease", daemon=True)
     thread.start()
@@ -47,7 +47,7 @@ async def own_thread() -> AsyncIterator[Run]:
 
 @asynccontextmanager
 async def same_loop() -> AsyncIterator[Run]:
-    """This event loop: for simulations, which have no threads."""
+    """Run coroutines in the current event loop, for simulations, which have no threads."""
 
     async def run(coroutine: Coroutine[Any, Any, T]) -> T:
         return await coroutine

@@ -1,4 +1,4 @@
-"""Figures of the operator, named as controllers written with controller-runtime name theirs: dashboards and alerts fit."""
+"""The operator's metrics. Their names are those of controller-runtime, so its dashboards and alerts work unchanged."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ _QUEUE_BUCKETS = (0.0001, 0.001, 0.01, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class OperatorMetrics:
-    """All figures of one operator.
-
-    It takes requests to the API server (`requested`), and is an argument of the client.
-    """
+    """All metrics of one operator. The API server client reports its requests to `requested`."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -59,7 +56,7 @@ class OperatorMetrics:
         )
         self._active = Gauge(
             "controller_runtime_active_workers",
-            "Reconciliations under way.",
+            "Reconciliations in progress.",
             ["controller"],
             registry=self.registry,
         )
@@ -71,18 +68,18 @@ class OperatorMetrics:
         )
 
     def requested(self, method: str, verb: str, code: str, seconds: float) -> None:
-        """A request to the API server ended."""
+        """Record a finished request to the API server."""
         self._requests.labels(code, method).inc()
         self._request_seconds.labels(verb).observe(seconds)
 
     def leads(self, name: str, *, now: bool) -> None:
-        """This operator leads from now on, or does not."""
+        """Record whether this operator leads."""
         self._leads.labels(name).set(int(now))
 
     def measured(
         self, controller: str, handle: Callable[[K], Awaitable[timedelta | None]]
     ) -> Callable[[K], Awaitable[timedelta | None]]:
-        """`handle`, whose calls are counted as reconciliations of a controller."""
+        """Return `handle` wrapped so that each call is recorded as a reconciliation of a controller."""
         counts = {
             result: self._reconciles.labels(controller, result) for result in ("success", "requeue_after", "error")
         }
@@ -103,76 +100,78 @@ class OperatorMetrics:
 
         return measured
 
-    def of_queue(self, name: str) -> QueueFigures:
-        """What a work queue of that name reports to; the queue itself is given to it afterwards, with `watch`."""
-        return QueueFigures(self.registry, name)
+    def of_queue(self, name: str) -> WorkQueueMetrics:
+        """Return the metrics of a work queue; give it the queue with `watch` afterwards."""
+        return WorkQueueMetrics(self.registry, name)
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """A figure that is asked for at each scrape."""
+        """Add a gauge whose value is computed at each scrape."""
         Gauge(name, text, registry=self.registry).set_function(value)
 
     def add(self, collector: Collector) -> None:
-        """Expose another part's figures too."""
+        """Expose the metrics of another component as well."""
         self.registry.register(collector)
 
     def exposed(self) -> bytes:
-        """All of them, as text."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self.registry)
 
 
-class QueueFigures:
-    """Figures of one work queue."""
+class WorkQueueMetrics:
+    """The metrics of one work queue."""
 
     def __init__(self, registry: CollectorRegistry, name: str) -> None:
         self._registry = registry
         self._name = name
-        self._adds = Counter("workqueue_adds_total", "Keys put on the queue.", ["name"], registry=registry).labels(name)
+        self._adds = Counter("workqueue_adds_total", "Keys added to the queue.", ["name"], registry=registry).labels(
+            name
+        )
         self._retries = Counter(
-            "workqueue_retries_total", "Keys put aside because they failed.", ["name"], registry=registry
+            "workqueue_retries_total", "Retries of keys after a failure.", ["name"], registry=registry
         ).labels(name)
         self._waits = Histogram(
             "workqueue_queue_duration_seconds",
-            "How long keys waited.",
+            "How long keys waited in the queue.",
             ["name"],
             buckets=_QUEUE_BUCKETS,
             registry=registry,
         ).labels(name)
         self._works = Histogram(
             "workqueue_work_duration_seconds",
-            "How long keys were worked on.",
+            "How long the work on keys took.",
             ["name"],
             buckets=_QUEUE_BUCKETS,
             registry=registry,
         ).labels(name)
 
     def added(self) -> None:
-        """A key was put on the queue."""
+        """Record an added key."""
         self._adds.inc()
 
     def retried(self) -> None:
-        """A key was put aside because it failed."""
+        """Record a retry."""
         self._retries.inc()
 
     def taken(self, waited_s: float) -> None:
-        """A key was taken from the queue."""
+        """Record the waiting time of a key taken from the queue."""
         self._waits.observe(waited_s)
 
     def worked(self, took_s: float) -> None:
-        """Work on a key ended."""
+        """Record the duration of the work on a key."""
         self._works.observe(took_s)
 
     def watch(self, queue: WorkQueue[Any]) -> None:
-        """Expose what the queue holds."""
+        """Expose the queue's depth and its work in progress."""
         for name, text, value in (
-            ("workqueue_depth", "Keys that are ready to be worked on.", lambda: float(len(queue))),
+            ("workqueue_depth", "Keys ready to be worked on.", lambda: float(len(queue))),
             (
                 "workqueue_unfinished_work_seconds",
-                "How long all keys under way have been worked on together.",
+                "How long the unfinished work on keys has been in progress, summed over the keys.",
                 lambda: sum(queue.running_since()),
             ),
             (
                 "workqueue_longest_running_processor_seconds",
-                "How long the key has been worked on that has been worked on for longest.",
+                "How long the longest unfinished work on one key has been in progress.",
                 lambda: max(queue.running_since(), default=0.0),
             ),
         ):

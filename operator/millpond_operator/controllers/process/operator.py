@@ -1,4 +1,4 @@
-"""The operator as a program: stand by until the lease is this process's own, then lead until it is not."""
+"""The operator: stands by until it holds the Lease, then leads until it loses the Lease or is stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from millpond_operator.controllers.settings import Settings
 from millpond_operator.coordinator import Limits
 from millpond_operator.kubernetes import Cache, Client, Connection, LeadershipLost, kinds
 from millpond_operator.kubernetes.lease import Lease, LeaseOptions
-from millpond_operator.kubernetes.watching import Watching, WatchOptions
+from millpond_operator.kubernetes.watching import Watching, WatchOptions, no_signal_handlers
 from millpond_operator.resources import Surroundings
 
 from .health import HealthServer, stuck
@@ -40,36 +40,43 @@ log = logging.getLogger("millpond_operator")
 
 _SECRET = "millpond-coordinator-tls"  # noqa: S105 - the name of a Secret
 _CONTROLLER = "streamapp"
-_SENDING = "The EndpointSlice"
-_SOON = timedelta(seconds=1)
-#: What the coordinator has to tell is collected for so long: a task that moves is several changes.
+_ENDPOINT_SLICE = "EndpointSlice"
+#: The pause before another attempt at something that failed.
+_RETRY_INTERVAL = timedelta(seconds=1)
+#: How long changes that the coordinator reports are collected: one moving task causes several.
 _COALESCE = timedelta(milliseconds=200)
 _LONGEST_BACKOFF = timedelta(seconds=15)
 
 
 class Stopped(Exception):
-    """Somebody asked the process to end."""
+    """The process received SIGTERM or SIGINT."""
 
 
 async def operate(
-    settings: Settings, stopped: asyncio.Event | None = None, lease_beside: LeaseThread = own_thread
+    settings: Settings, stopped: asyncio.Event | None = None, lease_thread: LeaseThread = own_thread
 ) -> None:
     """Run until SIGTERM or SIGINT.
 
     Args:
-        settings: how.
-        stopped: ends it when it is set, in place of signals.
-        lease_beside: where the lease is renewed.
+        settings: the operator's settings.
+        stopped: stops the operator when it is set, instead of signals.
+        lease_thread: opens the event loop in which the Lease is renewed.
 
     Raises:
-        LeadershipLost: another operator leads now, or may; the process should end and start anew.
-        MillpondError: it cannot work as it is set up.
+        LeadershipLost: another operator leads now or may lead soon; the process should exit and be restarted.
+        MillpondError: the configuration does not fit the cluster, or the API server's objects cannot be watched.
     """
+    if stopped is None:
+        stopped = asyncio.Event()
+        handle_signals: Callable[[], None] = functools.partial(_handle_signals, stopped)
+        handle_signals()
+    else:
+        handle_signals = no_signal_handlers
     connection = Connection.find(settings.kubeconfig or None)
     settings = settings.within(connection.namespace)
     metrics = OperatorMetrics()
     timeout = settings.request_timeout
-    async with lease_beside() as run, AsyncExitStack() as stack:
+    async with lease_thread() as run, AsyncExitStack() as stack:
         client = Client(connection, metrics=metrics, timeout=timeout)
         await run(client.__aenter__())
         stack.push_async_callback(lambda: run(client.__aexit__(None, None, None)))
@@ -81,13 +88,13 @@ async def operate(
             options=LeaseOptions(settings.lease_duration, settings.lease_renew_deadline, settings.lease_retry_period),
             on_change=lambda leads: metrics.leads(settings.lease_name, now=leads),
         )
-        operator = _Operator(settings, connection, metrics, lease, run)
+        operator = _Operator(settings, connection, metrics, lease, run, handle_signals)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(_until_stopped(stopped or _signals()), name="signals")
+                group.create_task(_until_stopped(stopped), name="signals")
                 group.create_task(operator.run(), name="operator")
         except* Stopped:
-            log.info("Ending in order.")
+            log.info("Operator is stopping: it received SIGTERM or SIGINT.")
         except* (MillpondError, OSError) as errors:
             raise _first(errors) from errors
         finally:
@@ -95,17 +102,24 @@ async def operate(
 
 
 class _Operator:
-    def __init__(
-        self, settings: Settings, connection: Connection, metrics: OperatorMetrics, lease: Lease, beside: Run
+    def __init__(  # noqa: PLR0913 - the parts of the process; only `operate` calls it
+        self,
+        settings: Settings,
+        connection: Connection,
+        metrics: OperatorMetrics,
+        lease: Lease,
+        run_in_lease_thread: Run,
+        handle_signals: Callable[[], None],
     ) -> None:
         self._settings = settings
-        self._beside = beside
+        self._run_in_lease_thread = run_in_lease_thread
         self._connection = connection
         self._metrics = metrics
         self._lease = lease
-        figures = metrics.of_queue(_CONTROLLER)
-        self._queue: WorkQueue[Key] = WorkQueue(_CONTROLLER, metrics=figures, longest_backoff=_LONGEST_BACKOFF)
-        figures.watch(self._queue)
+        self._handle_signals = handle_signals
+        queue_metrics = metrics.of_queue(_CONTROLLER)
+        self._queue: WorkQueue[Key] = WorkQueue(_CONTROLLER, metrics=queue_metrics, longest_backoff=_LONGEST_BACKOFF)
+        queue_metrics.watch(self._queue)
         self._reconciler: Reconciler | None = None
         self._leading_since: float | None = None
         self._synced = False
@@ -115,13 +129,13 @@ class _Operator:
 
     async def run(self) -> None:
         settings = self._settings
-        await self._health.start(settings.http_host or "0.0.0.0", settings.http_port)  # noqa: S104 - probes and scrapes come from anywhere
-        log.info("/healthz, /readyz and /metrics are at port %d.", self._health.port)
+        await self._health.start(settings.http_host or "0.0.0.0", settings.http_port)  # noqa: S104 - kubelets and Prometheus connect from anywhere
+        log.info("HTTP server: listening on port %d for /healthz, /readyz and /metrics", self._health.port)
         try:
-            await self._beside(self._lease.acquire())
+            await self._run_in_lease_thread(self._lease.acquire())
             self._leading_since = clock.monotonic()
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._beside(self._lease.hold()), name="lease")
+                group.create_task(self._run_in_lease_thread(self._lease.hold()), name="lease")
                 group.create_task(self._lead(), name="leading")
         finally:
             await self._health.stop()
@@ -129,7 +143,7 @@ class _Operator:
     async def _lead(self) -> None:
         settings, lease = self._settings, self._lease
         client = Client(self._connection, guard=lease.check, metrics=self._metrics, timeout=settings.request_timeout)
-        # Heartbeats wait for reviews: these wait neither for other requests nor for long.
+        # Heartbeats wait for token reviews, so reviews have their own connections and a short timeout.
         reviews = Client(self._connection, metrics=self._metrics, timeout=REVIEW_TIMEOUT)
         async with client, reviews:
             cache = Cache()
@@ -139,6 +153,7 @@ class _Operator:
                 lambda namespace, name: self._queue.add((namespace, name)),
                 namespaces=settings.watch_namespaces,
                 options=WatchOptions(settings.resync_interval, settings.watch_patience),
+                restore_signals=self._handle_signals,
             )
             self._health.also_alive(watching.trouble)
             self._health.also_ready(watching.unserved)
@@ -148,8 +163,8 @@ class _Operator:
                 _SECRET,
                 _hosts(settings.coordinator_host),
                 spread=settings.trust_delay,
-                lacking=lambda authority: _lacking(cache, authority) if self._synced else ["anybody"],
-                on_change=lambda bundle: self._trusted(cache, bundle),
+                lacking=lambda authority: _lacking(cache, authority) if self._synced else ["any worker"],
+                on_change=lambda bundle: self._distribute_authorities(cache, bundle),
             )
             await trust.begin()
             async with self._hosting(client, reviews, cache, trust.context) as hosting:
@@ -170,13 +185,13 @@ class _Operator:
                 )
                 self._metrics.gauge(
                     "millpond_operator_upgrades_waiting",
-                    "StreamApps whose workers have still to restart for this version of the operator.",
-                    functools.partial(_waiting, self._reconciler),
+                    "StreamApps that wait for their turn to restart their workers for this version of the operator.",
+                    functools.partial(_upgrades_waiting, self._reconciler),
                 )
                 async with asyncio.TaskGroup() as group:
                     group.create_task(watching.run(), name="watching")
                     group.create_task(self._reconcile(client, cache, watching, self._reconciler), name="reconciling")
-                    group.create_task(self._keep_up(trust.look, "The coordinator's certificate"), name="certificates")
+                    group.create_task(self._repeat(trust.look, "Coordinator certificate"), name="certificates")
 
     @contextlib.asynccontextmanager
     async def _hosting(
@@ -192,47 +207,47 @@ class _Operator:
             limits=Limits(connections=self._settings.coordinator_connections),
         )
         self._metrics.add(hosting.coordinator.metrics)
-        await hosting.start("0.0.0.0", self._settings.coordinator_port, context)  # noqa: S104 - workers come from anywhere; they show a token
+        await hosting.start("0.0.0.0", self._settings.coordinator_port, context)  # noqa: S104 - workers connect from anywhere and authenticate with a token
         try:
             yield hosting
         finally:
             await hosting.stop()
 
     async def _reconcile(self, client: Client, cache: Cache, watching: Watching, reconciler: Reconciler) -> None:
-        """Nothing is decided before everything was seen; workers are sent here when their applications are served."""
+        """Reconcile once all objects are listed, and route workers to this operator."""
         await watching.synced.wait()
         for key in cache.keys(kinds.STREAM_APP):
             self._queue.add((key.namespace, key.name))
         self._synced = True
-        log.info("%d StreamApps are there.", cache.count(kinds.STREAM_APP))
+        log.info("Listed %d StreamApps; reconciling starts.", cache.count(kinds.STREAM_APP))
         handle = self._metrics.measured(_CONTROLLER, reconciler)
         async with asyncio.TaskGroup() as group:
             if self._settings.pod_ip:
-                sending = functools.partial(endpoints.announce, client, self._settings)
-                group.create_task(self._keep_up(sending, _SENDING, at_once=True), name="endpoints")
+                announce = functools.partial(endpoints.announce, client, self._settings)
+                group.create_task(self._repeat(announce, _ENDPOINT_SLICE, at_once=True), name="endpoints")
             group.create_task(self._queue.run(handle, self._settings.concurrency), name="queue")
 
-    async def _keep_up(self, what: Callable[[], Awaitable[None]], named: str, *, at_once: bool = False) -> None:
-        """See to something again and again: somebody may change it, or delete it."""
-        pause = timedelta(0) if at_once else self._settings.upkeep_interval
+    async def _repeat(self, update: Callable[[], Awaitable[None]], name: str, *, at_once: bool = False) -> None:
+        """Update an object at an interval, since somebody may change or delete it."""
+        interval = self._settings.upkeep_interval
+        pause = timedelta(0) if at_once else interval
         while True:
             await asyncio.sleep(pause.total_seconds())
-            done = await self._kept_up(what, named)
-            pause = self._settings.upkeep_interval if done else min(self._settings.upkeep_interval, _SOON)
+            pause = interval if await self._updated(update, name) else min(interval, _RETRY_INTERVAL)
 
     @staticmethod
-    async def _kept_up(what: Callable[[], Awaitable[None]], named: str) -> bool:
+    async def _updated(update: Callable[[], Awaitable[None]], name: str) -> bool:
         try:
-            await what()
+            await update()
         except LeadershipLost:
             raise
         except (MillpondError, OSError) as error:
-            log.warning("%s could not be looked after; it is tried again: %s", named, error)
+            log.warning("%s: update failed; retrying: %s", name, error)
             return False
         return True
 
-    def _trusted(self, cache: Cache, bundle: str) -> None:
-        """Workers have to trust others from now on: all of them are told."""
+    def _distribute_authorities(self, cache: Cache, bundle: str) -> None:
+        """Reconcile all StreamApps, so that their workers get the authorities to trust from now on."""
         if self._reconciler is None:
             return
         self._reconciler.trust(bundle)
@@ -240,24 +255,24 @@ class _Operator:
             self._queue.add((key.namespace, key.name))
 
     def _not_ready(self) -> str | None:
-        """A replica that stands by is ready: to lead."""
+        """Return why the operator is not ready. A replica that stands by is ready."""
         if self._leading_since is not None and not self._synced:
-            return "This operator leads, and has not seen everything yet."
+            return "This operator leads, but has not listed all objects yet."
         return None
 
 
-def _waiting(reconciler: Reconciler) -> float:
+def _upgrades_waiting(reconciler: Reconciler) -> float:
     return float(reconciler.upgrades_waiting)
 
 
 def _issuer(connection: Connection) -> str:
-    """Who signed the operator's own token: the same one signs those of workers. "" where it has none."""
+    """Return the issuer of the operator's own token, who also issues those of workers; "" without a token."""
     claims = claims_of(connection.bearer() or "")
     return "" if claims is None else claims.iss
 
 
 def _hosts(host: str) -> tuple[str, ...]:
-    """The names that workers may know the coordinator by."""
+    """Return the host names by which workers may reach the coordinator."""
     names = [host]
     if host.endswith(".svc"):
         names += [f"{host}.cluster.local", host.removesuffix(".svc")]
@@ -265,7 +280,7 @@ def _hosts(host: str) -> tuple[str, ...]:
 
 
 def _lacking(cache: Cache, authority: str) -> list[str]:
-    """What workers have that does not have an authority yet."""
+    """Return the ConfigMaps of workers that do not contain an authority yet."""
     return [
         f"{each['metadata']['namespace']}/{each['metadata']['name']}"
         for each in cache.all(kinds.CONFIG_MAP)
@@ -273,12 +288,11 @@ def _lacking(cache: Cache, authority: str) -> list[str]:
     ]
 
 
-def _signals() -> asyncio.Event:
-    """An event that SIGTERM or SIGINT sets."""
-    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+def _handle_signals(stopped: asyncio.Event) -> None:
+    """Let SIGTERM and SIGINT set an event."""
+    loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, stopped.set)
-    return stopped
 
 
 async def _until_stopped(stopped: asyncio.Event) -> None:
@@ -287,7 +301,7 @@ async def _until_stopped(stopped: asyncio.Event) -> None:
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that says most: leadership lost is the cause of all that comes with it."""
+    """Return the most telling error: a lost leadership causes all errors that come with it."""
     flat: list[BaseException] = []
 
     def collect(group: BaseExceptionGroup[BaseException]) -> None:

@@ -1,7 +1,8 @@
-"""The work queue: which keys have to be looked at, each once at a time, and those that failed later and later.
+"""The work queue: the keys to reconcile, with retries and back-off.
 
-It has the semantics of client-go's: a key that is added while it waits is there once; a key that is added while it is
-worked on comes again after that; a key that failed waits longer each time until it succeeds.
+Its semantics are those of client-go's work queue. A key that is added twice while it waits is handled once. A key that
+is added while it is worked on is handled again afterwards, never concurrently. A key that fails backs off longer after
+each failure in a row.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from millpond.errors import MillpondError
 from millpond.protocol import clock
 from millpond_operator.kubernetes.errors import ApiError, LeadershipLost
 
-__all__ = ("QueueMetrics", "WorkQueue")
+__all__ = ("QueueMetrics", "WorkQueue", "key_name")
 
 log = logging.getLogger(__name__)
 
@@ -31,19 +32,19 @@ _FIRST_BACKOFF, _LONGEST_BACKOFF = timedelta(milliseconds=50), timedelta(seconds
 
 
 class QueueMetrics(Protocol):
-    """Is told what happens to keys."""
+    """Records what happens to keys."""
 
     def added(self) -> None:
-        """A key was put on the queue."""
+        """Record an added key."""
 
     def retried(self) -> None:
-        """A key was put aside because it failed."""
+        """Record a retry."""
 
     def taken(self, waited_s: float) -> None:
-        """A key was taken from the queue after it waited that long."""
+        """Record the waiting time of a key taken from the queue."""
 
     def worked(self, took_s: float) -> None:
-        """Work on a key ended."""
+        """Record the duration of the work on a key."""
 
 
 class _NoMetrics:
@@ -57,14 +58,14 @@ class _NoMetrics:
 
 
 class WorkQueue(Generic[K]):
-    """Keys to be worked on. For one event loop.
+    """A queue of keys to be worked on, for one event loop.
 
     Args:
-        name: for logs.
-        metrics: is told what happens.
-        first_backoff: how long a key waits after its first failure in a row; doubled for each further one.
-        longest_backoff: the longest such wait.
-        clock: monotonic seconds.
+        name: the queue's name, for the names of its tasks.
+        metrics: records what happens to keys.
+        first_backoff: the back-off after the first failure in a row; each further failure doubles it.
+        longest_backoff: the upper limit of the back-off.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -82,23 +83,23 @@ class WorkQueue(Generic[K]):
         self._clock = clock
         self._ready: deque[K] = deque()
         self._added_at: dict[K, float] = {}
-        """Since when each key waits to be worked on: those of `_ready`, and those that have to come again."""
+        """When each waiting key was added: those of `_ready`, and those to be handled again after the current work."""
         self._working: dict[K, float] = {}
         self._failures: dict[K, int] = {}
         self._later: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
-        """When each key of `_later` comes. Entries of `_later` that say another time are void."""
+        """When each key of `_later` is due. Entries of `_later` with another time are obsolete."""
         self._numbers = itertools.count()
         self._takers: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        """How many keys are ready to be worked on."""
+        """Return how many keys are ready to be worked on."""
         return len(self._ready)
 
     @property
     def waiting(self) -> int:
-        """How many keys are put aside for later."""
+        """The number of keys that are due later."""
         return len(self._due)
 
     @property
@@ -107,23 +108,23 @@ class WorkQueue(Generic[K]):
         return not self._ready and not self._working
 
     def running_since(self) -> list[float]:
-        """For how many seconds each of the keys that are worked on has been worked on."""
+        """Return for how many seconds each key in progress has been worked on."""
         now = self._clock()
         return [now - since for since in self._working.values()]
 
     def longest(self) -> tuple[K, timedelta] | None:
-        """The key that has been worked on for longest, and for how long; None when none is."""
+        """Return the key that has been worked on for longest, and for how long; None when no key is in progress."""
         if not self._working:
             return None
         key = min(self._working, key=self._working.__getitem__)
         return key, timedelta(seconds=self._clock() - self._working[key])
 
     def failures(self, key: K) -> int:
-        """How often in a row work on a key failed."""
+        """Return how often in a row the work on a key has failed."""
         return self._failures.get(key, 0)
 
     def add(self, key: K) -> None:
-        """Have a key worked on as soon as possible."""
+        """Add a key to be worked on as soon as possible."""
         if key in self._added_at:
             return
         self._added_at[key] = self._clock()
@@ -132,7 +133,7 @@ class WorkQueue(Generic[K]):
             self._make_ready(key)
 
     def add_after(self, key: K, delay: timedelta) -> None:
-        """Have a key worked on after a while, or earlier when something else asks for that."""
+        """Add a key to be worked on after a delay, or earlier if it is added otherwise."""
         if delay <= timedelta(0):
             self.add(key)
             return
@@ -144,14 +145,14 @@ class WorkQueue(Generic[K]):
         self._set_timer()
 
     def add_rate_limited(self, key: K, at_least: timedelta = timedelta(0)) -> timedelta:
-        """Have a key worked on again that failed, later after each failure in a row.
+        """Add a key that failed to be retried after a back-off, which grows with each failure in a row.
 
         Args:
             key: the key.
-            at_least: wait this long in any case.
+            at_least: the minimum back-off.
 
         Returns:
-            How long it waits.
+            The back-off.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -161,11 +162,11 @@ class WorkQueue(Generic[K]):
         return delay
 
     def forget(self, key: K) -> None:
-        """Work on a key succeeded: its next failure is the first in a row."""
+        """Reset the failures of a key after its work succeeded."""
         self._failures.pop(key, None)
 
     async def get(self) -> K:
-        """Take the key that has waited longest; `done` must follow."""
+        """Take the key that has waited longest, waiting for one if needed; `done` must follow."""
         while not self._ready:
             taker = asyncio.get_running_loop().create_future()
             self._takers.append(taker)
@@ -173,7 +174,7 @@ class WorkQueue(Generic[K]):
                 await taker
             except asyncio.CancelledError:
                 if taker.done() and not taker.cancelled() and self._ready:
-                    self._wake()  # it was this one's turn: the next one's, then
+                    self._wake()  # pass the turn on to the next waiting taker
                 else:
                     with contextlib.suppress(ValueError):
                         self._takers.remove(taker)
@@ -185,7 +186,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """Work on a key ended. If it was added meanwhile, it is ready again."""
+        """End the work on a key. If it was added meanwhile, it is ready again."""
         self._metrics.worked(self._clock() - self._working.pop(key))
         if key in self._added_at:
             self._make_ready(key)
@@ -194,9 +195,10 @@ class WorkQueue(Generic[K]):
         """Work on keys until cancelled, or until leadership is lost.
 
         Args:
-            handle: works on one key and says when to look again, None for not before it is added. An error of it is
-                logged and has the key come again later; `LeadershipLost` ends everything.
-            workers: on how many keys at once.
+            handle: works on one key and returns after which time to handle it again; None for not before it is added.
+            Its
+                errors are logged and the key is retried; `LeadershipLost` ends the queue.
+            workers: the number of keys to work on concurrently.
 
         Raises:
             LeadershipLost: `handle` raised it.
@@ -218,13 +220,16 @@ class WorkQueue(Generic[K]):
                 again = await handle(key)
             except LeadershipLost:
                 raise
-            except Exception as error:
-                wish = error.retry_after if isinstance(error, ApiError) else None
-                delay = self.add_rate_limited(key, timedelta(seconds=wish or 0))
+            except Exception as error:  # the other keys must go on, whatever is wrong with this one
+                retry_after_s = error.retry_after if isinstance(error, ApiError) else None
+                delay = self.add_rate_limited(key, timedelta(seconds=retry_after_s or 0))
+                name = key_name(key)
                 if isinstance(error, MillpondError):
-                    log.warning("%s comes again in %.1f s: %s", key, delay.total_seconds(), error)
+                    log.warning(
+                        "StreamApp %s: reconcile failed; retrying in %.1f s: %s", name, delay.total_seconds(), error
+                    )
                 else:
-                    log.exception("%s comes again in %.1f s: it failed unexpectedly.", key, delay.total_seconds())
+                    log.exception("StreamApp %s: reconcile failed; retrying in %.1f s", name, delay.total_seconds())
             else:
                 self.forget(key)
                 if again is not None:
@@ -249,9 +254,9 @@ class WorkQueue(Generic[K]):
             self._timer = None
         if self._later:
             delay = max(0.0, self._later[0][0] - self._clock())
-            self._timer = asyncio.get_running_loop().call_later(delay, self._ring)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._add_due)
 
-    def _ring(self) -> None:
+    def _add_due(self) -> None:
         self._timer = None
         now = self._clock()
         while self._later and self._later[0][0] <= now:
@@ -260,6 +265,11 @@ class WorkQueue(Generic[K]):
                 del self._due[key]
                 self.add(key)
         self._set_timer()
+
+
+def key_name(key: Hashable) -> str:
+    """Return a key as people write it: `namespace/name`."""
+    return "/".join(key) if isinstance(key, tuple) else str(key)
 
 
 def _first(errors: BaseExceptionGroup[LeadershipLost]) -> LeadershipLost:

@@ -1,1 +1,1 @@
-"""One pass over one StreamApp: observe, decide, apply, write the status."""
+"""One reconcile pass over one StreamApp: observe, decide, save the status, apply."""

@@ -1,4 +1,4 @@
-"""One spelling for the addresses of Kafka brokers: Kubernetes lets a service be called by several names."""
+"""One spelling for the addresses of Kafka brokers, since a Kubernetes Service has several names."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ _SUFFIX, _SERVICE = ".cluster.local", ".svc"
 
 @dataclass(frozen=True)
 class Address:
-    """Where an application's brokers are."""
+    """The address of an application's brokers."""
 
     brokers: tuple[str, ...]
-    """`host:port` of each, in order, by one name whatever it was spelled like."""
+    """`host:port` of each broker, sorted, in one spelling."""
     sure: bool
-    """Whether every name means the same in all namespaces. `a.b` may be service `a` of namespace `b` or, of a namespace that has
-    such a pod, pod `a` of service `b`."""
+    """Whether every name means the same in all namespaces.
+
+    `a.b` may be Service `a` in namespace `b` or, in a namespace with such a pod, pod `a` of Service `b`.
+    """
 
     def __str__(self) -> str:
         return ",".join(self.brokers)
 
 
 def address_of(bootstrap_servers: str, namespace: str) -> Address:
-    """The address behind `spec.kafka.bootstrapServers`, as pods of a namespace look it up."""
+    """Return the address of `spec.kafka.bootstrapServers` as pods of a namespace resolve it."""
     found = {_broker(each, namespace) for each in bootstrap_servers.split(",") if each.strip()}
     return Address(tuple(sorted(name for name, _ in found)), all(sure for _, sure in found))
 
@@ -40,7 +42,7 @@ def _broker(text: str, namespace: str) -> tuple[str, bool]:
 
 
 def _qualified(host: str, namespace: str) -> tuple[str, bool]:
-    """The name without what all services have in common: `kafka.shop` for `kafka.shop.svc.cluster.local`."""
+    """Return a name without the suffixes of Services: `kafka.shop` for `kafka.shop.svc.cluster.local`."""
     inside = host.removesuffix(_SUFFIX).removesuffix(_SERVICE)
     if "." not in host and ":" not in host:
         return f"{host}.{namespace}", True

@@ -1,40 +1,40 @@
-"""What lasts, told from what only passes: a task that moves stands still for a moment, and nobody need write that down."""
+"""Conditions that last, as opposed to passing ones: a moving task stops for a moment, which no status should show."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
+from millpond_operator.controllers.pass_context import ReconcilePass
+
 __all__ = ("Debounce",)
 
 
 class Debounce:
-    """Remembers since when things have been the case."""
+    """Remembers since when conditions have held."""
 
     def __init__(self) -> None:
         self._since: dict[str, datetime] = {}
 
-    def lasting(
-        self, what: str, now: datetime, patience: timedelta, *, condition: bool
-    ) -> tuple[bool, timedelta | None]:
-        """Return whether something has been the case for long enough to tell.
+    def lasts(self, work: ReconcilePass, name: str, patience: timedelta, *, condition: bool) -> bool:
+        """Return whether a condition has held for long enough. If not yet, request a pass for when it will have.
 
         Args:
-            what: its name.
-            now: the time of day.
+            work: the pass.
+            name: the name of the condition, beginning with that of the application.
             patience: how long is long enough.
-            condition: whether it is the case now.
-
-        Returns:
-            That, and after which time to ask again if nothing is heard.
+            condition: whether it holds now.
         """
         if not condition:
-            self._since.pop(what, None)
-            return False, None
-        waited = now - self._since.setdefault(what, now)
-        return (True, None) if waited >= patience else (False, patience - waited)
+            self._since.pop(name, None)
+            return False
+        waited = work.now - self._since.setdefault(name, work.now)
+        if waited >= patience:
+            return True
+        work.requeue(patience - waited)
+        return False
 
     def forget(self, prefix: str, but: Collection[str] = ()) -> None:
-        """Forget everything whose name begins so, but for these names."""
-        for what in [each for each in self._since if each.startswith(prefix) and each not in but]:
-            del self._since[what]
+        """Forget all conditions whose name begins with a prefix, except some."""
+        for name in [each for each in self._since if each.startswith(prefix) and each not in but]:
+            del self._since[name]

@@ -1,12 +1,15 @@
-"""Which StreamApp an application's id belongs to: two with one id on one Kafka would take each other's tasks.
+"""Which StreamApp may use an application id: two with the same id on one Kafka cluster would take each other's tasks.
 
-An application is its id on a Kafka *cluster*, and which cluster that is only its own workers can tell, when they have
-reached it. So a claim is proven or it is not:
+An application is identified by its id on a Kafka *cluster*. Only its own workers can tell which cluster that is, once
+they have reached it. So a claim is proven or unproven:
 
-- A proven claim is on a cluster's id, stands in the StreamApp's status, and lasts as long as the StreamApp. Of several on one
-  cluster the oldest counts.
-- One that is not is on an address. It keeps later ones at that address from starting for a while, in which its workers can
-  prove it, and then gives way: whoever proves first has the id, so nobody can keep an id from others by its mere name.
+- A proven claim is on a cluster id. It is saved in the StreamApp's status and lasts as long as the StreamApp. Of
+several proven
+  claims on one cluster, the oldest holds the id.
+- An unproven claim is on an address. For a while it keeps later StreamApps at that address from starting, so that its
+workers
+  can prove it. Then it gives way: the first to prove its claim holds the id, so nobody can reserve an id by a name
+  alone.
 
 See docs/decisions/0032-identity-is-a-kafka-cluster.md.
 """
@@ -25,10 +28,10 @@ from millpond_operator.resources import StreamApp
 
 from .broker_addresses import Address, address_of
 
-__all__ = ("PROVES_IN", "IdClaims", "Rival", "taken")
+__all__ = ("PROOF_TIMEOUT", "IdClaims", "Rival", "id_taken")
 
-#: So long the first at an address has it to itself, from its creation on: to pull its image, and to reach its Kafka.
-PROVES_IN = timedelta(minutes=2)
+#: How long after its creation an unproven claim excludes others at its address: to pull the image and to reach Kafka.
+PROOF_TIMEOUT = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,14 @@ class Rival:
 
     key: Key
     until: datetime | None = None
-    """When it gives way, unless its workers reach that Kafka first; None for not as long as it is there."""
+    """When it gives way unless its workers reach the cluster before; None for not as long as it exists."""
 
 
 @dataclass
 class _Claim:
     key: Key
     uid: str
-    """Of the StreamApp: one that is deleted and made again under its name has proven nothing."""
+    """The uid of the StreamApp: one that was deleted and created again under its name has proven nothing."""
     id: str
     address: Address
     created: datetime
@@ -52,29 +55,29 @@ class _Claim:
 
     @property
     def proven_here(self) -> bool:
-        """Whether what it proved holds for its address too, whoever looks it up."""
+        """Whether its proof covers its address, from whichever namespace that is resolved."""
         return self.proof is not None and self.proof.address == str(self.address) and self.address.sure
 
     def is_on(self, cluster_id: str) -> bool:
-        """Whether it is proven there."""
+        """Return whether it is proven on a cluster."""
         return self.proof is not None and self.proof.cluster_id == cluster_id
 
 
 class IdClaims:
-    """The ids that are in use, as far as this operator sees StreamApps.
+    """The application ids in use by the StreamApps that this operator watches.
 
     Args:
-        enqueue: asks for another pass over a StreamApp, when an id it waits for may be free.
+        enqueue: requests a pass over a StreamApp whose id may have become free.
     """
 
     def __init__(self, enqueue: Callable[[Key], None]) -> None:
         self._enqueue = enqueue
         self._claims: dict[Key, _Claim] = {}
         self._by_id: dict[str, list[_Claim]] = {}
-        """First come first."""
+        """In the order of their arrival."""
 
     def prime(self, apps: Iterable[Mapping[str, Any]], now: datetime) -> None:
-        """Take in all StreamApps there are, before anything is decided: those that were started come first."""
+        """Add all existing StreamApps before the first decision: those that were started come first."""
 
         def precedence(app: Mapping[str, Any]) -> tuple[bool, str, str, str]:
             metadata = app["metadata"]
@@ -85,16 +88,16 @@ class IdClaims:
             self.rival(app, now)
 
     def rival(self, app: Mapping[str, Any], now: datetime) -> Rival | None:
-        """Take in a StreamApp as the API server gave it.
+        """Add or update the claim of a StreamApp, and return who precludes it.
 
         Args:
-            app: the StreamApp.
-            now: the time of day.
+            app: the StreamApp as an API server object.
+            now: the current time.
 
         Returns:
-            Who has its id before it; None when nobody has.
+            The StreamApp that has the id before it; None when there is none.
         """
-        claim = self._taken_in(app, now)
+        claim = self._updated(app, now)
         if claim.proof is not None:
             first = self._holder(claim.id, claim.proof.cluster_id)
             return None if first is None or first is claim else Rival(first.key)
@@ -105,20 +108,20 @@ class IdClaims:
                 continue
             if other.proven_here and claim.address.sure:
                 return Rival(other.key)
-            if before and other.proof is None and now < other.created + PROVES_IN:
-                return Rival(other.key, other.created + PROVES_IN)
+            if before and other.proof is None and now < other.created + PROOF_TIMEOUT:
+                return Rival(other.key, other.created + PROOF_TIMEOUT)
         return None
 
     def proof(self, key: Key) -> KafkaProof | None:
-        """What a StreamApp has proven; None when it has proven nothing."""
+        """Return the proven claim of a StreamApp; None when its claim is unproven."""
         claim = self._claims.get(key)
         return None if claim is None else claim.proof
 
     def prove(self, key: Key, cluster_id: str, now: datetime) -> KafkaProof | Rival:
-        """Claim the id on a cluster that the StreamApp's own workers have reached; it counts when it is written down.
+        """Claim the id on a cluster that the StreamApp's own workers have reached. The claim holds once it is saved.
 
         Returns:
-            What is to be written down, or who has the id there.
+            The proof to be saved, or the StreamApp that holds the id there.
         """
         claim = self._claims[key]
         first = self._holder(claim.id, cluster_id)
@@ -130,12 +133,12 @@ class IdClaims:
         return claim.proof
 
     def holds(self, key: Key) -> bool:
-        """Whether the id is this StreamApp's own on a cluster, so that what has its name there may be deleted."""
+        """Return whether the StreamApp holds its id on a cluster, so that topics and groups with it may be deleted."""
         claim = self._claims.get(key)
         return claim is not None and claim.proof is not None and self._holder(claim.id, claim.proof.cluster_id) is claim
 
     def release(self, key: Key) -> None:
-        """A StreamApp is gone, or is at another address now."""
+        """Drop the claim of a StreamApp that was deleted, or whose address changed."""
         claim = self._claims.pop(key, None)
         if claim is None:
             return
@@ -145,7 +148,7 @@ class IdClaims:
         else:
             del self._by_id[claim.id]
 
-    def _taken_in(self, app: Mapping[str, Any], now: datetime) -> _Claim:
+    def _updated(self, app: Mapping[str, Any], now: datetime) -> _Claim:
         metadata, spec = app["metadata"], app.get("spec") or {}
         key = (metadata["namespace"], metadata["name"])
         id = str(spec.get("applicationId") or metadata["name"])
@@ -163,19 +166,19 @@ class IdClaims:
         return claim
 
     def _holder(self, id: str, cluster_id: str) -> _Claim | None:
-        """Who has an id on a cluster: of those who proved it, who did first."""
+        """Return the claim that holds an id on a cluster: the first that was proven."""
         proven = [each for each in self._by_id[id] if each.is_on(cluster_id)]
         return min(proven, key=lambda each: (each.proof.since if each.proof else "", each.key), default=None)
 
     def _wake(self, claim: _Claim) -> None:
-        """Those with the same id may have it now, or not any more."""
+        """Request passes over other StreamApps with the same id: they may have it now, or not any more."""
         for other in self._by_id[claim.id]:
             if other is not claim:
                 self._enqueue(other.key)
 
 
-def taken(app: StreamApp, rival: Rival) -> Problem:
-    """Who has the id, by name in the StreamApp's own namespace only: what others have is nobody's business."""
+def id_taken(app: StreamApp, rival: Rival) -> Problem:
+    """Return the problem of a taken id. It names the other StreamApp only within the same namespace."""
     namespace, name = rival.key
     runs = "runs" if rival.until is None else "is about to run"
     if namespace == app.namespace:
@@ -184,6 +187,6 @@ def taken(app: StreamApp, rival: Rival) -> Problem:
         who, cure = f"Another application with the id '{app.application_id}' {runs}", ""
     return Problem(
         "ApplicationIdTaken",
-        f"{who} on the same Kafka: give this one another spec.applicationId, which takes a new StreamApp{cure}.",
-        settled=True,
+        f"{who} on the same Kafka cluster: create this StreamApp again with another spec.applicationId{cure}.",
+        persistent=True,
     )

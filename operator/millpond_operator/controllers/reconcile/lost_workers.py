@@ -1,6 +1,6 @@
-"""Which workers were lost, who runs their tasks now, and who is back: told as events.
+"""Events about lost workers: that they were lost, which workers took over their tasks, and that they are back.
 
-A worker that the operator stops has handed its tasks over before; nothing is told of that.
+There are none about workers that the operator stops, since these have handed over their tasks before.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ _Key = tuple[str, str]
 
 @dataclass
 class _Known:
-    """What was seen of one application."""
+    """The last observation of one application."""
 
     alive: dict[str, ObservedWorker] = field(default_factory=dict)
-    """The live workers of the last look."""
+    """The live workers."""
     pods: Mapping[str, str] = field(default_factory=dict)
-    """The uids of their pods then, by name."""
+    """The uids of their pods, by name."""
     owners: Mapping[str, str] = field(default_factory=dict)
-    """The owner of each task at the last look: by the next one, others may have taken it over."""
+    """The owner of each task. By the next observation, another worker may have taken it over."""
     lost: dict[str, frozenset[str]] = field(default_factory=dict)
-    """The tasks that each lost worker owned and nobody has taken over yet."""
+    """The tasks of each lost worker that have not been taken over yet."""
 
 
 class LostWorkers:
-    """Remembers who was alive, by application."""
+    """Remembers the live workers of each application."""
 
     def __init__(self) -> None:
         self._known: dict[_Key, _Known] = {}
 
     def noted(self, key: _Key, observed: ObservedApp, leaving: AbstractSet[str]) -> list[_Event]:
-        """Return what is to be told since the last look: type, reason, sentence.
+        """Return the events since the last observation: type, reason, message.
 
         Args:
-            key: of the application.
-            observed: what is seen now.
-            leaving: workers that the operator stops, or has no place for.
+            key: the StreamApp.
+            observed: the current observation.
+            leaving: the workers that the operator stops, and those beyond `spec.replicas`.
         """
         alive = {
             name: worker for name, worker in observed.workers.items() if worker.alive and observed.has_reported(name)
@@ -65,30 +65,36 @@ class LostWorkers:
                 stays = name in pods and pods[name] == known.pods.get(name)
                 events.append(_lost(name, len(known.lost[name]), stays=stays))
             elif now.incarnation != before.incarnation:
-                events.append(("Warning", "WorkerRestarted", f"Worker {name} started anew: its process had ended."))
+                events.append(("Warning", "WorkerRestarted", f"Worker {name} restarted: its process had ended."))
         for name in list(known.lost):
-            events += self._followed(known, name, alive, observed.owners)
+            events += self._follow_up(known, name, alive, observed.owners)
             if name in leaving:
                 known.lost.pop(name, None)
         known.alive, known.pods, known.owners = alive, pods, observed.owners
         return events
 
     def forget(self, key: _Key) -> None:
-        """The application is gone."""
+        """Forget a deleted StreamApp."""
         self._known.pop(key, None)
 
     @staticmethod
-    def _followed(
+    def _follow_up(
         known: _Known, name: str, alive: Mapping[str, ObservedWorker], owners: Mapping[str, str]
     ) -> list[_Event]:
-        """What became of a lost worker and its tasks."""
+        """Return the events about a lost worker whose tasks were taken over, or that is back."""
         events: list[_Event] = []
         tasks = known.lost[name]
         takers = Counter(owner for task in tasks if (owner := owners.get(task)) is not None and owner != name)
         if tasks and takers.total() == len(tasks):
             known.lost[name] = frozenset()
             to = ", ".join(f"{taker} ({count})" for taker, count in sorted(takers.items()))
-            events.append(("Normal", "TasksTakenOver", f"{_tasks(len(tasks))} of {name} went to {to}."))
+            events.append(
+                (
+                    "Normal",
+                    "TasksTakenOver",
+                    f"{_tasks(len(tasks))} of {name} {'was' if len(tasks) == 1 else 'were'} taken over by {to}.",
+                )
+            )
         if name in alive:
             del known.lost[name]
             events.append(("Normal", "WorkerBack", f"Worker {name} is back."))
@@ -96,9 +102,9 @@ class LostWorkers:
 
 
 def _lost(name: str, tasks: int, *, stays: bool) -> _Event:
-    left = f"{_tasks(tasks)} go{'es' if tasks == 1 else ''} to other workers" if tasks else "it had no tasks"
+    left = f"other workers take over {_tasks(tasks)}" if tasks else "it had no tasks"
     if stays:
-        return "Warning", "WorkerLost", f"Worker {name} is gone: {left}."
+        return "Warning", "WorkerLost", f"Worker {name} was lost: {left}."
     return "Normal", "WorkerEnded", f"Worker {name} ended with its pod: {left}."
 
 

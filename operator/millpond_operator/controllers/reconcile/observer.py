@@ -1,4 +1,4 @@
-"""What there is of one StreamApp: its pods, and what its coordinator knows of its workers and tasks."""
+"""Observes one StreamApp: its pods, and its workers and tasks as the coordinator knows them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from millpond_operator.controllers.coordinator_host.host import CoordinatorHost
 from millpond_operator.controllers.pass_context import Key, ReconcilePass
-from millpond_operator.controllers.rollout.decide import Existing
+from millpond_operator.controllers.rollout.model import Existing
 from millpond_operator.controllers.rollout.observation import (
     ObservedApp,
     ObservedPod,
@@ -35,41 +35,42 @@ __all__ = ("Observer",)
 
 log = logging.getLogger(__name__)
 
-_TEMPLATE = "controller-revision-hash"
-"""The label by which the StatefulSet's controller tells from which template it made a pod."""
-#: A pod whose containers take longer to be made has trouble that only events tell of.
-_CREATED_IN = timedelta(seconds=5)
-#: So many missing pods are looked for one by one.
-_MOST_STRANGERS = 5
-_ASKED_EVERY = timedelta(minutes=1)
-#: A worker finds a new coordinator, and has reported to it, in its session timeout and so long.
-_REPORTED_IN = timedelta(seconds=5)
+_TEMPLATE_HASH = "controller-revision-hash"
+"""The label of a pod with the hash of the template from which the StatefulSet controller created it."""
+#: How long the creation of a pod or its containers takes without problems. After that, events are read.
+_CREATION_TIME = timedelta(seconds=5)
+#: How many missing pods are searched for by name.
+_MAX_SEARCHED = 5
+#: The longest interval between two reads of events.
+_MAX_EVENT_INTERVAL = timedelta(minutes=1)
+#: How long after its session timeout a worker may need to find and report to a new coordinator.
+_REPORT_TIME = timedelta(seconds=5)
 
 
 class Observer:
-    """Looks at StreamApps for the reconciler.
+    """Observes StreamApps for the reconciler.
 
     Args:
-        client: to read events with.
-        cache: everything else there is.
+        client: reads events.
+        cache: the known objects.
         hosting: the coordinator.
     """
 
     def __init__(self, client: Client, cache: Cache, hosting: CoordinatorHost) -> None:
         self._client = client
         self._cache = cache
-        self._hosting = hosting
-        self._progress = RestoreProgress()
-        self._losses = LostWorkers()
+        self._host = hosting
+        self._restore_progress = RestoreProgress()
+        self._lost_workers = LostWorkers()
 
     def existing(self, work: ReconcilePass) -> Existing | None:
-        """The StatefulSet; None when it is still to be made."""
+        """Return the StatefulSet; None when it has not been created yet."""
         app = work.app
         found = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
         if found is None or not owned_by(app, found):
             if not work.observed.pods or not work.status.target_revision:
                 return None
-            # It was deleted around its pods, to be made anew: what was under way goes on.
+            # It was deleted around its pods, to be recreated: a rollout in progress continues.
             return Existing(work.status.target_revision, work.observed.pods[-1].ordinal + 1, observed=False)
         metadata = found["metadata"]
         return Existing(
@@ -78,44 +79,44 @@ class Observer:
             found.get("status", {}).get("observedGeneration", 0) >= metadata.get("generation", 0),
         )
 
-    async def look(self, work: ReconcilePass) -> None:
-        """See what there is of the application, for the pass to work with."""
+    async def observe(self, work: ReconcilePass) -> None:
+        """Set `work.observed`."""
         app, spec = work.app, work.app.spec
         raw = [
             pod
             for pod in self._cache.of_app(kinds.POD, app.namespace, app.name)
             if selector(app).items() <= (pod["metadata"].get("labels") or {}).items() and _is_workers(app, pod)
         ]
-        changed = self._of_a_changed_template(work, raw)
+        changed = self._with_changed_template(work, raw)
         pods = tuple(
             replace(pod, revision=f"{pod.revision}, changed by hand") if pod.name in changed else pod
             for pod in pods_of(raw)
         )
         creating = {pod.name for pod in pods if pod.creating and not pod.terminating}
-        told = await self._ask_why(work, [pod for pod in raw if pod["metadata"]["name"] in creating])
-        pods = tuple(replace(pod, problem=pod.problem or told.get(pod.name)) for pod in pods)
-        view = self._hosting.view(app)
-        workers = workers_of(view, self._hosting.refused(app))
+        mount_problems = await self._mount_problems(work, [pod for pod in raw if pod["metadata"]["name"] in creating])
+        pods = tuple(replace(pod, problem=pod.problem or mount_problems.get(pod.name)) for pod in pods)
+        view = self._host.view(app)
+        workers = workers_of(view, self._host.rejected(app))
         served_for = work.now - (work.memory.served_since or work.now)
-        informed = served_for > spec.session_timeout + _REPORTED_IN
+        informed = served_for > spec.session_timeout + _REPORT_TIME
         if not informed and pods:
-            work.come_again(spec.session_timeout + _REPORTED_IN - served_for)
+            work.requeue(spec.session_timeout + _REPORT_TIME - served_for)
         work.observed = ObservedApp(
             pods,
-            self._progress.noted((app.namespace, app.name), workers, work.now, spec.rollout.progress_deadline),
+            self._restore_progress.noted((app.namespace, app.name), workers, work.now, spec.rollout.progress_deadline),
             tasks_of(view, spec.replicas, spec.standby_replicas, spec.acceptable_recovery_lag),
             informed,
             {} if view is None else view.owners,
-            await self._ask_who_is_missing(work, raw),
+            await self._missing_problems(work, raw),
         )
-        self._miss(work)
+        self._observe_losses(work)
 
-    def _miss(self, work: ReconcilePass) -> None:
-        """See who is gone that should be there."""
+    def _observe_losses(self, work: ReconcilePass) -> None:
+        """Add events about lost workers, and the problem of silent ones."""
         app, spec, observed = work.app, work.app.spec, work.observed
         stops = app.deleting or spec.suspended
         leaving = {name for name in observed.workers if stops or ordinal_of(name) >= spec.replicas}
-        work.events += self._losses.noted((app.namespace, app.name), observed, leaving)
+        work.events += self._lost_workers.noted((app.namespace, app.name), observed, leaving)
         silent = {pod.name for pod in observed.pods if pod.name not in leaving and _is_silent(observed, pod)}
         if silent:
             pods = (
@@ -126,38 +127,38 @@ class Observer:
             )
             work.observed = replace(observed, pods=tuple(pods))
 
-    def _of_a_changed_template(self, work: ReconcilePass, pods: list[Object]) -> set[str]:
-        """The pods that were made while somebody had changed the template of the revision that they say they are of."""
+    def _with_changed_template(self, work: ReconcilePass, pods: list[Object]) -> set[str]:
+        """Return the pods that were created while another client had changed the template of their revision."""
         app = work.app
-        there = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
-        if there is None or not owned_by(app, there):
+        existing = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
+        if existing is None or not owned_by(app, existing):
             return set()
-        metadata, spec, status = there["metadata"], there["spec"], there.get("status", {})
-        made_from = status.get("updateRevision")
-        if not made_from or status.get("observedGeneration", 0) < metadata.get("generation", 0):
+        metadata, spec, status = existing["metadata"], existing["spec"], existing.get("status", {})
+        current_hash = status.get("updateRevision")
+        if not current_hash or status.get("observedGeneration", 0) < metadata.get("generation", 0):
             return set()
         template = with_revision(work.template, work.revision)
-        if not within(template, spec["template"]) or additions({"spec": {**spec, "template": template}}, there):
-            return set()  # it is another revision's, or is not put back yet
-        of_it = [
-            (pod["metadata"]["name"], labels.get(_TEMPLATE))
+        if not within(template, spec["template"]) or additions({"spec": {**spec, "template": template}}, existing):
+            return set()  # it is another revision's, or is still changed
+        hashes = [
+            (pod["metadata"]["name"], labels.get(_TEMPLATE_HASH))
             for pod in pods
             if (labels := pod["metadata"].get("labels") or {}).get(REVISION) == work.revision
         ]
-        return {name for name, made in of_it if made not in {None, made_from}}
+        return {name for name, template_hash in hashes if template_hash not in {None, current_hash}}
 
-    async def _ask_why(self, work: ReconcilePass, pods: list[Object]) -> dict[str, Problem]:
-        """Why the containers of pods are not made."""
+    async def _mount_problems(self, work: ReconcilePass, pods: list[Object]) -> dict[str, Problem]:
+        """Return why the containers of pods are not created, by name of the pod."""
         memory = work.memory
         if not pods:
-            memory.asked_at, memory.told = None, {}
+            memory.mounts_checked_at, memory.mount_problems = None, {}
             return {}
         longest = max(work.now - instant(pod["metadata"].get("creationTimestamp", ""), work.now) for pod in pods)
-        pause = _asked_again_in(longest)
-        work.come_again(pause)
-        if longest < _CREATED_IN:
+        interval = _event_interval(longest)
+        work.requeue(interval)
+        if longest < _CREATION_TIME:
             return {}
-        if memory.asked_at is None or work.now - memory.asked_at >= pause:
+        if memory.mounts_checked_at is None or work.now - memory.mounts_checked_at >= interval:
             try:
                 events, _ = await self._client.list(
                     kinds.EVENT, work.app.namespace, fields="involvedObject.kind=Pod,reason=FailedMount"
@@ -165,48 +166,48 @@ class Observer:
                 about = {event.get("involvedObject", {}).get("uid") for event in events}
                 found = [await self._mount_problem(pod) for pod in pods if pod["metadata"]["uid"] in about]
             except ApiError as error:
-                log.info("Events in %s cannot be read: %s", work.app.namespace, error)
+                log.info("StreamApp %s: reading events about its pods failed: %s", work.name, error)
                 return {}
-            memory.asked_at = work.now
-            memory.told = {name: problem for name, problem in found if problem is not None}
-        return memory.told
+            memory.mounts_checked_at = work.now
+            memory.mount_problems = {name: problem for name, problem in found if problem is not None}
+        return memory.mount_problems
 
-    async def _ask_who_is_missing(self, work: ReconcilePass, pods: list[Object]) -> dict[str, Problem]:
-        """Why pods are not there that should be, by what the StatefulSet's controller told of them."""
+    async def _missing_problems(self, work: ReconcilePass, pods: list[Object]) -> dict[str, Problem]:
+        """Return why pods are missing, by name of the pod, from the events about the StatefulSet."""
         app, memory = work.app, work.memory
-        there = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
-        replicas = there["spec"].get("replicas", 0) if there is not None and owned_by(app, there) else 0
-        made = {pod["metadata"]["name"] for pod in pods}
-        absent = [name for ordinal in range(replicas) if (name := f"{app.name}-{ordinal}") not in made]
-        if there is None or not absent:
-            memory.missing_since, memory.missed_at, memory.missing = None, None, {}
+        existing = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
+        replicas = existing["spec"].get("replicas", 0) if existing is not None and owned_by(app, existing) else 0
+        created = {pod["metadata"]["name"] for pod in pods}
+        missing = [name for ordinal in range(replicas) if (name := f"{app.name}-{ordinal}") not in created]
+        if existing is None or not missing:
+            memory.missing_since, memory.missing_checked_at, memory.missing_problems = None, None, {}
             return {}
         memory.missing_since = memory.missing_since or work.now
         waited = work.now - memory.missing_since
-        pause = _asked_again_in(waited)
-        work.come_again(pause)
-        if waited >= _CREATED_IN and (memory.missed_at is None or work.now - memory.missed_at >= pause):
+        interval, checked_at = _event_interval(waited), memory.missing_checked_at
+        work.requeue(interval)
+        if waited >= _CREATION_TIME and (checked_at is None or work.now - checked_at >= interval):
             try:
                 events, _ = await self._client.list(
-                    kinds.EVENT, app.namespace, fields=f"involvedObject.uid={there['metadata']['uid']}"
+                    kinds.EVENT, app.namespace, fields=f"involvedObject.uid={existing['metadata']['uid']}"
                 )
-                found = {name: creation_problem(name, events) for name in absent}
-                for name in [name for name, problem in found.items() if problem is None][:_MOST_STRANGERS]:
-                    found[name] = await self._stranger(app, name)
+                found = {name: creation_problem(name, events) for name in missing}
+                for name in [name for name, problem in found.items() if problem is None][:_MAX_SEARCHED]:
+                    found[name] = await self._unlabelled(app, name)
             except ApiError as error:
-                log.info("Why pods of %s are missing cannot be read: %s", work.name, error)
+                log.info("StreamApp %s: reading events about missing pods failed: %s", work.name, error)
                 return {}
-            memory.missed_at = work.now
-            memory.missing = {name: problem for name, problem in found.items() if problem is not None}
-        return {name: problem for name, problem in memory.missing.items() if name not in made}
+            memory.missing_checked_at = work.now
+            memory.missing_problems = {name: problem for name, problem in found.items() if problem is not None}
+        return {name: problem for name, problem in memory.missing_problems.items() if name not in created}
 
-    async def _stranger(self, app: StreamApp, name: str) -> Problem | None:
-        """A pod that has the name of one of the application's, and not its labels."""
+    async def _unlabelled(self, app: StreamApp, name: str) -> Problem | None:
+        """Return the problem of a pod with the name of a worker but not its labels; None when there is no such pod."""
         pods, _ = await self._client.list(kinds.POD, app.namespace, fields=f"metadata.name={name}")
         return unlabelled(name, selector(app), pods[0]["metadata"].get("labels") or {}) if pods else None
 
     async def _mount_problem(self, pod: Object) -> tuple[str, Problem | None]:
-        """Why the volumes of a pod are not mounted, by all of its events: later ones say that they are after all."""
+        """Return a pod's name and why its volumes are not mounted. All events count: later ones may report success."""
         metadata = pod["metadata"]
         events, _ = await self._client.list(
             kinds.EVENT, metadata["namespace"], fields=f"involvedObject.uid={metadata['uid']}"
@@ -214,24 +215,25 @@ class Observer:
         return metadata["name"], mount_problem(pod, events)
 
     def forget(self, key: Key) -> None:
-        """The application is gone."""
-        self._progress.forget(key)
-        self._losses.forget(key)
+        """Forget a deleted StreamApp."""
+        self._restore_progress.forget(key)
+        self._lost_workers.forget(key)
 
 
-def _asked_again_in(waited: timedelta) -> timedelta:
-    """How long until events are listed again, which is slow: the longer something takes, the less often."""
-    return min(max(waited / 4, _CREATED_IN), _ASKED_EVERY)
+def _event_interval(waited: timedelta) -> timedelta:
+    """Return the interval between two reads of events, which are slow: it grows with the time that passed."""
+    return min(max(waited / 4, _CREATION_TIME), _MAX_EVENT_INTERVAL)
 
 
 def _is_silent(observed: ObservedApp, pod: ObservedPod) -> bool:
-    """Whether the coordinator heard the worker of a pod before and hears it no more, though its container was ready last."""
+    """Return whether the worker of a pod stopped sending heartbeats although its container was ready last."""
     worker = observed.workers.get(pod.name)
-    return pod.stands and worker is not None and not (worker.alive or worker.draining) and worker.refused is None
+    known = worker is not None and not (worker.alive or worker.draining) and worker.rejection is None
+    return pod.containers_ready and known
 
 
 def _is_workers(app: StreamApp, pod: Object) -> bool:
-    """Whether a pod is one of the StatefulSet's, be it of one that was deleted around it."""
+    """Return whether a pod belongs to the StatefulSet, or to one that was deleted around it."""
     owner = next((each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")), None)
     if owner is not None and (owner["kind"], owner["name"]) != ("StatefulSet", app.name):
         return False

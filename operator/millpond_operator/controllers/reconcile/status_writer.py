@@ -1,4 +1,4 @@
-"""The status of a StreamApp: written when it says anything new, and events for what people should notice in it."""
+"""Writes the status of a StreamApp when it changes, and events for changes that people should notice."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from millpond_operator.controllers.rollout.status import AppPhase, AppStatus, Co
 from millpond_operator.kubernetes import Cache, Client, kinds
 from millpond_operator.resources import StreamApp, selector
 
-__all__ = ("Reporter", "changed")
+__all__ = ("StatusWriter", "changed")
 
 
-class Reporter:
+class StatusWriter:
     """Writes statuses.
 
     Args:
-        client: to write with.
-        cache: learns what was written.
-        events: for what is worth one.
-        leader_epoch: of this operator; a status of a later leader is never written over.
+        client: writes statuses.
+        cache: gets the written objects.
+        events: records events about changes.
+        leader_epoch: the epoch of this operator's leadership; a status of a later leader is never overwritten.
     """
 
     def __init__(self, client: Client, cache: Cache, events: EventRecorder, leader_epoch: int) -> None:
@@ -32,12 +32,15 @@ class Reporter:
         self._leader_epoch = leader_epoch
 
     async def save(self, work: ReconcilePass, status: AppStatus, generation: int | None = None) -> None:
-        """Write the status if it says anything new, and only over the one that was looked at.
+        """Write the status if it changed, and only over the version that the pass has read.
 
         Args:
-            work: has that.
-            status: the new one.
-            generation: that it is about; None for that of the StreamApp.
+            work: the pass.
+            status: the new status.
+            generation: the observed generation; None for that of the StreamApp.
+
+        Raises:
+            ApiError: it was not written; `Conflict` and `NotFound` when the StreamApp had changed.
         """
         app = work.app
         status = msgspec.structs.replace(
@@ -48,28 +51,33 @@ class Reporter:
         )
         if status == work.status:
             return
-        # One that is ahead of the lease was written by nobody who led; it may not go back, and harms this application only.
+        # No leader wrote an epoch above the Lease's. The CRD forbids lowering it, so it stays; it affects only this
+        # StreamApp.
         epoch = max(self._leader_epoch, work.status.leader_epoch)
         status = msgspec.structs.replace(status, leader_epoch=epoch)
         read = {"namespace": app.namespace, "name": app.name, "resourceVersion": app.resource_version}
         await write_status(self._client, self._cache, kinds.STREAM_APP, read, status.as_object())
-        await self._tell_changes(app, work.status, status)
+        await self._record_changes(app, work.status, status)
         work.status = status
 
-    async def refuse(self, work: ReconcilePass, problem: Problem) -> None:
-        """The application cannot be made as it is: Degraded says why, once."""
+    async def reject(self, work: ReconcilePass, problem: Problem) -> None:
+        """Write the conditions of a StreamApp that cannot be applied as it is: Degraded says why.
+
+        Raises:
+            ApiError: they were not written.
+        """
         status = msgspec.structs.replace(work.status, phase=work.status.phase or AppPhase.PENDING.value)
-        elsewhere = "See the condition Degraded."
+        see_degraded = "See the condition Degraded."
         for type, value, message in (
-            (ConditionType.READY, "False", elsewhere),
-            (ConditionType.PROGRESSING, "False", elsewhere),
+            (ConditionType.READY, "False", see_degraded),
+            (ConditionType.PROGRESSING, "False", see_degraded),
             (ConditionType.DEGRADED, "True", problem.message),
-            (ConditionType.STALLED, "True", elsewhere),
+            (ConditionType.STALLED, "True", see_degraded),
         ):
-            status = changed(status, work, type, value, problem.reason, message)
+            status = changed(work, status, type, value, problem.reason, message)
         await self.save(work, status)
 
-    async def _tell_changes(self, app: StreamApp, before: AppStatus, after: AppStatus) -> None:
+    async def _record_changes(self, app: StreamApp, before: AppStatus, after: AppStatus) -> None:
         was, now = before.condition(ConditionType.DEGRADED), after.condition(ConditionType.DEGRADED)
         if (
             now is not None
@@ -93,10 +101,10 @@ class Reporter:
             await self._events.record(app, "Normal", "Suspended", "All workers have committed and ended.")
 
 
-def changed(
-    before: AppStatus, work: ReconcilePass, type: ConditionType, status: str, reason: str, message: str
+def changed(  # noqa: PLR0913 - the fields of a condition
+    work: ReconcilePass, before: AppStatus, type: ConditionType, status: str, reason: str, message: str
 ) -> AppStatus:
-    """The status with one condition changed."""
+    """Return a status with one condition changed."""
     made = condition(type, status, reason, message, before, work.app.generation, work.now)
     others = tuple(each for each in before.conditions if each.type != type)
     order = list(ConditionType)

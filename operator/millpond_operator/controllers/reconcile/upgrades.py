@@ -1,8 +1,8 @@
-"""Restarts that a new version of the operator causes: a few StreamApps at a time, the others wait for their turn.
+"""Restarts caused by a new version of the operator: a few StreamApps at a time, the others wait for their turn.
 
-A version of the operator may make pods differently than the one before. Then every StreamApp has another revision at once,
-though nobody changed it. Such a revision waits until the budget has room, and what ran before stays wanted meanwhile; a
-change of the StreamApp itself waits for nobody.
+A new version of the operator may render pods differently. Then every StreamApp has another revision at once, although
+nobody changed it. Such a revision waits until the budget has room, and the former revision stays wanted meanwhile. A
+change of the StreamApp itself does not wait.
 """
 
 from __future__ import annotations
@@ -14,70 +14,70 @@ from typing import Any
 from millpond_operator.controllers.pass_context import Key, ReconcilePass
 from millpond_operator.controllers.rollout.status import AppStatus, Rendered, instant
 
-from .applier import Applier
+from .revision_templates import RevisionTemplates
 
 __all__ = ("Upgrades", "former_revision")
 
-#: A StreamApp whose restarts take longer holds up the others no longer: its brokers may be away for days.
-_PATIENCE = timedelta(hours=1)
-#: How often to see whether there is room, should nobody tell.
-_TURN_IN = timedelta(minutes=1)
+#: After this time a restarting StreamApp no longer counts towards the budget: its brokers may be away for days.
+_MAX_TURN = timedelta(hours=1)
+#: How often a waiting StreamApp checks the budget, in case a request for a pass is missed.
+_CHECK_INTERVAL = timedelta(minutes=1)
 
 
-def former_revision(
-    status: AppStatus, generation: int, specification: str, revision: str, at_hand: Collection[str], *, goes_back: bool
+def former_revision(  # noqa: PLR0913 - all are needed for one answer
+    status: AppStatus, generation: int, specification: str, revision: str, kept: Collection[str], *, auto_rollback: bool
 ) -> str:
-    """Return the revision that an earlier version of the operator made of the same specification.
+    """Return the revision that an earlier version of the operator rendered from the same specification.
 
     Args:
-        status: as it was written down last.
-        generation: of the StreamApp.
-        specification: the digest of what of the StreamApp shows in pods.
-        revision: that this operator makes of it.
-        at_hand: revisions whose pod template is there, so that they can go on.
-        goes_back: whether the last good revision runs in the place of one that failed.
+        status: the saved status.
+        generation: the generation of the StreamApp.
+        specification: the digest of those fields of the StreamApp that show in pods.
+        revision: the revision that this operator renders.
+        kept: the revisions whose pod templates exist.
+        auto_rollback: whether the last good revision runs in place of one that failed.
 
     Returns:
-        That revision; "" when the revision is the same, when the StreamApp itself changed, and when the former revision
-        cannot go on.
+        That revision; "" when the revision is the same, when the StreamApp itself changed, or when the former revision
+        cannot continue to run.
     """
     rendered = status.rendered
-    if rendered is None and status.observed_generation == generation:  # written by a version that did not note it
+    if rendered is None and status.observed_generation == generation:  # saved by a version that did not note it
         rendered = Rendered(specification, status.failed.revision if status.failed else status.target_revision)
     if rendered is None or rendered.specification != specification or rendered.revision in {"", revision}:
         return ""
     failed = status.failed is not None and status.failed.revision == rendered.revision
-    runs = status.current_revision if failed and goes_back else rendered.revision
-    return rendered.revision if runs in at_hand else ""
+    runs = status.current_revision if failed and auto_rollback else rendered.revision
+    return rendered.revision if runs in kept else ""
 
 
 class Upgrades:
-    """The budget: how many StreamApps restart their workers at a time because of the operator's version.
+    """The budget of StreamApps that restart their workers at a time because of the operator's version.
 
     Args:
-        budget: so many.
-        enqueue: asks for another pass over a StreamApp whose turn it may be.
+        budget: the number of StreamApps.
+        enqueue: requests a pass over a StreamApp whose turn may have come.
     """
 
     def __init__(self, budget: int, enqueue: Callable[[Key], None]) -> None:
         self._budget = budget
         self._enqueue = enqueue
         self._since: dict[Key, datetime] = {}
-        """The StreamApps that restart, and since when."""
+        """Since when each restarting StreamApp restarts its workers."""
         self._waiting: dict[Key, None] = {}
-        """Those that wait, in the order in which they asked first."""
+        """The waiting StreamApps, in the order of their arrival."""
 
     @property
     def waiting(self) -> int:
-        """How many StreamApps wait."""
+        """The number of waiting StreamApps."""
         return len(self._waiting)
 
     def prime(self, apps: Iterable[Mapping[str, Any]], now: datetime) -> None:
-        """Take note of what an operator before this one had begun, before anything is decided.
+        """Note the restarts that a former leader began, before the first decision.
 
         Args:
-            apps: all StreamApps, as the API server has them.
-            now: the time of day.
+            apps: all StreamApps as API server objects.
+            now: the current time.
         """
         for app in apps:
             rollout = AppStatus.of(app.get("status")).rollout
@@ -86,9 +86,9 @@ class Upgrades:
                 self._since[metadata["namespace"], metadata["name"]] = instant(rollout.started_at, now)
 
     def admits(self, key: Key, status: AppStatus, now: datetime) -> bool:
-        """Whether a StreamApp may begin to restart its workers now.
+        """Return whether a StreamApp may restart its workers now.
 
-        One that is in the middle of a rollout, or whose last one failed, has to come to an end with that first.
+        One with a rollout in progress, or whose last rollout failed, has to finish with that first.
         """
         if key in self._since:
             return True
@@ -96,18 +96,18 @@ class Upgrades:
             self._withdraw(key)
             return False
         self._waiting.setdefault(key)
-        if sum(now - since < _PATIENCE for since in self._since.values()) >= self._budget:
+        if sum(now - since < _MAX_TURN for since in self._since.values()) >= self._budget:
             return False
         del self._waiting[key]
         self._since[key] = now
         return True
 
-    async def take_turn(self, work: ReconcilePass, applier: Applier) -> None:
-        """Where only the operator's version makes another revision: want the former one until there is room for it.
+    async def take_turn(self, work: ReconcilePass, templates: RevisionTemplates) -> None:
+        """Let a StreamApp whose revision differs only because of the operator's version wait for its turn.
 
         Args:
-            work: the pass. Its revision and template become the former ones while it waits.
-            applier: has the templates.
+            work: the pass. While it waits, its revision and template become the former ones.
+            templates: the pod templates of revisions.
 
         Raises:
             ApiError: the former template cannot be kept.
@@ -115,23 +115,25 @@ class Upgrades:
         app, status = work.app, work.status
         if app.deleting or not work.observed.pods:  # nothing restarts
             return
-        at_hand, back = applier.kept(app), app.spec.rollout.auto_rollback
-        former = former_revision(status, app.generation, work.specification, work.revision, at_hand, goes_back=back)
+        kept, auto_rollback = templates.kept_revisions(app), app.spec.rollout.auto_rollback
+        former = former_revision(
+            status, app.generation, work.specification, work.revision, kept, auto_rollback=auto_rollback
+        )
         if not former:
             return
         work.upgrade = self.admits((app.namespace, app.name), status, work.now)
         if not work.upgrade:
             work.upgrade_waits = status.failed is None
-            work.revision, work.template = former, await applier.template(app, former) or work.template
-            work.come_again(_TURN_IN)
+            work.revision, work.template = former, await templates.template(app, former) or work.template
+            work.requeue(_CHECK_INTERVAL)
 
     def note(self, key: Key, *, waits: bool, restarts: bool) -> None:
-        """Take note of what a pass decided.
+        """Note what a pass decided.
 
         Args:
-            key: of the StreamApp.
+            key: the StreamApp.
             waits: whether it waits for its turn.
-            restarts: whether a rollout is under way.
+            restarts: whether a rollout is in progress.
         """
         if not waits:
             self._withdraw(key)
@@ -139,7 +141,7 @@ class Upgrades:
             self._next()
 
     def forget(self, key: Key) -> None:
-        """The StreamApp is gone."""
+        """Forget a deleted StreamApp."""
         self.note(key, waits=False, restarts=False)
 
     def _withdraw(self, key: Key) -> None:

@@ -1,1 +1,1 @@
-"""What to do next with an application's workers, from what is wanted and what is observed. Pure."""
+"""Rollout decisions, conditions and status of one application: pure functions of what is wanted and observed."""

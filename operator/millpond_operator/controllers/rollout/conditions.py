@@ -1,16 +1,16 @@
-"""The conditions of a StreamApp: what `kubectl wait`, Argo CD and people read (kstatus)."""
+"""The conditions of a StreamApp, for `kubectl wait`, Argo CD (kstatus) and people."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from .decide import Decision
+from .model import Decision
 from .observation import ObservedApp, Tasks
 from .pod_problems import Problem
 from .status import AppPhase, AppStatus, Condition, ConditionType, condition
 
-__all__ = ("ConditionStory", "conditions", "problems")
+__all__ = ("ConditionInputs", "conditions", "problems")
 
 _MOVING = frozenset(
     {
@@ -22,132 +22,134 @@ _MOVING = frozenset(
         AppPhase.DELETING,
     }
 )
-_MOST_NAMED = 3
-_WHAT = {
-    AppPhase.PENDING: "The workers start",
-    AppPhase.ROLLING_OUT: "Workers restart with the new revision",
-    AppPhase.ROLLING_BACK: "Workers go back to the last good revision",
-    AppPhase.SCALING: "The number of workers changes",
-    AppPhase.SUSPENDING: "The workers commit and end",
+_MAX_NAMED = 3
+_PROGRESS = {
+    AppPhase.PENDING: "The workers are starting",
+    AppPhase.ROLLING_OUT: "The workers are restarting with the new revision",
+    AppPhase.ROLLING_BACK: "The workers are rolling back to the last good revision",
+    AppPhase.SCALING: "The number of workers is changing",
+    AppPhase.SUSPENDING: "The workers are committing and ending",
     AppPhase.DELETING: "The application is being deleted",
 }
 
 
 @dataclass(frozen=True)
-class ConditionStory:
-    """What the conditions are told from."""
+class ConditionInputs:
+    """What the conditions follow from."""
 
     name: str
-    """Of the application."""
+    """The name of the StreamApp."""
     decision: Decision
     observed: ObservedApp
     replicas: int
-    """That the StreamApp wants."""
+    """The wanted number of workers."""
     problem: Problem | None = None
-    """The one to tell, of all that there are."""
-    stuck: Problem | None = None
-    """What keeps the operator from doing anything."""
-    standing: bool = False
-    """Whether tasks have stood still for longer than a move takes."""
-    lagging: bool = False
-    """Whether standbys have been behind for longer than a move takes."""
+    """The most important problem."""
+    blocked_by: Problem | None = None
+    """Why the operator cannot do anything for the StreamApp."""
+    tasks_stopped: bool = False
+    """Whether tasks have not been running for longer than a move takes."""
+    standbys_lag: bool = False
+    """Whether standbys have not been caught up for longer than a move takes."""
     upgrade_waits: bool = False
-    """Whether a revision that a new version of the operator makes waits for those of other StreamApps."""
+    """Whether the restart for a new version of the operator waits for those of other StreamApps."""
     standby_replicas: int = 0
-    """Of each task with state, that the StreamApp wants."""
-    snapshots: Problem | None = None
-    """Why snapshots that the StreamApp asks for are not made."""
+    """The wanted number of standbys of each stateful task."""
+    snapshot_problem: Problem | None = None
+    """Why snapshots that the StreamApp asks for fail."""
 
 
-def conditions(story: ConditionStory, before: AppStatus, generation: int, now: datetime) -> tuple[Condition, ...]:
-    """Return the conditions now. One is True only for what is seen, or was seen a moment ago and can be so still.
+def conditions(inputs: ConditionInputs, before: AppStatus, generation: int, now: datetime) -> tuple[Condition, ...]:
+    """Return the conditions. One is True only for what is observed, or was observed a moment ago and may still hold.
 
     Args:
-        story: what they are told from.
-        before: the status so far: a condition that does not flip keeps its time.
-        generation: of the StreamApp.
-        now: the time of day.
+        inputs: what they follow from.
+        before: the status so far: a condition whose status stays the same keeps its transition time.
+        generation: the generation of the StreamApp.
+        now: the current time.
     """
-    told = [
-        (ConditionType.READY, *_ready(story, was_ready=before.is_true(ConditionType.READY))),
-        (ConditionType.PROGRESSING, *_progressing(story)),
-        (ConditionType.DEGRADED, *_degraded(story)),
-        (ConditionType.STANDBYS_CAUGHT_UP, *_standbys(story, before.condition(ConditionType.STANDBYS_CAUGHT_UP))),
-        (ConditionType.SUSPENDED, *_suspended(story)),
-        *_outdated(story, before.condition(ConditionType.CREDENTIALS_OUTDATED)),
-        *_snapshots(story),
-        *_stalled(story),
+    found = [
+        (ConditionType.READY, *_ready(inputs, was_ready=before.is_true(ConditionType.READY))),
+        (ConditionType.PROGRESSING, *_progressing(inputs)),
+        (ConditionType.DEGRADED, *_degraded(inputs)),
+        (ConditionType.STANDBYS_CAUGHT_UP, *_standbys(inputs, before.condition(ConditionType.STANDBYS_CAUGHT_UP))),
+        (ConditionType.SUSPENDED, *_suspended(inputs)),
+        *_outdated(inputs, before.condition(ConditionType.CREDENTIALS_OUTDATED)),
+        *_snapshots(inputs),
+        *_stalled(inputs),
     ]
     return tuple(
         condition(type, "Unknown" if true is None else str(true), reason, message, before, generation, now)
-        for type, true, reason, message in told
+        for type, true, reason, message in found
     )
 
 
 def problems(observed: ObservedApp) -> list[tuple[str, Problem]]:
-    """Return what is wrong, with the name of the pod: what will stay first, then pods that cannot be made, then by ordinal."""
+    """Return the problems by pod name: persistent ones first, then those of missing pods, then by ordinal."""
     found = list(observed.missing.items())
     for pod in observed.pods:
         worker = observed.workers.get(pod.name)
-        if pod.problem is not None and (not pod.terminating or pod.stands):
+        if pod.problem is not None and (not pod.terminating or pod.containers_ready):
             found.append((pod.name, pod.problem))
         elif pod.terminating or worker is None:
             continue
-        elif worker.refused is not None:
-            found.append((pod.name, Problem(worker.refused.reason, worker.refused.message, settled=True)))
+        elif worker.rejection is not None:
+            found.append((pod.name, Problem(worker.rejection.reason, worker.rejection.message, persistent=True)))
         elif worker.problem is not None:
             found.append((pod.name, worker.problem))
-    return sorted(found, key=lambda each: not each[1].settled)
+    return sorted(found, key=lambda each: not each[1].persistent)
 
 
-_Told = tuple[bool | None, str, str]
-_TURN = "Workers restart for this version of the operator when other StreamApps are through with it."
-_ELSEWHERE = "See the condition Degraded."
+_Condition = tuple[bool | None, str, str]
+"""Status (None for Unknown), reason and message."""
+_UPGRADE_WAITS = "The workers restart for this version of the operator after those of other StreamApps."
+_SEE_DEGRADED = "See the condition Degraded."
+_TASKS_UNKNOWN = "The tasks are not known yet: no worker has reported its topology."
 
 
-def _ready(story: ConditionStory, *, was_ready: bool) -> _Told:
-    decision, observed, tasks = story.decision, story.observed, story.observed.tasks
+def _ready(inputs: ConditionInputs, *, was_ready: bool) -> _Condition:
+    decision, observed, tasks = inputs.decision, inputs.observed, inputs.observed.tasks
     phase, working = decision.phase, len(observed.working)
-    if story.stuck is not None:
-        return False, story.stuck.reason, _ELSEWHERE
+    if inputs.blocked_by is not None:
+        return False, inputs.blocked_by.reason, _SEE_DEGRADED
     if phase is AppPhase.SUSPENDED:
-        return False, "Suspended", "The application is suspended: set spec.suspended to false to go on."
+        return False, "Suspended", "The application is suspended: set spec.suspended to false to resume it."
     if phase in _MOVING:
         return False, phase.value, _moving(decision)
-    if working < story.replicas:
-        return False, "WorkersNotReady", f"{working} of {story.replicas} workers are ready."
-    # A task that moves makes an application that was ready no less so; one that was not has to have them all.
-    if story.standing or (not was_ready and not tasks.all_run):
+    if working < inputs.replicas:
+        return False, "WorkersNotReady", f"{working} of {inputs.replicas} workers are ready."
+    # An application that was ready stays so while a task moves; one that was not becomes ready once all tasks run.
+    if inputs.tasks_stopped or (not was_ready and not tasks.all_run):
         return False, "TasksNotRunning", _running(tasks)
     if decision.status.failed is not None:
         failed = decision.status.failed
         return False, "RolledBack", f"Revision {failed.revision} failed; {decision.revision} runs instead."
-    run = "runs" if story.replicas == 1 else "run"
-    return True, "Running", f"{_count(story.replicas, 'worker')} {run} {_count(tasks.total, 'task')}."
+    run = "runs" if inputs.replicas == 1 else "run"
+    return True, "Running", f"{_count(inputs.replicas, 'worker')} {run} {_count(tasks.total, 'task')}."
 
 
-def _progressing(story: ConditionStory) -> _Told:
-    decision = story.decision
-    if story.stuck is not None:
-        return False, story.stuck.reason, _ELSEWHERE
+def _progressing(inputs: ConditionInputs) -> _Condition:
+    decision = inputs.decision
+    if inputs.blocked_by is not None:
+        return False, inputs.blocked_by.reason, _SEE_DEGRADED
     if _gave_up(decision):
-        return False, "RevisionFailed", _ELSEWHERE
+        return False, "RevisionFailed", _SEE_DEGRADED
     if decision.phase in _MOVING:
         return True, decision.phase.value, _moving(decision)
     if decision.phase is not AppPhase.SUSPENDED:
-        if missing := _missing(story):
+        if missing := _missing(inputs):
             return True, "Recovering", f"Workers are missing: waiting for {missing} to be ready."
-        if story.standing and story.replicas:
-            return True, "Recovering", f"Tasks stand still: {_running(story.observed.tasks)}"
-    if story.upgrade_waits:
-        return False, "UpgradeWaits", _TURN
+        if inputs.tasks_stopped and inputs.replicas:
+            return True, "Recovering", f"Waiting for all tasks to run: {_running(inputs.observed.tasks)}"
+    if inputs.upgrade_waits:
+        return False, "UpgradeWaits", _UPGRADE_WAITS
     return False, "Settled", "No changes pending."
 
 
-def _degraded(story: ConditionStory) -> _Told:
-    failed, problem = story.decision.status.failed, story.problem
-    if story.stuck is not None:
-        return True, story.stuck.reason, story.stuck.message
+def _degraded(inputs: ConditionInputs) -> _Condition:
+    failed, problem = inputs.decision.status.failed, inputs.problem
+    if inputs.blocked_by is not None:
+        return True, inputs.blocked_by.reason, inputs.blocked_by.message
     if failed is not None:
         return True, failed.reason, f"Revision {failed.revision} failed: {failed.message}"
     if problem is not None:
@@ -155,91 +157,90 @@ def _degraded(story: ConditionStory) -> _Told:
     return False, "AsExpected", ""
 
 
-def _standbys(story: ConditionStory, before: Condition | None) -> _Told:
-    tasks = story.observed.tasks
-    if not story.standby_replicas:
+def _standbys(inputs: ConditionInputs, before: Condition | None) -> _Condition:
+    tasks = inputs.observed.tasks
+    if not inputs.standby_replicas:
         return True, "NoneWanted", ""
-    if story.decision.phase is AppPhase.SUSPENDED:
+    if inputs.decision.phase is AppPhase.SUSPENDED:
         return False, "Suspended", "No worker runs."
     if not tasks.known:
-        return None, "TasksUnknown", "No worker has said yet which tasks there are."
+        return None, "TasksUnknown", _TASKS_UNKNOWN
     if not tasks.standbys_wanted:
         return True, "NoneWanted", "No task has state."
     if tasks.standbys_placeable < tasks.standbys_wanted:
-        places = (
-            f"{_count(story.replicas, 'worker')} cannot keep {_count(story.standby_replicas, 'standby')} of each task"
-        )
-        return False, "TooFewWorkers", f"{places}: raise spec.replicas."
+        workers, standbys = _count(inputs.replicas, "worker"), _count(inputs.standby_replicas, "standby")
+        return False, "TooFewWorkers", f"{workers} cannot hold {standbys} of each task: raise spec.replicas."
     if tasks.caught_up >= tasks.standbys_wanted:
         return True, "CaughtUp", f"{_count(tasks.standbys_wanted, 'standby')} can take over at once."
-    if before is not None and before.status == "True" and before.reason == "CaughtUp" and not story.lagging:
+    if before is not None and before.status == "True" and before.reason == "CaughtUp" and not inputs.standbys_lag:
         return True, before.reason, before.message
     return False, "Restoring", f"{tasks.caught_up} of {tasks.standbys_wanted} standbys are caught up."
 
 
-def _suspended(story: ConditionStory) -> _Told:
-    if story.decision.phase is AppPhase.SUSPENDED:
+def _suspended(inputs: ConditionInputs) -> _Condition:
+    if inputs.decision.phase is AppPhase.SUSPENDED:
         return True, "Suspended", "All workers have committed and ended; their volumes are kept."
-    if story.decision.phase is AppPhase.SUSPENDING:
-        return False, "Suspending", _moving(story.decision)
+    if inputs.decision.phase is AppPhase.SUSPENDING:
+        return False, "Suspending", _moving(inputs.decision)
     return False, "NotSuspended", ""
 
 
-def _outdated(story: ConditionStory, before: Condition | None) -> list[tuple[ConditionType, bool | None, str, str]]:
-    """Credentials that changed while workers run: clients read them when they are made."""
-    if story.decision.phase in {AppPhase.SUSPENDED, AppPhase.DELETING}:
+def _outdated(inputs: ConditionInputs, before: Condition | None) -> list[tuple[ConditionType, bool | None, str, str]]:
+    """Return the condition about changed credential files: clients read them only when they are created."""
+    if inputs.decision.phase in {AppPhase.SUSPENDED, AppPhase.DELETING}:
         return []
-    outdated = sum(each.credentials_changed for each in story.observed.workers.values())
+    outdated = sum(each.credentials_changed for each in inputs.observed.workers.values())
     if not outdated:
-        if before is None or story.observed.all_reported:
+        if before is None or inputs.observed.all_reported:
             return []
         return [(ConditionType.CREDENTIALS_OUTDATED, True, before.reason, before.message)]
     message = (
-        f"The files with credentials have changed since {_count(outdated, 'worker')} started; until a restart the old ones are "
-        "used. Set the annotation millpond.dev/restartedAt to a new value to restart the workers one at a time."
+        f"The credential files have changed since {_count(outdated, 'worker')} started; the old credentials are used "
+        "until a restart. Set the annotation millpond.dev/restartedAt to a new value to restart the workers one at a "
+        "time."
     )
     return [(ConditionType.CREDENTIALS_OUTDATED, True, "CredentialsChanged", message)]
 
 
-def _snapshots(story: ConditionStory) -> list[tuple[ConditionType, bool | None, str, str]]:
-    """The application goes on without them."""
-    if story.snapshots is None or story.decision.phase is AppPhase.DELETING:
+def _snapshots(inputs: ConditionInputs) -> list[tuple[ConditionType, bool | None, str, str]]:
+    """Return the condition about failing snapshots. The application runs without them."""
+    if inputs.snapshot_problem is None or inputs.decision.phase is AppPhase.DELETING:
         return []
-    return [(ConditionType.SNAPSHOTS_FAILING, True, story.snapshots.reason, story.snapshots.message)]
+    return [(ConditionType.SNAPSHOTS_FAILING, True, inputs.snapshot_problem.reason, inputs.snapshot_problem.message)]
 
 
-def _stalled(story: ConditionStory) -> list[tuple[ConditionType, bool | None, str, str]]:
-    """What only a person can change."""
-    failed = story.decision.status.failed
-    if story.stuck is not None:
-        return [(ConditionType.STALLED, True, story.stuck.reason, _ELSEWHERE)]
-    if failed is not None and (story.decision.phase not in _MOVING or _gave_up(story.decision)):
-        return [(ConditionType.STALLED, True, failed.reason, _ELSEWHERE)]
+def _stalled(inputs: ConditionInputs) -> list[tuple[ConditionType, bool | None, str, str]]:
+    """Return the condition that only a person can end."""
+    failed = inputs.decision.status.failed
+    if inputs.blocked_by is not None:
+        return [(ConditionType.STALLED, True, inputs.blocked_by.reason, _SEE_DEGRADED)]
+    if failed is not None and (inputs.decision.phase not in _MOVING or _gave_up(inputs.decision)):
+        return [(ConditionType.STALLED, True, failed.reason, _SEE_DEGRADED)]
     return []
 
 
 def _gave_up(decision: Decision) -> bool:
-    """Whether the revision that failed is the one that stays: there is none to go back to, or nobody wants that."""
+    """Return whether the failed revision stays, because a rollback is impossible or switched off."""
     failed = decision.status.failed
     return failed is not None and failed.revision == decision.revision
 
 
-def _missing(story: ConditionStory) -> str:
-    """The workers that should be ready and are not, by name when there are few."""
-    working = {pod.name for pod in story.observed.working}
-    missing = [name for number in range(story.replicas) if (name := f"{story.name}-{number}") not in working]
-    return ", ".join(missing) if len(missing) <= _MOST_NAMED else _count(len(missing), "worker")
+def _missing(inputs: ConditionInputs) -> str:
+    """Return the workers that should be ready and are not, by name when there are few."""
+    working = {pod.name for pod in inputs.observed.working}
+    missing = [name for number in range(inputs.replicas) if (name := f"{inputs.name}-{number}") not in working]
+    return ", ".join(missing) if len(missing) <= _MAX_NAMED else _count(len(missing), "worker")
 
 
 def _running(tasks: Tasks) -> str:
     if not tasks.known:
-        return "No worker has said yet which tasks there are."
+        return _TASKS_UNKNOWN
     return f"{tasks.running} of {tasks.total} tasks run."
 
 
 def _moving(decision: Decision) -> str:
-    what = _WHAT[decision.phase]
-    return f"{what}: waiting for {decision.waiting}." if decision.waiting else f"{what}."
+    progress = _PROGRESS[decision.phase]
+    return f"{progress}: waiting for {decision.waiting}." if decision.waiting else f"{progress}."
 
 
 def _count(number: int, what: str) -> str:

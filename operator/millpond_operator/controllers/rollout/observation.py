@@ -1,4 +1,4 @@
-"""What there is of an application: its pods as the API server shows them, its workers as they show themselves."""
+"""The observed state of an application: its pods by the API server, its workers and tasks by the coordinator."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ class ObservedPod:
     terminating: bool = False
     problem: Problem | None = None
     creating: bool = False
-    """Its containers were not made yet: why, only events tell."""
+    """Whether its containers have not been created yet. Only events tell why."""
     image: str = ""
-    """That its worker's container was started from; "" while none was: one that cannot be pulled runs nowhere."""
+    """The image of its worker's container; "" until that was started, as when the image cannot be pulled."""
     node: str = ""
-    """Where it is."""
-    stands: bool = False
-    """Whether its container is ready as far as its node has said: that of a lost node has said so before."""
+    """The name of its node."""
+    containers_ready: bool = False
+    """Whether its running containers are ready by the last report of its node, which may be lost since."""
 
 
 @dataclass(frozen=True)
 class RejectedWorker:
-    """The coordinator does not take the worker in."""
+    """Why the coordinator rejects a worker."""
 
     reason: str
     message: str
     revision: str = ""
-    """That it runs, as far as it says so."""
+    """The revision that the worker reported; "" when it reported none."""
 
 
 @dataclass(frozen=True)
@@ -60,117 +60,118 @@ class ObservedWorker:
     alive: bool
     draining: bool = False
     revision: str = ""
-    """As it reported; "" while this leader has not heard it."""
+    """The revision that it reported; "" until it has reported to this leader."""
     owned: int = 0
-    """Tasks that are its own in Kafka."""
+    """The number of tasks that it owns, by Kafka's offset metadata."""
     active: int = 0
-    """Active tasks that it holds."""
+    """The number of active tasks that it holds."""
     running: int = 0
-    """Those of them that process."""
+    """The number of active tasks that are running."""
     planned: int = 0
-    """Tasks that it should have for now."""
+    """The number of active tasks that are assigned to it."""
     lag: int = 0
-    """Changelog records that its active tasks have to restore, as far as is known."""
+    """The lag of its restoring active tasks in changelog records, as far as it is known."""
     restoring: bool = False
-    """Whether that has become less of late."""
-    refused: RejectedWorker | None = None
+    """Whether it restores tasks and their lag has shrunk within the progress deadline."""
+    rejection: RejectedWorker | None = None
     problem: Problem | None = None
     credentials_changed: bool = False
-    """Whether it runs with credentials that are not those in its files any more."""
+    """Whether its credential files have changed since it started."""
     incarnation: str = ""
-    """Another one for each start of the process."""
+    """An id that is different for each start of the process."""
 
     @property
     def empty(self) -> bool:
-        """Whether nothing would stand still if it ended."""
+        """Whether no task would stop with it."""
         return not self.alive or (self.owned == 0 and self.active == 0 and self.planned == 0)
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """The tasks of an application, counted."""
+    """The numbers of tasks of an application."""
 
     known: bool = False
-    """Whether a topology is known; nothing else counts when it is not."""
+    """Whether the topology is known; if not, the other fields have no meaning."""
     total: int = 0
+    """The number of tasks of the topology."""
     running: int = 0
-    """Active and processing, on live workers."""
+    """The number of active tasks that are running on live workers."""
     standbys: int = 0
-    """Copies that are placed."""
+    """The number of assigned standbys."""
     caught_up: int = 0
-    """Those of them that are within the acceptable lag."""
+    """The number of standbys whose lag is at or below `acceptable.recovery.lag`."""
     topology: str = ""
     """The hash of the topology."""
     standbys_wanted: int = 0
-    """Copies that the StreamApp asks for, whoever is there to keep them."""
+    """The number of standbys that the StreamApp asks for, whatever its number of workers."""
     standbys_placeable: int = 0
-    """Those of them that as many workers as the StreamApp asks for can keep."""
+    """The number of wanted standbys for which `spec.replicas` is large enough."""
 
     @property
     def all_run(self) -> bool:
-        """Whether it is known which tasks there are, and all of them process."""
+        """Whether the tasks are known and all of them run."""
         return self.known and self.running >= self.total
 
 
 @dataclass(frozen=True)
 class ObservedApp:
-    """All of it."""
+    """The observed state of one application."""
 
     pods: tuple[ObservedPod, ...] = ()
     workers: Mapping[str, ObservedWorker] = field(default_factory=dict)
     tasks: Tasks = Tasks()
     informed: bool = True
-    """Whether the coordinator has been there for long enough that every live worker has reported."""
+    """Whether this coordinator has served the application for long enough that every live worker has reported."""
     owners: Mapping[str, str] = field(default_factory=dict)
-    """Who owns each task in Kafka, as far as is known."""
+    """The owner of each task by Kafka's offset metadata, as far as it is known."""
     missing: Mapping[str, Problem] = field(default_factory=dict)
-    """Why pods that should be there cannot be made, by name."""
+    """Why missing pods cannot be created, by name of the pod."""
 
     @property
     def images(self) -> str:
-        """The images that workers run, that of the most first."""
+        """The images of the running workers, the most frequent first."""
         count = Counter(pod.image for pod in self.pods if pod.image and not pod.terminating)
         return ", ".join(sorted(count, key=lambda image: (-count[image], image)))
 
     @property
     def working(self) -> tuple[ObservedPod, ...]:
-        """The pods that are ready and whose workers the coordinator hears, as far as it is informed."""
-        return tuple(pod for pod in self.pods if pod.ready and self.hears(pod))
+        """The pods that are ready and whose workers are alive, or not known yet."""
+        return tuple(pod for pod in self.pods if pod.ready and self.may_be_alive(pod))
 
     @property
     def reported(self) -> bool:
-        """Whether every worker that is ready has said what it does, or had the time to."""
-        return all(self._awaits_nothing(pod.name) for pod in self.pods if pod.ready)
+        """Whether every ready worker has reported, or has had time to."""
+        return all(self._need_not_wait_for(pod.name) for pod in self.pods if pod.ready)
 
     @property
     def all_reported(self) -> bool:
-        """Whether the worker of every pod has said what it does, ready or not, or had the time to."""
-        return all(self._awaits_nothing(pod.name) for pod in self.pods if not pod.terminating)
+        """Whether the worker of every pod, ready or not, has reported, or has had time to."""
+        return all(self._need_not_wait_for(pod.name) for pod in self.pods if not pod.terminating)
 
     def has_reported(self, worker: str) -> bool:
-        """Whether a worker has reported since this leader serves the application, or had the time to: else it may well be alive."""
+        """Return whether a worker has reported to this leader, or has had time to. Until then, it may be alive."""
         found = self.workers.get(worker)
         return self.informed or (found is not None and bool(found.revision))
 
-    def _awaits_nothing(self, worker: str) -> bool:
-        # One that an earlier coordinator wrote down counts as alive until it is heard, and says then what it runs.
+    def _need_not_wait_for(self, worker: str) -> bool:
+        # A worker that an earlier coordinator saved counts as alive until it reports.
         found = self.workers.get(worker)
         return self.has_reported(worker) or (found is not None and not found.alive)
 
-    def hears(self, pod: ObservedPod) -> bool:
-        """Whether the coordinator hears the worker of a pod, or cannot know yet."""
+    def may_be_alive(self, pod: ObservedPod) -> bool:
+        """Return whether the worker of a pod is alive, or not known yet."""
         worker = self.workers.get(pod.name)
         return worker.alive if worker is not None else not self.informed
 
 
 def ordinal_of(name: str) -> int:
-    """The number at the end of a StatefulSet's pod's name; -1 when there is none."""
+    """Return the ordinal at the end of a pod's name; -1 when there is none."""
     number = name.rpartition("-")[2]
     return int(number) if number.isdecimal() else -1
 
 
 def pods_of(raw: Iterable[Mapping[str, Any]]) -> tuple[ObservedPod, ...]:
-    """Pods as the API server gives them, lowest ordinal first."""
+    """Return the observed pods of API server objects, lowest ordinal first."""
     return tuple(sorted(map(_pod, raw), key=lambda pod: pod.ordinal))
 
 
@@ -200,7 +201,7 @@ def _pod(raw: Mapping[str, Any]) -> ObservedPod:
         ),
         image=next((images.get(each.get("name", ""), "") for each in containers if _was_started(each)), ""),
         node=raw.get("spec", {}).get("nodeName", ""),
-        stands=bool(running) and all(each.get("ready") for each in running),
+        containers_ready=bool(running) and all(each.get("ready") for each in running),
     )
 
 
@@ -209,12 +210,12 @@ def _was_started(container: Mapping[str, Any]) -> bool:
     return bool(state.get("running") or state.get("terminated") or last.get("terminated"))
 
 
-def workers_of(view: View | None, refused: Mapping[str, RejectedWorker]) -> dict[str, ObservedWorker]:
-    """Workers by name.
+def workers_of(view: View | None, rejected: Mapping[str, RejectedWorker]) -> dict[str, ObservedWorker]:
+    """Return the observed workers by name.
 
     Args:
-        view: of the coordinator, None when it does not serve the application.
-        refused: whom it does not take in, and why.
+        view: the coordinator's view; None when it does not serve the application.
+        rejected: the workers that the coordinator rejects.
     """
     owned: Counter[str] = Counter()
     planned: Counter[str] = Counter()
@@ -223,15 +224,15 @@ def workers_of(view: View | None, refused: Mapping[str, RejectedWorker]) -> dict
         members = view.members
         owned.update(view.owners.values())
         planned.update(view.active.values())
-    found = {each.worker: _worker(each, owned, planned, refused.get(each.worker)) for each in members}
-    for name, why in refused.items():
+    found = {each.worker: _worker(each, owned, planned, rejected.get(each.worker)) for each in members}
+    for name, rejection in rejected.items():
         if name not in found:
-            found[name] = ObservedWorker(name, alive=False, refused=why)
+            found[name] = ObservedWorker(name, alive=False, rejection=rejection)
     return found
 
 
 def _worker(
-    member: Member, owned: Mapping[str, int], planned: Mapping[str, int], refused: RejectedWorker | None
+    member: Member, owned: Mapping[str, int], planned: Mapping[str, int], rejection: RejectedWorker | None
 ) -> ObservedWorker:
     active = [report for report in member.tasks.values() if report.role is Role.ACTIVE]
     trouble = member.trouble
@@ -245,7 +246,7 @@ def _worker(
         lag=sum(report.lag or 0 for report in active if report.state is TaskState.RESTORING),
         active=len(active) if member.alive else 0,
         running=sum(report.state is TaskState.RUNNING for report in active) if member.alive else 0,
-        refused=refused,
+        rejection=rejection,
         problem=None if trouble is None else pod_problems.of_worker(member.worker, trouble.reason, trouble.message),
         credentials_changed=member.alive and member.credentials_changed,
         incarnation=member.incarnation,
@@ -253,13 +254,13 @@ def _worker(
 
 
 def tasks_of(view: View | None, replicas: int, standby_replicas: int, acceptable_lag: int) -> Tasks:
-    """The tasks, counted.
+    """Return the numbers of tasks.
 
     Args:
-        view: of the coordinator, None when it does not serve the application.
-        replicas: wanted.
-        standby_replicas: wanted of each stateful task.
-        acceptable_lag: in records.
+        view: the coordinator's view; None when it does not serve the application.
+        replicas: the wanted number of workers.
+        standby_replicas: the wanted number of standbys of each stateful task.
+        acceptable_lag: the lag up to which a standby is caught up, in changelog records.
     """
     if view is None or view.topology is None:
         return Tasks()
@@ -280,4 +281,13 @@ def tasks_of(view: View | None, replicas: int, standby_replicas: int, acceptable
             caught_up += report is not None and report.lag is not None and report.lag <= acceptable_lag
     wanted = stateful * standby_replicas
     placeable = stateful * max(min(standby_replicas, replicas - 1), 0)
-    return Tasks(True, total, len(running), standbys, caught_up, view.topology.hash, wanted, placeable)
+    return Tasks(
+        known=True,
+        total=total,
+        running=len(running),
+        standbys=standbys,
+        caught_up=caught_up,
+        topology=view.topology.hash,
+        standbys_wanted=wanted,
+        standbys_placeable=placeable,
+    )

@@ -1,4 +1,4 @@
-"""What keeps a pod from doing its work, in one sentence with the cure: read from the pod's own status."""
+"""Problems of pods and workers, each with its cure, read from the pod's status and from events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from millpond_operator.kubernetes import shortened
 
 __all__ = (
-    "TOLD_BY_WORKERS",
+    "REPORTED_BY_WORKERS",
     "Problem",
     "cleanup_problem",
     "creation_problem",
@@ -20,15 +20,17 @@ __all__ = (
     "of_pod",
     "of_worker",
     "silence",
-    "told",
+    "termination_error",
     "unlabelled",
 )
 
-_WORD = re.compile(r"[A-Za-z]\w{0,99}", re.ASCII)
-_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
-_CONTAINER = frozenset({"CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"})
+_REASON = re.compile(r"[A-Za-z]\w{0,99}", re.ASCII)
+_IMAGE_REASONS = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
+)
+_CONTAINER_REASONS = frozenset({"CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"})
 
-#: Reasons by the class of the error that ended the worker, with what to do when its sentence does not say so.
+#: The reason for each class of error that ends a worker, with the cure where the error message has none.
 _BY_ERROR = {
     "ApplicationError": ("ApplicationNotImportable", "Correct spec.topology, or the application in the image."),
     "TopologyError": ("TopologyInvalid", "Correct the application, and set spec.image to the new image."),
@@ -36,13 +38,13 @@ _BY_ERROR = {
     "BrokerError": ("BrokerUnreachable", "Check spec.kafka.bootstrapServers, and that the brokers can be reached."),
     "TopicError": ("TopicInvalid", "Create or correct the topic."),
     "TopicChanged": ("PartitionsUnread", ""),
-    "OwnershipError": ("OwnershipLost", "See that no other application uses this applicationId."),
+    "OwnershipError": ("OwnershipLost", "Make sure that no other application uses this applicationId."),
     "StateError": ("StateUnusable", "See the worker's log."),
     "StateDirectoryLocked": ("StateUnusable", "See the worker's log."),
     "StateCorrupted": ("StateUnusable", "See the worker's log."),
     "ProcessingFailed": ("ProcessingFailed", "Correct the application or set processing.exception.handler."),
 }
-#: The environment's fault rather than the revision's: another revision would fare no better.
+#: Problems of the environment, which another revision would have as well.
 _NOT_THE_REVISIONS = frozenset(
     {
         "ApplicationIdTaken",
@@ -53,51 +55,50 @@ _NOT_THE_REVISIONS = frozenset(
         "WorkerSilent",
     }
 )
-#: What only workers tell, in their heartbeats or by sending none. Others say the same of containers that ended.
-TOLD_BY_WORKERS = frozenset({reason for reason, _ in _BY_ERROR.values()} | {"WorkerSilent", "WorkerWaits"})
-#: What may pass by itself is told once it has lasted so long: a volume is bound at the second try, a restart ends a crash.
-_PASSES_IN = timedelta(seconds=10)
-#: A worker that is silent was waited for already.
-_SILENCE_PASSES_IN = timedelta(seconds=4)
-
+#: Reasons that workers report by heartbeats, or by sending none. Some are reported of ended containers as well.
+REPORTED_BY_WORKERS = frozenset({reason for reason, _ in _BY_ERROR.values()} | {"WorkerSilent", "WorkerWaits"})
+#: How long a problem that may go away by itself lasts before it is reported, such as an unbound volume or one crash.
+_TRANSIENT_FOR = timedelta(seconds=10)
+#: A silent worker is reported sooner, since its session timeout has passed already.
+_SILENT_FOR = timedelta(seconds=4)
 
 _CREATION = frozenset({"FailedCreate", "SuccessfulCreate"})
 _CURES = {
     "exceeded quota": "Raise the namespace's quota, or lower spec.replicas or spec.resources.",
-    "violates PodSecurity": "Change spec.pod, or what the namespace's Pod Security labels demand.",
+    "violates PodSecurity": "Change spec.pod, or the Pod Security labels of the namespace.",
     "no PriorityClass": "Correct spec.pod.priorityClassName, or create the class.",
-    "admission webhook": "See whose webhook that is; its owner knows what it demands.",
-    "failed calling webhook": "See whose webhook that is: the API server cannot reach it.",
+    "admission webhook": "Ask the owner of the webhook what it demands.",
+    "failed calling webhook": "The API server cannot reach the webhook: tell its owner.",
 }
-"""What to do about a pod that cannot be created, by words of the refusal."""
+"""The cure for a pod that cannot be created, by words of the rejection."""
 _AFTER_MOUNTING = frozenset({"Pulling", "Pulled", "Created", "Started"})
-"""Reasons of events about what a kubelet does once all volumes are mounted."""
+"""Reasons of events about the steps of a kubelet after all volumes are mounted."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a worker does not work."""
+    """A problem to report in a condition."""
 
     reason: str
     message: str
-    settled: bool = False
-    """Whether it will not go away by waiting a little."""
+    persistent: bool = False
+    """Whether it will not go away by itself."""
 
     @property
     def patience(self) -> timedelta:
-        """How long it has to last before it is told."""
-        if self.settled:
+        """How long it has to last before it is reported."""
+        if self.persistent:
             return timedelta(0)
-        return _SILENCE_PASSES_IN if self.reason == "WorkerSilent" else _PASSES_IN
+        return _SILENT_FOR if self.reason == "WorkerSilent" else _TRANSIENT_FOR
 
     @property
     def blames_revision(self) -> bool:
-        """Whether another revision might do better."""
+        """Whether another revision might not have it."""
         return self.reason not in _NOT_THE_REVISIONS
 
 
 def of_pod(pod: Mapping[str, Any]) -> Problem | None:
-    """What is wrong with a pod; None when nothing is, as far as its status tells."""
+    """Return the problem that a pod's status shows; None when it shows none."""
     name = pod["metadata"]["name"]
     status = pod.get("status", {})
     for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
@@ -109,13 +110,13 @@ def of_pod(pod: Mapping[str, Any]) -> Problem | None:
             if condition.get("reason") == "SchedulerError":
                 return Problem(
                     "Unschedulable",
-                    f"The scheduler cannot bind pod {name} to a node: {_clause(condition.get('message', ''))}. See the pod's "
-                    "events.",
+                    f"The scheduler cannot bind pod {name} to a node: {_clause(condition.get('message', ''))}. "
+                    "See the pod's events.",
                 )
             return Problem(
                 "Unschedulable",
-                f"Pod {name} fits on no node: {_clause(condition.get('message', ''))}. Change spec.resources, spec.pod "
-                "or the cluster.",
+                f"Pod {name} does not fit on any node: {_clause(condition.get('message', ''))}. "
+                "Change spec.resources, spec.pod or the cluster.",
             )
     if status.get("phase") == "Failed":
         return Problem("PodFailed", f"Pod {name} failed: {_clause(status.get('message') or status.get('reason', ''))}.")
@@ -123,44 +124,44 @@ def of_pod(pod: Mapping[str, Any]) -> Problem | None:
 
 
 def of_worker(name: str, reason: str, message: str) -> Problem:
-    """What a running worker says of itself.
+    """Return the problem that a running worker reports.
 
     Args:
-        name: of the worker.
-        reason: the class of the error it waits for the end of.
-        message: its sentence.
+        name: the name of the worker.
+        reason: the class of the error that the worker is waiting to go away.
+        message: the error's message.
     """
     known, cure = _BY_ERROR.get(reason, ("WorkerWaits", ""))
-    return Problem(known, f"Worker {name} waits: {shortened(message)} {cure}".rstrip())
+    return Problem(known, f"Worker {name} is waiting: {shortened(message)} {cure}".rstrip())
 
 
 def silence(name: str, node: str, session_timeout: str) -> Problem:
     """Return the problem of a worker that sends no heartbeats although its container runs.
 
     Args:
-        name: of the worker.
-        node: that its pod is on.
-        session_timeout: of the StreamApp, as it is written there.
+        name: the name of the worker.
+        node: the node of its pod.
+        session_timeout: `spec.sessionTimeout` as it is written in the StreamApp.
     """
     return Problem(
         "WorkerSilent",
-        f"Worker {name} has sent no heartbeat for longer than spec.sessionTimeout ({session_timeout}), and other workers run its "
-        f"tasks: see node {node}, and that the pod reaches the operator.",
+        f"Worker {name} has sent no heartbeat for longer than spec.sessionTimeout ({session_timeout}), so other "
+        f"workers run its tasks: check node {node}, and that the pod can reach the operator.",
     )
 
 
 def mount_problem(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]], of: str = "StreamApp") -> Problem | None:
-    """Why the volumes of a pod cannot be mounted, by the events about it: nothing else tells.
+    """Return why the volumes of a pod cannot be mounted. Only events tell.
 
     Args:
-        pod: whose containers are not made.
-        events: about it, all that there are.
-        of: the kind of object that it was made for.
+        pod: a pod whose containers have not been created.
+        events: all events about it.
+        of: the kind of object that the pod belongs to, for the message.
     """
     name = pod["metadata"]["name"]
     events = [event for event in events if event.get("involvedObject", {}).get("uid") == pod["metadata"]["uid"]]
     if any(event.get("reason") in _AFTER_MOUNTING for event in events):
-        return None  # it could not be at first, and then it could
+        return None  # the volumes were mounted in the end
     for event in sorted(events, key=_last_seen, reverse=True):
         message = event.get("message", "")
         if event.get("reason") != "FailedMount":
@@ -174,11 +175,11 @@ def mount_problem(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]], o
 
 
 def creation_problem(name: str, events: Iterable[Mapping[str, Any]]) -> Problem | None:
-    """Why a pod that should be there cannot be made: its StatefulSet's controller tells it in events only.
+    """Return why a missing pod cannot be created. The StatefulSet controller tells only by events.
 
     Args:
-        name: of the pod.
-        events: about the StatefulSet, all that there are.
+        name: the name of the pod.
+        events: all events about the StatefulSet.
     """
     about = (event for event in sorted(events, key=_last_seen) if f" Pod {name} " in event.get("message", ""))
     last = next((event for event in reversed([*about]) if event.get("reason") in _CREATION), None)
@@ -186,44 +187,44 @@ def creation_problem(name: str, events: Iterable[Mapping[str, Any]]) -> Problem 
         return None
     why = last["message"].partition("failed error: ")[2] or last["message"]
     if why.endswith("already exists"):
-        return None  # why another pod has its name, that pod tells
+        return None  # another pod has the name; `unlabelled` reports it
     cure = next(
-        (cure for words, cure in _CURES.items() if words in why), "See what of the namespace or of spec.pod forbids it."
+        (cure for words, cure in _CURES.items() if words in why), "Check what in the namespace or spec.pod forbids it."
     )
     return Problem("PodNotCreated", f"Pod {name} cannot be created: {_clause(why)}. {cure}")
 
 
 def unlabelled(name: str, wanted: Mapping[str, str], labels: Mapping[str, str]) -> Problem | None:
-    """Say that a pod is not known for the application's, since it lacks its labels.
+    """Return the problem of a pod that lacks labels, so that it does not count as a worker; None when it has them all.
 
     Args:
-        name: of the pod.
-        wanted: labels by which it is known.
-        labels: that it has.
+        name: the name of the pod.
+        wanted: the labels of the application's workers.
+        labels: the labels of the pod.
     """
     lacks = [f"{key}={value}" for key, value in wanted.items() if labels.get(key) != value]
     if not lacks:
         return None
     return Problem(
         "PodNotRecognized",
-        f"Pod {name} lacks the labels {', '.join(lacks)}, so it is not known for a worker's, and no other can have its name: run "
-        f"'kubectl label pod {name} --overwrite {' '.join(lacks)}', or delete the pod.",
+        f"Pod {name} lacks the labels {', '.join(lacks)}, so it does not count as a worker, and blocks the name of "
+        f"one: run 'kubectl label pod {name} --overwrite {' '.join(lacks)}', or delete the pod.",
     )
 
 
 def _last_seen(event: Mapping[str, Any]) -> tuple[str, bool]:
-    """Orders events by when they happened last. Of those within one second, who names what is missing knows more."""
+    """Return the sort key of events: the last occurrence; within one second, those about missing objects come last."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
     return next((str(time)[:19] for time in times if time), ""), "not found" in event.get("message", "")
 
 
 def cleanup_problem(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, Any]]) -> Problem | None:
-    """Why what an application has in Kafka is not deleted.
+    """Return why the internal topics and the consumer group of an application cannot be deleted.
 
     Args:
-        job: that deletes it; None when there is none yet.
-        pods: of that Job.
+        job: the Job that deletes them; None when there is none yet.
+        pods: the pods of that Job.
     """
     if job is None:
         return None
@@ -236,15 +237,15 @@ def cleanup_problem(job: Mapping[str, Any] | None, pods: Iterable[Mapping[str, A
     elif gave_up is None:
         return None
     elif gave_up.get("reason") == "DeadlineExceeded":
-        why = "it took too long; see that the image can be pulled, and that the brokers can be reached."
+        why = "the Job took too long; check that the image can be pulled and that the brokers can be reached."
     else:
         why = f"see the log of Job '{name}'."
-    again = f"Delete Job '{name}' to try again" if gave_up is not None else "It is tried again"
+    retry = f"Delete Job '{name}' to try again" if gave_up is not None else "The Job retries"
     return Problem(
         "CleanupFailed",
-        f"Internal topics and the consumer group could not be deleted: {why} {again}, or set spec.deletion.kafka to Retain "
-        "to let them be.",
-        settled=True,
+        f"Internal topics and the consumer group could not be deleted: {why} {retry}, or set spec.deletion.kafka to "
+        "Retain to keep them.",
+        persistent=True,
     )
 
 
@@ -252,21 +253,22 @@ def _of_container(pod: str, container: Mapping[str, Any], whole: Mapping[str, An
     state = container.get("state", {})
     waiting = state.get("waiting") or {}
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
-    if reason in _IMAGE:
+    if reason in _IMAGE_REASONS:
+        image = container.get("image") or _image_of(whole)
         return Problem(
             "ImageNotPullable",
-            f"The image '{container.get('image') or _image_of(whole)}' cannot be pulled ({shortened(message) or reason}): correct "
-            "spec.image, or name the registry's credentials in spec.imagePullSecrets.",
-            settled=reason != "ErrImagePull",
+            f"The image '{image}' cannot be pulled ({shortened(message) or reason}): correct spec.image, or name the "
+            "registry's credentials in spec.imagePullSecrets.",
+            persistent=reason != "ErrImagePull",
         )
     if reason == "CreateContainerConfigError":
         return _unconfigurable(pod, message, whole)
-    if reason in _CONTAINER:
+    if reason in _CONTAINER_REASONS:
         return Problem(
             "ContainerCannotStart",
-            f"The container of pod {pod} cannot start ({shortened(message) or reason}): the image has to have millpond on its "
-            "PATH; build it from the worker's image.",
-            settled=True,
+            f"The container of pod {pod} cannot start ({shortened(message) or reason}): the image must have the "
+            "command millpond on its PATH; build it from the worker image.",
+            persistent=True,
         )
     ended = state.get("terminated")
     if ended is None and not container.get("ready"):
@@ -278,60 +280,60 @@ def _of_container(pod: str, container: Mapping[str, Any], whole: Mapping[str, An
         return None
     labels = whole["metadata"].get("labels") or {}
     who = f"{'Pod' if labels.get('app.kubernetes.io/component') == 'cleanup' else 'Worker'} {pod}"
-    return _ended(pod, who, ended, settled=restarts >= _SETTLED_AFTER or reason == "CrashLoopBackOff")
+    return _ended(pod, who, ended, persistent=restarts >= _PERSISTENT_RESTARTS or reason == "CrashLoopBackOff")
 
 
-#: A worker that failed so often will do so again.
-_SETTLED_AFTER = 2
+#: The number of restarts from which on a failure counts as persistent.
+_PERSISTENT_RESTARTS = 2
 
 
-def _ended(pod: str, who: str, ended: Mapping[str, Any], *, settled: bool) -> Problem:
-    found = told(ended.get("message", ""))
+def _ended(pod: str, who: str, ended: Mapping[str, Any], *, persistent: bool) -> Problem:
+    found = termination_error(ended.get("message", ""))
     if found is not None:
-        error, sentence = found
+        error, message = found
         reason, cure = _BY_ERROR.get(error, ("WorkerFailed", ""))
-        return Problem(reason, f"{who} failed: {shortened(sentence)} {cure}".rstrip(), settled)
+        return Problem(reason, f"{who} failed: {shortened(message)} {cure}".rstrip(), persistent)
     if ended.get("reason") == "OOMKilled":
         return Problem(
             "OutOfMemory",
-            f"{who} used more memory than it may: raise spec.resources.limits.memory, or lower the caches in "
+            f"{who} used more memory than its limit: raise spec.resources.limits.memory, or lower the caches in "
             "spec.config.",
-            settled,
+            persistent,
         )
     last = shortened((ended.get("message") or "").strip().rpartition("\n")[2]) or ended.get("reason", "")
-    how = f"status {ended.get('exitCode')}" if not ended.get("signal") else f"signal {ended['signal']}"
-    return Problem("WorkerFailed", f"{who} ended with {how}: {last}. See kubectl logs --previous {pod}.", settled)
+    how = f"exit code {ended.get('exitCode')}" if not ended.get("signal") else f"signal {ended['signal']}"
+    return Problem("WorkerFailed", f"{who} ended with {how}: {last}. See kubectl logs --previous {pod}.", persistent)
 
 
-def told(message: str) -> tuple[str, str] | None:
-    """Return what a command wrote down of its own end: the class of its error, and the sentence.
+def termination_error(message: str) -> tuple[str, str] | None:
+    """Return the class and the message of the error in a container's termination message.
 
-    None when it wrote something else: whoever runs code in the container may write anything, and the API server refuses a
-    status whose reason is no word.
+    None when it contains something else: any code in the container may write it, and the API server rejects a status
+    whose reason is not one word.
     """
     line = message.strip().rpartition("\n")[2]
     try:
-        words = json.loads(line)
-        reason, sentence = str(words["reason"]), str(words["message"])
+        error = json.loads(line)
+        reason, text = str(error["reason"]), str(error["message"])
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    # Half of a character, which JSON can name and nobody can send.
-    sentence = sentence.encode("utf-8", "replace").decode()
-    return (reason, sentence) if _WORD.fullmatch(reason) and sentence.strip() else None
+    # JSON can contain lone surrogates, which cannot be sent as UTF-8.
+    text = text.encode("utf-8", "replace").decode()
+    return (reason, text) if _REASON.fullmatch(reason) and text.strip() else None
 
 
 def _clause(message: str) -> str:
-    """Somebody else's words, inside of a sentence of ours: without their full stop."""
+    """Return a quoted message, shortened and without its full stop, for use inside a sentence."""
     return shortened(message).rstrip(". ")
 
 
 def _missing(kind: str, message: str, pod: Mapping[str, Any], of: str = "StreamApp") -> Problem:
-    """What a message calls ``secret "its-name" not found``."""
+    """Return the problem of a message such as ``secret "its-name" not found``."""
     name = message.split(f'{kind.lower()} "', 1)[1].split('"', 1)[0]
     metadata = pod["metadata"]
     return Problem(
         f"{kind}Missing",
-        f"{kind} '{name}' does not exist, and pod {metadata['name']} waits for it: create it in the namespace "
+        f"{kind} '{name}' does not exist, and pod {metadata['name']} is waiting for it: create it in the namespace "
         f"{metadata['namespace']}, or correct its name in the {of}.",
     )
 
@@ -343,12 +345,12 @@ def _unconfigurable(pod: str, message: str, whole: Mapping[str, Any]) -> Problem
         if f"in {kind.lower()} " in message.lower():
             return Problem(
                 f"{kind}Missing",
-                f"Pod {pod} waits: {_clause(message)}. Add the key, or correct it in the StreamApp.",
+                f"Pod {pod} is waiting: {_clause(message)}. Add the key, or correct it in the StreamApp.",
             )
     return Problem(
         "ContainerCannotStart",
-        f"The container of pod {pod} cannot be made: {_clause(message)}. Correct the StreamApp.",
-        settled=True,
+        f"The container of pod {pod} cannot be created: {_clause(message)}. Correct the StreamApp.",
+        persistent=True,
     )
 
 

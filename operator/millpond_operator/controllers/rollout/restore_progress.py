@@ -1,4 +1,4 @@
-"""Which workers get on with restoring: a big state takes its time, and only one that does not shrink is stuck."""
+"""Which restoring workers make progress: one is stuck only when its lag does not shrink, however long that takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ("RestoreProgress",)
 
 
 class RestoreProgress:
-    """Remembers how far workers were, and since when."""
+    """Remembers the smallest lag of each restoring worker, and since when."""
 
     def __init__(self) -> None:
         self._best: dict[tuple[str, str], dict[str, tuple[int, datetime]]] = {}
@@ -20,13 +20,13 @@ class RestoreProgress:
     def noted(
         self, key: tuple[str, str], workers: Mapping[str, ObservedWorker], now: datetime, patience: timedelta
     ) -> dict[str, ObservedWorker]:
-        """The workers, with whether they restore and get on with it.
+        """Return the workers with `restoring` set where they restore and make progress.
 
         Args:
-            key: whose workers.
-            workers: as they are now.
-            now: the time of day.
-            patience: for how long a worker may get no further.
+            key: the namespace and name of the StreamApp.
+            workers: the workers by name.
+            now: the current time.
+            patience: how long the lag may stay the same.
         """
         before, after = self._best.get(key, {}), {}
         noted = {}
@@ -44,5 +44,5 @@ class RestoreProgress:
         return noted
 
     def forget(self, key: tuple[str, str]) -> None:
-        """The application is gone."""
+        """Forget a deleted StreamApp."""
         self._best.pop(key, None)

@@ -1,7 +1,7 @@
-"""What the operator writes down of a StreamApp: its summary for people, and its intent for whoever leads next.
+"""The status of a StreamApp: a summary for people, and the intent for the next leader.
 
-The status is the write-ahead log of the life cycle: what is about to be done stands here before it is done, so that an
-operator that starts at any moment goes on where the last one was.
+The status is the write-ahead log of the life cycle: a step is saved here before it is taken, so an operator that starts
+at any moment continues where the last one stopped.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ __all__ = (
     "timestamp",
 )
 
-
-_LONGEST = 1_000
-"""Of a message: what somebody else wrote in it was cut before, so that the cure at its end stays."""
+_MAX_MESSAGE = 1_000
+"""The longest message in characters. Quoted texts are shortened before, so the cure at its end is kept."""
 
 
 class AppPhase(StrEnum):
-    """What the operator is about, in one word."""
+    """The phase of a StreamApp."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -59,15 +58,15 @@ class ConditionType(StrEnum):
     STANDBYS_CAUGHT_UP = "StandbysCaughtUp"
     SUSPENDED = "Suspended"
     CREDENTIALS_OUTDATED = "CredentialsOutdated"
-    """There only while it is True: workers run with credentials that were changed since they started."""
+    """Present only while it is True: credential files have changed since workers started."""
     SNAPSHOTS_FAILING = "SnapshotsFailing"
-    """There only while it is True: snapshots that the StreamApp asks for are not made."""
+    """Present only while it is True: snapshots that the StreamApp asks for fail."""
     STALLED = "Stalled"
-    """There only while it is True: nothing goes on by itself (kstatus)."""
+    """Present only while it is True: there is no progress without a change by a person (kstatus)."""
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One condition, as Kubernetes has them."""
+    """A Kubernetes condition."""
 
     type: str
     status: str
@@ -78,7 +77,7 @@ class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class FailedRevision(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A revision that made no progress: it is not tried again unless something about it changes."""
+    """A revision that failed. It is not tried again until the revision or the strategy changes."""
 
     revision: str
     strategy: str
@@ -87,63 +86,63 @@ class FailedRevision(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 
 class RolloutProgress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A rollout under way."""
+    """A rollout in progress."""
 
     revision: str
     strategy: str
     started_at: str
     from_: str = msgspec.field(default="", name="from")
     worker: str = ""
-    """Rolling: the worker in hand."""
+    """Rolling: the current worker."""
     worker_since: str = ""
-    """Since when it is in hand; Recreate: since when the new workers are let start."""
+    """Rolling: when the current worker was chosen or deleted; Recreate: when the new workers were allowed to start."""
     restarting: bool = False
-    """Rolling: the worker in hand was let go of, and comes back with the new revision."""
+    """Rolling: whether the current worker's pod was deleted, so that it starts with the new revision."""
     forced: bool = False
-    """Its strategy is what it is whatever the StreamApp says: it goes back from where the same strategy had led."""
+    """Whether the strategy is fixed, whatever the StreamApp says: a rollback uses that of the failed rollout."""
     stopped: bool = False
-    """Recreate: all workers of the old revision have ended."""
+    """Recreate: whether all workers of the old revision have ended."""
     upgrade: bool = False
-    """A new version of the operator caused it, not a change of the StreamApp."""
+    """Whether a new version of the operator caused it, not a change of the StreamApp."""
 
 
 class Scaling(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A scale-in under way: workers beyond `to` are drained first."""
+    """A scale-in in progress: workers with ordinals of `to` and above are drained first."""
 
     to: int
     since: str
 
 
 class Rendered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the specification came to: by it a new version of the operator sees that only it makes the difference."""
+    """The revision of a specification. If the same specification gives another one, the operator was upgraded."""
 
     specification: str
-    """A digest of what of the specification shows in pods."""
+    """The digest of those fields of the specification that show in pods."""
     revision: str
 
 
 class KafkaProof(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The Kafka cluster that the application's workers reached, and on which its id is its own."""
+    """The Kafka cluster that the application's workers reached, where the application id is this StreamApp's."""
 
     cluster_id: str
     since: str
     address: str = ""
-    """At which it was reached, spelled as `addresses.py` does."""
+    """The address at which it was reached, as `broker_addresses` spells it."""
 
 
 class Bootstrapped(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What is known of the snapshots that a StreamApp asks for."""
+    """The state of the snapshots that a StreamApp asks for."""
 
     since: str
-    """What was due until then is made or given up."""
+    """Snapshots that were due up to then have been created or given up."""
     schedule: str = ""
-    """The schedule and its time zone that this is about."""
+    """The schedule and its time zone that `since` is about."""
     next: str = ""
     """When the next one is due."""
     newest: str = ""
-    """The StateBootstrap that was made last."""
+    """The newest StateBootstrap."""
     offsets: dict[str, int] = {}
-    """Changelog offsets of tasks, summed over their stores, when it was made; empty where no threshold asks for them."""
+    """The changelog offsets of tasks when it was created, summed over their stores; only with `whenReplayExceeds`."""
 
 
 class AppStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -159,7 +158,7 @@ class AppStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     tasks: str = ""
     image: str = ""
     current_revision: str = ""
-    """The last revision that was seen to work; "" until one was."""
+    """The last revision that worked; "" until one did."""
     target_revision: str = ""
     """The revision that should run now."""
     topology: str = ""
@@ -174,56 +173,56 @@ class AppStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
     @classmethod
     def of(cls, raw: Mapping[str, Any] | None) -> AppStatus:
-        """The status of an object from the API server; an empty one when it has none or none that can be read."""
+        """Return the status of an API server object; an empty one when it has none or an invalid one."""
         try:
             return msgspec.convert(raw or {}, cls)
-        except msgspec.ValidationError:  # written by somebody else: everything in it can be found out again
+        except msgspec.ValidationError:  # not written by the operator; its content can be observed again
             return cls()
 
     def as_object(self) -> dict[str, Any]:
-        """The status as the API server takes it."""
+        """Return the status as JSON values."""
         built: dict[str, Any] = msgspec.to_builtins(self)
-        # Shown to people even when they are zero.
+        # The printer columns show them even when they are zero.
         built.setdefault("replicas", 0)
         built.setdefault("readyReplicas", 0)
         return built
 
     def condition(self, type: ConditionType) -> Condition | None:
-        """The condition of this type."""
+        """Return the condition of a type; None when there is none."""
         return next((each for each in self.conditions if each.type == type), None)
 
     def is_true(self, type: ConditionType) -> bool:
-        """Whether the condition of this type is True."""
+        """Return whether the condition of a type is True."""
         found = self.condition(type)
         return found is not None and found.status == "True"
 
 
-def condition(
+def condition(  # noqa: PLR0913 - the fields of a condition
     type: ConditionType, status: str, reason: str, message: str, before: AppStatus, generation: int, now: datetime
 ) -> Condition:
-    """Return a condition with a message of bounded length, and since when it has had its status.
+    """Return a condition with a message of limited length and its last transition time.
 
     Args:
-        type: of the condition.
+        type: the condition's type.
         status: True, False or Unknown.
         reason: one word.
-        message: a sentence or two.
+        message: one or two sentences.
         before: the status so far.
-        generation: of the StreamApp.
-        now: the time of day.
+        generation: the generation of the StreamApp.
+        now: the current time.
     """
     last = before.condition(type)
     since = last.last_transition_time if last is not None and last.status == status else timestamp(now)
-    return Condition(type.value, status, reason, shortened(message, _LONGEST), since, generation)
+    return Condition(type.value, status, reason, shortened(message, _MAX_MESSAGE), since, generation)
 
 
 def timestamp(now: datetime) -> str:
-    """A point in time as Kubernetes writes it: UTC, whole seconds."""
+    """Return a time as Kubernetes writes it: UTC, whole seconds."""
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def instant(text: str, default: datetime) -> datetime:
-    """A point in time read back; `default` when there is none."""
+    """Parse a timestamp; return `default` when it is empty or invalid."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Snapshots of state: when one is due, its Job, and what became of it."""
+"""Snapshots of state: StateBootstraps, their schedules, and the Jobs that create them."""

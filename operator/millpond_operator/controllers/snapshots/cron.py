@@ -1,4 +1,4 @@
-"""When snapshots are due, by a schedule in cron's syntax: in virtual time as in real time, nothing here asks for the time."""
+"""Snapshot schedules in cron's syntax. Nothing here reads a clock, so they work in virtual time as well."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIELDS = 5
 
 
 class ScheduleInvalid(MillpondError):
-    """A schedule that cannot be read; the message is one sentence."""
+    """A schedule or a time zone is invalid; the message is one sentence."""
 
 
 class CronSchedule:
@@ -26,7 +26,7 @@ class CronSchedule:
         zone: the name of a time zone, such as `Europe/Berlin`.
 
     Raises:
-        ScheduleInvalid: either cannot be read, or the schedule has no moment at all.
+        ScheduleInvalid: either is invalid, or the schedule is never due.
     """
 
     def __init__(self, cron: str, zone: str) -> None:
@@ -35,7 +35,7 @@ class CronSchedule:
             self._zone = ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
             raise ScheduleInvalid(
-                f"There is no time zone '{zone}': correct spec.bootstrap.timeZone, for example to Europe/Berlin."
+                f"The time zone '{zone}' does not exist: correct spec.bootstrap.timeZone, for example to Europe/Berlin."
             ) from error
         try:
             if len(cron.split()) != _FIELDS:
@@ -44,16 +44,16 @@ class CronSchedule:
         except (CronSimError, StopIteration) as error:
             why = str(error).lower() or "it is never due"
             raise ScheduleInvalid(
-                f"The schedule '{cron}' cannot be read ({why}): write spec.bootstrap.schedule in cron's five fields, for "
+                f"The schedule '{cron}' is invalid ({why}): write spec.bootstrap.schedule in cron's five fields, for "
                 "example '0 3 * * *' for every day at three."
             ) from error
 
     def after(self, moment: datetime) -> datetime | None:
-        """Return the first moment after another one, in whole minutes; None when there is none in fifty years."""
+        """Return the first due time after a moment, in whole minutes; None when there is none within fifty years."""
         return next(CronSim(self._cron, moment.astimezone(self._zone)), None)
 
     def latest(self, since: datetime, until: datetime) -> datetime | None:
-        """Return the last moment after `since` and up to `until`: what was due several times is made up for once."""
+        """Return the last due time after `since` and up to `until`; None when there is none. Missed ones count once."""
         beyond = until.astimezone(self._zone).replace(second=0, microsecond=0) + timedelta(minutes=1)
         found = next(CronSim(self._cron, beyond, reverse=True), None)
         return found if found is not None and since < found <= until else None

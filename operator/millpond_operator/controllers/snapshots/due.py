@@ -1,4 +1,4 @@
-"""Which snapshots a StreamApp asks for by itself: by its schedule, or because a replay would take too long."""
+"""Snapshots that a StreamApp asks for: by its schedule, or because replaying a changelog would take too long."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = ("SnapshotSchedules", "offsets_of", "replay_s")
 
 log = logging.getLogger(__name__)
 
-_REPLAYED_PER_S = 150_000
-"""Changelog records that a worker replays in a second, as workers assume it as well until they have measured it."""
-_LOOKS_AGAIN = timedelta(minutes=1)
-_REJECTED_AGAIN = timedelta(seconds=30)
+_REPLAY_RATE = 150_000
+"""The changelog records that a worker replays per second. Workers assume the same until they have measured it."""
+_CHECK_INTERVAL = timedelta(minutes=1)
+_REJECTED_RETRY = timedelta(seconds=30)
 
 
 class SnapshotSchedules:
-    """Makes StateBootstraps that are due.
+    """Creates StateBootstraps that are due.
 
-    Each has a name that follows from its moment: an operator that is killed between making it and writing that down finds it
-    made.
+    The name of each follows from its due time: an operator that is killed between creating it and saving that finds it
+    afterwards.
 
     Args:
-        client: to make them with; its answers go to the cache.
-        cache: what there is.
+        client: creates StateBootstraps; its responses go to the cache.
+        cache: the known objects.
     """
 
     def __init__(self, client: Client, cache: Cache) -> None:
@@ -44,84 +44,85 @@ class SnapshotSchedules:
         self._cache = cache
 
     async def keep_up(self, work: ReconcilePass, view: View | None) -> Bootstrapped | None:
-        """Make what is due, and tell in the pass why something is not made.
+        """Create a StateBootstrap that is due, and set in the pass why it cannot be created.
 
         Args:
             work: the pass.
-            view: what the coordinator knows of the application, None when it does not serve it.
+            view: the coordinator's view of the application; None when it does not serve it.
 
         Returns:
-            What the status has to say from now on; None when the StreamApp asks for nothing.
+            The new state for the status; None when the StreamApp asks for no snapshots.
 
         Raises:
-            ApiError: it cannot be made; come again later.
+            ApiError: the API server did not answer; retry later.
         """
         app, wanted, now = work.app, work.app.spec.bootstrap, work.now
         if wanted is None or wanted.spark is None:
             return None
-        work.snapshots = self._failure(app)
+        work.snapshot_problem = self._failure(app)
         named = f"{wanted.schedule} {wanted.time_zone}" if wanted.schedule is not None else ""
-        told = work.status.bootstrap or Bootstrapped(since=timestamp(now), schedule=named)
-        if told.schedule != named:  # what another schedule would have been due before is not made up for
-            told = msgspec.structs.replace(told, since=timestamp(now), schedule=named)
+        state = work.status.bootstrap or Bootstrapped(since=timestamp(now), schedule=named)
+        if state.schedule != named:  # missed times of the former schedule do not count
+            state = msgspec.structs.replace(state, since=timestamp(now), schedule=named)
         schedule = None
         if wanted.schedule is not None:
             try:
                 schedule = CronSchedule(wanted.schedule, wanted.time_zone)
             except ScheduleInvalid as error:
-                work.snapshots = Problem("ScheduleInvalid", str(error), settled=True)
-        due = None if schedule is None else schedule.latest(instant(told.since, now), now)
+                work.snapshot_problem = Problem("ScheduleInvalid", str(error), persistent=True)
+        due = None if schedule is None else schedule.latest(instant(state.since, now), now)
         offsets = offsets_of(view)
-        if due is None and self._replay_exceeds(work, wanted, told, offsets):
+        if due is None and self._replay_exceeds(work, wanted, state, offsets):
             due = now
         if any(not status.finished for status in self._own(app).values()):
-            due = None  # it is made up for when the one before has ended
+            due = None  # it is created after the current one has ended
         if due is not None and not app.spec.suspended:
-            # A task that no worker reports at the moment, as after this operator began, has got as far as it was before.
-            reached = {**told.offsets, **offsets} if wanted.when_replay_exceeds is not None else {}
-            told = await self._make(work, told, due, reached)
-        elif due is not None:  # nothing has changed since the workers ended
-            told = msgspec.structs.replace(told, since=timestamp(due))
+            # A task that no worker reports now, as after a change of leaders, keeps its former offset.
+            reached = {**state.offsets, **offsets} if wanted.when_replay_exceeds is not None else {}
+            state = await self._create(work, state, due, reached)
+        elif due is not None:  # the state has not changed since the workers ended
+            state = msgspec.structs.replace(state, since=timestamp(due))
         upcoming = None if schedule is None else schedule.after(now)
         if upcoming is not None:
-            work.come_again(upcoming - now)
-        return msgspec.structs.replace(told, next="" if upcoming is None else timestamp(upcoming))
+            work.requeue(upcoming - now)
+        return msgspec.structs.replace(state, next="" if upcoming is None else timestamp(upcoming))
 
-    async def _make(
-        self, work: ReconcilePass, told: Bootstrapped, due: datetime, offsets: Mapping[str, int]
+    async def _create(
+        self, work: ReconcilePass, state: Bootstrapped, due: datetime, offsets: Mapping[str, int]
     ) -> Bootstrapped:
         app, name = work.app, bootstrap_name(work.app, due)
         try:
-            made = await self._client.create(kinds.STATE_BOOTSTRAP, scheduled_bootstrap(app, due))
+            created = await self._client.create(kinds.STATE_BOOTSTRAP, scheduled_bootstrap(app, due))
         except AlreadyExists:
-            pass  # by an operator that ended before it could write that down
+            pass  # by an operator that ended before it could save that
         except (Forbidden, Invalid) as error:
-            work.snapshots = Problem("Rejected", f"StateBootstrap '{name}' cannot be made: {error}", settled=True)
-            work.come_again(_REJECTED_AGAIN)
-            return told
+            message = f"StateBootstrap '{name}' cannot be created: {error}"
+            work.snapshot_problem = Problem("Rejected", message, persistent=True)
+            work.requeue(_REJECTED_RETRY)
+            return state
         else:
-            self._cache.put(kinds.STATE_BOOTSTRAP, made)
-            log.info("StateBootstrap %s/%s is made.", app.namespace, name)
-            work.events.append(("Normal", "SnapshotDue", f"StateBootstrap '{name}' is made."))
-        return msgspec.structs.replace(told, since=timestamp(due), newest=name, offsets=dict(offsets))
+            self._cache.put(kinds.STATE_BOOTSTRAP, created)
+            log.info("StateBootstrap %s/%s: created, since a snapshot is due", app.namespace, name)
+            work.events.append(("Normal", "SnapshotDue", f"StateBootstrap '{name}' was created."))
+        return msgspec.structs.replace(state, since=timestamp(due), newest=name, offsets=dict(offsets))
 
     def _replay_exceeds(
-        self, work: ReconcilePass, wanted: Bootstrap, told: Bootstrapped, offsets: Mapping[str, int]
+        self, work: ReconcilePass, wanted: Bootstrap, state: Bootstrapped, offsets: Mapping[str, int]
     ) -> bool:
         if wanted.when_replay_exceeds is None:
             return False
-        work.come_again(_LOOKS_AGAIN)
-        return replay_s(offsets, told.offsets) > wanted.when_replay_exceeds.total_seconds()
+        work.requeue(_CHECK_INTERVAL)
+        return replay_s(offsets, state.offsets) > wanted.when_replay_exceeds.total_seconds()
 
     def _failure(self, app: StreamApp) -> Problem | None:
-        """Why the last one that ended failed; None when it did not."""
+        """Return why the last StateBootstrap that ended failed; None when it succeeded."""
         ended = {name: status for name, status in self._own(app).items() if status.finished}
         if not ended:
             return None
         name, status = max(ended.items(), key=lambda each: (each[1].finished_at, each[0]))
         if status.phase != BootstrapPhase.FAILED:
             return None
-        return Problem("SnapshotFailed", f"StateBootstrap '{name}' failed: {status.message}", settled=True)
+        return Problem("SnapshotFailed", f"StateBootstrap '{name}' failed: {status.message}", persistent=True)
 
     def _own(self, app: StreamApp) -> dict[str, BootstrapStatus]:
         return {
@@ -132,7 +133,7 @@ class SnapshotSchedules:
 
 
 def offsets_of(view: View | None) -> dict[str, int]:
-    """The changelog offsets that active tasks have reached, summed over the stores of each task."""
+    """Return the changelog offsets of active tasks, summed over the stores of each task."""
     if view is None:
         return {}
     return {
@@ -145,10 +146,10 @@ def offsets_of(view: View | None) -> dict[str, int]:
 
 
 def replay_s(offsets: Mapping[str, int], then: Mapping[str, int]) -> float:
-    """How long the longest replay of a task would take that begins from a snapshot, in seconds.
+    """Return how many seconds the longest replay of a task from a snapshot would take.
 
     Args:
-        offsets: that tasks have reached.
-        then: that they had reached when the snapshot was begun; what is not in there is replayed from its beginning.
+        offsets: the current offsets of tasks.
+        then: their offsets when the snapshot began; a task without one is replayed from the beginning.
     """
-    return max((offset - then.get(task, 0) for task, offset in offsets.items()), default=0) / _REPLAYED_PER_S
+    return max((offset - then.get(task, 0) for task, offset in offsets.items()), default=0) / _REPLAY_RATE

@@ -1,4 +1,4 @@
-"""What the Job of a snapshot needs besides itself: its account, its rights, its settings."""
+"""The objects of a snapshot: its Job, and the service account, rights and settings that the Job needs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from millpond_operator.resources import (
 
 __all__ = ("ObjectNameTaken", "SnapshotObjects", "controller_uid")
 
-_EVERY = timedelta(seconds=10)
-_REMEMBERED = timedelta(hours=1)
+_CHECK_INTERVAL = timedelta(seconds=10)
+_MEMORY = timedelta(hours=1)
 _KINDS = {
     kind.kind: kind for kind in (kinds.SERVICE_ACCOUNT, kinds.ROLE, kinds.ROLE_BINDING, kinds.CONFIG_MAP, kinds.JOB)
 }
 
 
 def controller_uid(object: Mapping[str, Any]) -> str:
-    """Return the uid of what controls an object; "" when nothing does."""
+    """Return the uid of an object's controller; "" when it has none."""
     owners = object["metadata"].get("ownerReferences") or ()
     return next((str(each["uid"]) for each in owners if each.get("controller")), "")
 
 
 class ObjectNameTaken(Exception):
-    """An object that the Job needs exists, and was made for something else."""
+    """An object that the Job needs exists, but does not belong to the StateBootstrap."""
 
     def __init__(self, kind: Kind, name: str) -> None:
         super().__init__(
@@ -43,14 +43,14 @@ class ObjectNameTaken(Exception):
 
 
 class SnapshotObjects:
-    """Makes the objects of a snapshot, and makes those again that somebody deletes while its Job runs.
+    """Creates the objects of a snapshot, and restores those that are deleted while its Job runs.
 
-    They are asked for one by one: to watch all Roles of a cluster is a right that the operator does not have.
+    They are read one by one, since the operator has no right to watch all Roles of a cluster.
 
     Args:
-        client: to write with; its answers go to the cache.
-        cache: what there is.
-        leader_epoch: of this operator.
+        client: writes objects; its responses go to the cache.
+        cache: the known objects.
+        leader_epoch: the epoch of this operator's leadership.
     """
 
     def __init__(self, client: Client, cache: Cache, leader_epoch: int) -> None:
@@ -58,58 +58,58 @@ class SnapshotObjects:
         self._cache = cache
         self._leader_epoch = leader_epoch
         self._checked: dict[str, datetime] = {}
-        """Uid of a StateBootstrap -> when its objects were there."""
+        """When the objects of each StateBootstrap were last checked, by uid."""
 
-    async def make(self, app: StreamApp, bootstrap: StateBootstrap) -> Object:
-        """Make all of them, the Job last; return the Job.
+    async def create(self, app: StreamApp, bootstrap: StateBootstrap) -> Object:
+        """Create all objects, the Job last; return the Job.
 
         Raises:
-            NameTaken: an object of this name is somebody else's.
-            ApiError: one cannot be made.
+            ObjectNameTaken: an object belongs to something else.
+            ApiError: an object cannot be created.
         """
-        for manifest in _besides(app, bootstrap):
+        for manifest in _prerequisites(app, bootstrap):
             await self._apply(bootstrap, manifest)
         return await self._apply(bootstrap, snapshot_job(app, bootstrap))
 
     async def restore(self, app: StreamApp, bootstrap: StateBootstrap, now: datetime) -> tuple[list[str], timedelta]:
-        """Make again what is missing besides the Job, every 10 s at most.
+        """Restore deleted objects other than the Job, checking at most every 10 s.
 
         Returns:
-            What was made again, such as "Role 'nightly-snapshot'", and after which time to check again.
+            The restored objects, such as "Role 'nightly-snapshot'", and after which time to check again.
 
         Raises:
-            NameTaken: an object of this name is somebody else's.
-            ApiError: one cannot be read or made.
+            ObjectNameTaken: an object belongs to something else.
+            ApiError: an object cannot be read or created.
         """
         last = self._checked.get(bootstrap.uid)
-        if last is not None and timedelta(0) <= now - last < _EVERY:
-            return [], last + _EVERY - now
+        if last is not None and timedelta(0) <= now - last < _CHECK_INTERVAL:
+            return [], last + _CHECK_INTERVAL - now
         restored = []
-        for manifest in _besides(app, bootstrap):
+        for manifest in _prerequisites(app, bootstrap):
             kind, name = _KINDS[manifest["kind"]], manifest["metadata"]["name"]
             try:
                 await self._client.get(kind, bootstrap.namespace, name)
             except NotFound:
                 await self._apply(bootstrap, manifest)
                 restored.append(f"{kind} '{name}'")
-        self._checked = {uid: at for uid, at in self._checked.items() if abs(now - at) < _REMEMBERED}
+        self._checked = {uid: at for uid, at in self._checked.items() if abs(now - at) < _MEMORY}
         self._checked[bootstrap.uid] = now
-        return restored, _EVERY
+        return restored, _CHECK_INTERVAL
 
     async def _apply(self, bootstrap: StateBootstrap, manifest: Object) -> Object:
-        """Apply over the object that is there, if it was made for this StateBootstrap."""
+        """Apply an object over the existing one, if that belongs to this StateBootstrap."""
         kind, name = _KINDS[manifest["kind"]], manifest["metadata"]["name"]
         try:
-            there: Object | None = await self._client.get(kind, bootstrap.namespace, name)
+            existing: Object | None = await self._client.get(kind, bootstrap.namespace, name)
         except NotFound:
-            there = None
-        if there is not None and controller_uid(there) != bootstrap.uid:
+            existing = None
+        if existing is not None and controller_uid(existing) != bootstrap.uid:
             raise ObjectNameTaken(kind, name)
-        answer = await self._client.apply(kind, over(finish(manifest, self._leader_epoch), there))
+        answer = await self._client.apply(kind, over(finish(manifest, self._leader_epoch), existing))
         self._cache.put(kind, dict(answer))
         return answer
 
 
-def _besides(app: StreamApp, bootstrap: StateBootstrap) -> Sequence[Object]:
-    """What the Job needs besides itself."""
+def _prerequisites(app: StreamApp, bootstrap: StateBootstrap) -> Sequence[Object]:
+    """Return the objects that the Job needs."""
     return [*snapshot_access(app, bootstrap), snapshot_settings(app, bootstrap)]

@@ -1,4 +1,4 @@
-"""What became of the Job that makes a snapshot, by its own status and by what its pods wrote down at their end."""
+"""The outcome of a snapshot's Job, from its status and from the termination messages of its pods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from millpond_operator.controllers.rollout.pod_problems import Problem, mount_problem, told
+from millpond_operator.controllers.rollout.pod_problems import Problem, mount_problem, termination_error
 from millpond_operator.kubernetes import shortened
 from millpond_operator.resources import StateBootstrap
 
@@ -16,14 +16,13 @@ from .status import Count, WrittenTables
 __all__ = ("SnapshotResult", "ended_as", "failure_of", "not_created", "pod_failure", "result_of", "waits_for")
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
-_SPEC = "See the log of its last pod, and make another StateBootstrap."
-
+_SEE_LOG = "See the log of its last pod, then create another StateBootstrap."
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[\w.-]{0,100}$")]
 
 
 class SnapshotResult(msgspec.Struct, frozen=True, rename="camel"):
-    """What a pod that made a snapshot wrote down."""
+    """The result of a snapshot, from the termination message of its pod."""
 
     version: _Name
     base: _Name = ""
@@ -32,16 +31,16 @@ class SnapshotResult(msgspec.Struct, frozen=True, rename="camel"):
     bytes: Count = 0
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
     table_count: Count | None = None
-    """None where no tables were asked for."""
+    """The number of catalog tables; None when none were asked for."""
     tables: WrittenTables = ()
 
 
-class _Words(msgspec.Struct):
+class _TerminationMessage(msgspec.Struct):
     snapshot: SnapshotResult
 
 
 def ended_as(job: Mapping[str, Any]) -> tuple[str, str] | None:
-    """`Complete` or `Failed`, and the reason; None while the Job goes on."""
+    """Return `Complete` or `Failed`, and the reason; None while the Job runs."""
     for each in job.get("status", {}).get("conditions") or ():
         if each.get("type") in {"Complete", "Failed"} and each.get("status") == "True":
             return each["type"], each.get("reason", "")
@@ -49,47 +48,48 @@ def ended_as(job: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def result_of(pods: Iterable[Mapping[str, Any]]) -> SnapshotResult | None:
-    """What the pod that succeeded wrote down; None when it is gone, or wrote nothing that can be read."""
+    """Return the result of the pod that succeeded; None when it was deleted or its termination message is invalid."""
     for pod in pods:
-        for message in _last_words(pod):
+        for message in _termination_messages(pod):
             try:
-                return msgspec.json.decode(message.strip().rpartition("\n")[2], type=_Words).snapshot
+                return msgspec.json.decode(message.strip().rpartition("\n")[2], type=_TerminationMessage).snapshot
             except (msgspec.DecodeError, RecursionError):
                 continue
     return None
 
 
 def failure_of(bootstrap: StateBootstrap, reason: str, pods: Sequence[Mapping[str, Any]]) -> Problem:
-    """Why a Job failed.
+    """Return why a Job failed.
 
     Args:
-        bootstrap: that it was made for.
-        reason: of the Job's condition.
-        pods: of the Job, those that are still there.
+        bootstrap: the StateBootstrap of the Job.
+        reason: the reason of the Job's condition.
+        pods: the existing pods of the Job.
     """
     last = pod_failure(pods)
     if reason == "DeadlineExceeded":
         why = f" {last.message}" if last is not None else ""
         return Problem(
             "DeadlineExceeded",
-            f"It was not made within spec.deadline ({bootstrap.spec.deadline}): raise it, or give spec.spark more resources.{why}",
-            settled=True,
+            f"The snapshot was not complete within spec.deadline ({bootstrap.spec.deadline}): raise it, or give "
+            f"spec.spark more resources.{why}",
+            persistent=True,
         )
-    return last or Problem("SnapshotFailed", f"Its Job failed ({reason}). {_SPEC}", settled=True)
+    return last or Problem("SnapshotFailed", f"The Job failed ({reason}). {_SEE_LOG}", persistent=True)
 
 
 def pod_failure(pods: Sequence[Mapping[str, Any]]) -> Problem | None:
-    """Why the last pod that failed did; None when none has."""
+    """Return why the newest failed pod failed; None when no pod has failed."""
     newest_first = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
     return next((found for pod in newest_first if (found := _failure_of(pod)) is not None), None)
 
 
 def waits_for(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Problem | None:
-    """Why the containers of a pod do not start; None when nothing tells.
+    """Return why the containers of a pod do not start; None when that is not known.
 
     Args:
-        pod: of the Job.
-        events: about it.
+        pod: a pod of the Job.
+        events: the events about it.
     """
     name = pod["metadata"]["name"]
     for container in pod.get("status", {}).get("containerStatuses") or ():
@@ -109,14 +109,14 @@ def waits_for(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Pr
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return Problem(
                 "Unschedulable",
-                f"Pod {name} fits on no node: {_clause(condition.get('message', ''))}. Lower spec.spark.resources, or see "
-                "spec.pod of the StreamApp.",
+                f"Pod {name} does not fit on any node: {_clause(condition.get('message', ''))}. Lower "
+                "spec.spark.resources, or check spec.pod of the StreamApp.",
             )
     return mount_problem(pod, events, "StateBootstrap or the StreamApp")
 
 
 def not_created(job: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Problem | None:
-    """Why a Job has no pods, by the events about it; None when nothing tells."""
+    """Return why a Job has no pods, from the events about it; None when they do not tell."""
     found = [
         each.get("message", "")
         for each in events
@@ -126,7 +126,7 @@ def not_created(job: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> 
         return None
     return Problem(
         "PodNotCreated",
-        f"{_clause(found[-1])}. See what in the namespace forbids the pod: a quota, Pod Security, or a webhook.",
+        f"{_clause(found[-1])}. Check what in the namespace forbids the pod: a quota, Pod Security, or a webhook.",
     )
 
 
@@ -137,27 +137,29 @@ def _failure_of(pod: Mapping[str, Any]) -> Problem | None:
         ended = (container.get("state") or {}).get("terminated")
         if ended is None or ended.get("exitCode") == 0:
             continue
-        words = told(ended.get("message") or "")
-        if words is not None:
-            return Problem(words[0], shortened(words[1]), settled=True)
+        error = termination_error(ended.get("message") or "")
+        if error is not None:
+            return Problem(error[0], shortened(error[1]), persistent=True)
         if ended.get("reason") == "OOMKilled":
             return Problem(
-                "OutOfMemory", f"Pod {name} used more memory than it may: raise spec.spark.resources.", settled=True
+                "OutOfMemory",
+                f"Pod {name} used more memory than its limit: raise spec.spark.resources.",
+                persistent=True,
             )
         last = shortened((ended.get("message") or "").strip().rpartition("\n")[2]) or ended.get("reason", "")
         return Problem(
             "SnapshotFailed",
-            f"Pod {name} ended with status {ended.get('exitCode')}: {last}. See its log.",
-            settled=True,
+            f"Pod {name} ended with exit code {ended.get('exitCode')}: {last}. See its log.",
+            persistent=True,
         )
     if status.get("phase") == "Failed":
-        why = _clause(status.get("message") or status.get("reason") or "nothing tells why")
-        return Problem("PodFailed", f"Pod {name} failed: {why}.", settled=True)
+        why = _clause(status.get("message") or status.get("reason") or "the reason is not known")
+        return Problem("PodFailed", f"Pod {name} failed: {why}.", persistent=True)
     return None
 
 
-def _last_words(pod: Mapping[str, Any]) -> list[str]:
-    """What containers that succeeded wrote down at their end."""
+def _termination_messages(pod: Mapping[str, Any]) -> list[str]:
+    """Return the termination messages of the containers that succeeded."""
     ends = [
         (each.get("state") or {}).get("terminated") or {}
         for each in pod.get("status", {}).get("containerStatuses") or ()
@@ -166,5 +168,5 @@ def _last_words(pod: Mapping[str, Any]) -> list[str]:
 
 
 def _clause(message: str) -> str:
-    """Somebody else's words, inside of a sentence of ours: without their full stop."""
+    """Return a quoted message, shortened and without its full stop, for use inside a sentence."""
     return shortened(message).rstrip(". ")

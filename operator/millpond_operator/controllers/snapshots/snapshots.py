@@ -1,8 +1,8 @@
-"""Snapshots: one Job at a time for each application, from StateBootstraps as they stand.
+"""Reconciles StateBootstraps: one Job at a time for each application.
 
-Level-based as the rest of the operator is: what has to be done follows from the StateBootstraps, their Jobs and these Jobs' pods.
-A Job is made once and has a deterministic name. Its pods retry, end in time and are suspended by the Job's own fields. A Job is
-given the time after which Kubernetes deletes it only once its end stands in the status, so no end is missed.
+Reconciling is level-based: what to do follows from the StateBootstraps, their Jobs and the pods of these. A Job is
+created once and has a deterministic name. Retries, the deadline and suspending are fields of the Job. Its
+`ttlSecondsAfterFinished` is set only after its outcome is saved in the status, so that no outcome is lost.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from millpond_operator.resources import (
 
 from .objects import ObjectNameTaken, SnapshotObjects, controller_uid
 from .outcomes import ended_as, failure_of, not_created, pod_failure, result_of, waits_for
-from .status import BootstrapPhase, BootstrapStatus, told_as
+from .status import BootstrapPhase, BootstrapStatus, updated
 
 __all__ = ("Bootstraps",)
 
 log = logging.getLogger(__name__)
 
-_JOB_STAYS_S = 3600
-#: So long after a Job or a pod was made, events are asked for why it does not start; and again after so long.
-_STARTS_IN, _ASKED_EVERY = timedelta(seconds=10), timedelta(seconds=15)
-_REJECTED_AGAIN = timedelta(seconds=30)
+_JOB_TTL_S = 3600
+#: How long a Job or a pod may take to start before events are read, and how often they are read then.
+_START_TIME, _EVENT_INTERVAL = timedelta(seconds=10), timedelta(seconds=15)
+_REJECTED_RETRY = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A StateBootstrap, and what there is of it."""
+    """A StateBootstrap with its Job and pods."""
 
     bootstrap: StateBootstrap
     status: BootstrapStatus
@@ -72,14 +72,14 @@ class _Found:
 
 
 class Bootstraps:
-    """Looks after the StateBootstraps of one application after the other.
+    """Reconciles the StateBootstraps of applications.
 
     Args:
-        client: to write with; its answers go to the cache.
-        cache: what there is.
-        events: for what is worth one.
-        leader_epoch: of this operator.
-        clock: the time of day.
+        client: writes objects; its responses go to the cache.
+        cache: the known objects.
+        events: records events.
+        leader_epoch: the epoch of this operator's leadership.
+        clock: returns the current time.
     """
 
     def __init__(
@@ -97,35 +97,36 @@ class Bootstraps:
         self._clock = clock
 
     async def __call__(self, key: Key) -> timedelta | None:
-        """One pass over all StateBootstraps that name a StreamApp, which need not be there.
+        """Make one pass over all StateBootstraps that name a StreamApp, which need not exist.
 
         Returns:
-            After which time to come again even though nothing is heard; None for never.
+            After which time another pass is due; None for not before something changes.
 
         Raises:
-            ApiError: something could not be written or read; come again later.
+            ApiError: the API server rejected a request or did not answer; retry later.
         """
-        found, again = [], None
+        found, requeue_after = [], None
         for raw in self._cache.of_app(kinds.STATE_BOOTSTRAP, *key):
             try:
                 found.append(self._found(parse_bootstrap(raw)))
-            except InvalidStateBootstrap as error:  # nothing but other definitions make a difference
+            except InvalidStateBootstrap as error:  # only a change of it or of the CRD helps
                 log.warning("%s", error)
         if not found:
             return None
         app, missing = self._app(key)
-        turn = _turn(found) if missing is None else None
-        # Whoever has to stop comes first: one works at a time.
-        for each in sorted(found, key=lambda one: one is turn):
-            again = sooner(again, await self._pass(each, app, missing, turn))
-        return again
+        next_one = _next(found) if missing is None else None
+        # Only one runs at a time, so those that have to stop come first.
+        for each in sorted(found, key=lambda one: one is next_one):
+            requeue_after = sooner(requeue_after, await self._pass(each, app, missing, next_one))
+        return requeue_after
 
     def _app(self, key: Key) -> tuple[StreamApp | None, Problem | None]:
         raw = self._cache.get(kinds.STREAM_APP, *key)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             return None, Problem(
                 "StreamAppMissing",
-                f"There is no StreamApp '{key[1]}' in the namespace {key[0]}: create it, or delete this StateBootstrap.",
+                f"StreamApp '{key[1]}' does not exist in the namespace {key[0]}: create it, or delete this "
+                "StateBootstrap.",
             )
         try:
             return parse(raw), None
@@ -144,7 +145,7 @@ class Bootstraps:
         return _Found(bootstrap, BootstrapStatus.of(bootstrap.status), job, pods)
 
     async def _pass(
-        self, found: _Found, app: StreamApp | None, missing: Problem | None, turn: _Found | None
+        self, found: _Found, app: StreamApp | None, missing: Problem | None, next_one: _Found | None
     ) -> timedelta | None:
         bootstrap, status = found.bootstrap, found.status
         if bootstrap.deleting:
@@ -152,78 +153,78 @@ class Bootstraps:
         if status.finished:
             return await self._finished(found)
         if found.job is not None and (end := ended_as(found.job)) is not None:
-            await self._end(found, *end)
+            await self._save_outcome(found, *end)
             return timedelta(0)
         if bootstrap.spec.suspend:
-            await self._halt(found)
-            await self._tell(found, BootstrapPhase.SUSPENDED, "Suspended", "Set spec.suspend to false to go on.")
+            await self._suspend(found)
+            await self._save(found, BootstrapPhase.SUSPENDED, "Suspended", "Set spec.suspend to false to continue.")
             return None
         if app is None:
             assert missing is not None
             event = ("Warning", missing.reason)
-            await self._tell(found, BootstrapPhase.PENDING, missing.reason, missing.message, event=event)
+            await self._save(found, BootstrapPhase.PENDING, missing.reason, missing.message, event=event)
             return None
-        if found is not turn:
-            await self._halt(found)
-            assert turn is not None  # this one could have it
-            told = f"StateBootstrap '{turn.bootstrap.name}' of the same StreamApp comes first."
-            await self._tell(found, BootstrapPhase.PENDING, "Waits", told)
+        if found is not next_one:
+            await self._suspend(found)
+            assert next_one is not None  # at least this one could be it
+            message = f"Waiting for StateBootstrap '{next_one.bootstrap.name}' of the same StreamApp, which runs first."
+            await self._save(found, BootstrapPhase.PENDING, "Waits", message)
             return None
         return await self._run(found, app)
 
     async def _run(self, found: _Found, app: StreamApp) -> timedelta | None:
-        """See that its Job goes on."""
-        bootstrap, job, look_again = found.bootstrap, found.job, None
+        """Create the Job, or keep it and its objects as they should be."""
+        bootstrap, job, check_after = found.bootstrap, found.job, None
         if job is None and found.status.job:
             await self._events.record(
-                bootstrap, "Warning", "JobDeleted", "Its Job was deleted before it ended: it starts again."
+                bootstrap, "Warning", "JobDeleted", "The Job was deleted before it ended; a new Job starts."
             )
         try:
             if job is None:
-                job = await self._objects.make(app, bootstrap)
+                job = await self._objects.create(app, bootstrap)
             elif "deletionTimestamp" in job["metadata"]:
-                return None  # another one is made when it is gone
+                return None  # a new one is created once it is deleted
             else:
-                job = await self._adjusted(bootstrap, job)
-                restored, look_again = await self._objects.restore(app, bootstrap, self._clock())
+                job = await self._adjust(bootstrap, job)
+                restored, check_after = await self._objects.restore(app, bootstrap, self._clock())
                 for each in restored:
-                    told = f"{each} was deleted while the Job runs: it is made again."
-                    await self._events.record(bootstrap, "Warning", "Restored", told)
+                    message = f"{each} was deleted while the Job was running; the operator restored it."
+                    await self._events.record(bootstrap, "Warning", "Restored", message)
         except (Invalid, Forbidden, ObjectNameTaken) as error:
-            told, event = f"{error} It is tried again.", ("Warning", "Rejected")
-            await self._tell(found, BootstrapPhase.PENDING, "Rejected", told, event=event)
-            return _REJECTED_AGAIN
-        problem, again = await self._trouble(job, found.pods)
+            message, event = f"{error} The operator retries.", ("Warning", "Rejected")
+            await self._save(found, BootstrapPhase.PENDING, "Rejected", message, event=event)
+            return _REJECTED_RETRY
+        problem, requeue_after = await self._start_problem(job, found.pods)
         if problem is None:
-            problem = Problem("Running", f"Job '{job['metadata']['name']}' makes the snapshot.")
+            problem = Problem("Running", f"Job '{job['metadata']['name']}' is creating the snapshot.")
         status = msgspec.structs.replace(
             found.status,
             job=job["metadata"]["uid"],
             started_at=found.status.started_at or timestamp(self._clock()),
             failures=int(job.get("status", {}).get("failed") or 0),
         )
-        await self._tell(
+        await self._save(
             found, BootstrapPhase.RUNNING, problem.reason, problem.message, status, event=("Normal", "Started")
         )
-        return sooner(again, look_again)
+        return sooner(requeue_after, check_after)
 
-    async def _adjusted(self, bootstrap: StateBootstrap, job: Object) -> Object:
-        """The Job with what of it may change; its pods are as they were when it was made."""
+    async def _adjust(self, bootstrap: StateBootstrap, job: Object) -> Object:
+        """Update the mutable fields of the Job. Its pod template stays as it was created."""
         spec = bootstrap.spec
         wanted = {
             "suspend": spec.suspend,
             "activeDeadlineSeconds": max(1, int(spec.deadline.total_seconds())),
             "backoffLimit": spec.backoff_limit,
         }
-        return await self._changed(job, {key: value for key, value in wanted.items() if job["spec"].get(key) != value})
+        return await self._patch(job, {key: value for key, value in wanted.items() if job["spec"].get(key) != value})
 
-    async def _halt(self, found: _Found) -> None:
-        """Let the pods of its Job end."""
+    async def _suspend(self, found: _Found) -> None:
+        """Suspend the Job, so that its pods end."""
         if found.active:
             assert found.job is not None
-            await self._changed(found.job, {"suspend": True})
+            await self._patch(found.job, {"suspend": True})
 
-    async def _changed(self, job: Object, spec: dict[str, Any]) -> Object:
+    async def _patch(self, job: Object, spec: dict[str, Any]) -> Object:
         if not spec:
             return job
         metadata = job["metadata"]
@@ -236,31 +237,34 @@ class Bootstraps:
         self._cache.put(kinds.JOB, dict(answer))
         return answer
 
-    async def _trouble(self, job: Object, pods: Sequence[Object]) -> tuple[Problem | None, timedelta | None]:
-        """Why it does not get on, and when to look again."""
+    async def _start_problem(self, job: Object, pods: Sequence[Object]) -> tuple[Problem | None, timedelta | None]:
+        """Return why no pod of the Job runs, and after which time to check again."""
         now = self._clock()
         live = [pod for pod in pods if pod.get("status", {}).get("phase") in {None, "Pending", "Running"}]
         if any(pod.get("status", {}).get("phase") == "Running" for pod in live):
             return None, None
         failed = pod_failure(pods)
         if failed is not None and not live:
-            return Problem(failed.reason, f"{failed.message} It is tried again."), None
+            return Problem(failed.reason, f"{failed.message} The Job retries."), None
         about = live[-1] if live else job
         since = instant(about["metadata"].get("creationTimestamp") or "", now)
-        if now - since < _STARTS_IN:
-            return None, since + _STARTS_IN - now
+        if now - since < _START_TIME:
+            return None, since + _START_TIME - now
         try:
             uid = about["metadata"]["uid"]
             events, _ = await self._client.list(
                 kinds.EVENT, job["metadata"]["namespace"], fields=f"involvedObject.uid={uid}"
             )
         except ApiError as error:
-            log.info("Events about %s cannot be read: %s", about["metadata"]["name"], error)
-            return None, _ASKED_EVERY
-        return (waits_for(about, events) if live else not_created(job, events)), _ASKED_EVERY
+            metadata = about["metadata"]
+            log.info(
+                "%s %s/%s: reading events failed: %s", about["kind"], metadata["namespace"], metadata["name"], error
+            )
+            return None, _EVENT_INTERVAL
+        return (waits_for(about, events) if live else not_created(job, events)), _EVENT_INTERVAL
 
-    async def _end(self, found: _Found, how: str, reason: str) -> None:
-        """Write down what became of its Job."""
+    async def _save_outcome(self, found: _Found, outcome: str, reason: str) -> None:
+        """Save the outcome of the Job in the status."""
         bootstrap, job = found.bootstrap, found.job
         assert job is not None
         status = msgspec.structs.replace(
@@ -270,27 +274,27 @@ class Bootstraps:
             finished_at=timestamp(self._clock()),
             failures=int(job["status"].get("failed") or 0),
         )
-        if how == "Failed":
+        if outcome == "Failed":
             problem = failure_of(bootstrap, reason, found.pods)
-            await self._tell(
+            await self._save(
                 found, BootstrapPhase.FAILED, problem.reason, problem.message, status, event=("Warning", problem.reason)
             )
             return
         result = result_of(found.pods)
-        message = "The snapshot is made."
+        message = "The snapshot is complete."
         if result is not None:
-            message = f"Snapshot {result.version} is made: {result.rows:,} rows in {result.seconds:.0f} s."
+            message = f"Snapshot {result.version} is complete: {result.rows:,} rows in {result.seconds:.0f} s."
             if result.table_count is not None:
-                message += f" {result.table_count} tables are written to {bootstrap.spec.catalog}."
+                message += f" {result.table_count} tables were written to {bootstrap.spec.catalog}."
             status = msgspec.structs.replace(status, **msgspec.structs.asdict(result))
-        await self._tell(found, BootstrapPhase.SUCCEEDED, "Made", message, status, event=("Normal", "Made"))
+        await self._save(found, BootstrapPhase.SUCCEEDED, "Made", message, status, event=("Normal", "Made"))
 
     async def _finished(self, found: _Found) -> timedelta | None:
-        """Let the Job go after a while, and the StateBootstrap when it is to."""
+        """Let Kubernetes delete the Job in an hour; delete the StateBootstrap after its `ttlSecondsAfterFinished`."""
         bootstrap, job = found.bootstrap, found.job
         if job is not None and "deletionTimestamp" not in job["metadata"]:
-            await self._changed(
-                job, {} if "ttlSecondsAfterFinished" in job["spec"] else {"ttlSecondsAfterFinished": _JOB_STAYS_S}
+            await self._patch(
+                job, {} if "ttlSecondsAfterFinished" in job["spec"] else {"ttlSecondsAfterFinished": _JOB_TTL_S}
             )
         now = self._clock()
         left = (
@@ -302,7 +306,7 @@ class Bootstraps:
         self._events.forget(kinds.STATE_BOOTSTRAP, bootstrap.namespace, bootstrap.name)
         return None
 
-    async def _tell(
+    async def _save(  # noqa: PLR0913 - the fields of a condition
         self,
         found: _Found,
         phase: BootstrapPhase,
@@ -311,24 +315,24 @@ class Bootstraps:
         status: BootstrapStatus | None = None,
         event: tuple[str, str] | None = None,
     ) -> None:
-        """Write the status if it says anything new, and only over the one that was looked at; an event with a new phase."""
+        """Write the status if it changed, and only over the version that was read; record an event with a new phase."""
         bootstrap = found.bootstrap
-        made = told_as(status or found.status, phase, reason, message, bootstrap.generation, self._clock())
-        if made == found.status:
+        new = updated(status or found.status, phase, reason, message, bootstrap.generation, self._clock())
+        if new == found.status:
             return
         read = {
             "namespace": bootstrap.namespace,
             "name": bootstrap.name,
             "resourceVersion": bootstrap.resource_version,
         }
-        await write_status(self._client, self._cache, kinds.STATE_BOOTSTRAP, read, msgspec.to_builtins(made))
+        await write_status(self._client, self._cache, kinds.STATE_BOOTSTRAP, read, msgspec.to_builtins(new))
         if found.status.phase != phase.value or (phase is BootstrapPhase.PENDING and found.status.message != message):
-            type, word = event or ("Normal", reason)
-            await self._events.record(bootstrap, type, word, message)
+            type, event_reason = event or ("Normal", reason)
+            await self._events.record(bootstrap, type, event_reason, message)
 
 
-def _turn(found: Sequence[_Found]) -> _Found | None:
-    """The one that may work: who works already, else the oldest."""
+def _next(found: Sequence[_Found]) -> _Found | None:
+    """Return the StateBootstrap that may run: the one that runs already, else the oldest; None when none waits."""
     waiting = [
         each
         for each in found

@@ -12,13 +12,13 @@ import msgspec
 from millpond_operator.controllers.rollout.status import Condition, timestamp
 from millpond_operator.kubernetes import shortened
 
-__all__ = ("BootstrapPhase", "BootstrapStatus", "Count", "WrittenTable", "WrittenTables", "told_as")
+__all__ = ("BootstrapPhase", "BootstrapStatus", "Count", "WrittenTable", "WrittenTables", "updated")
 
-_LONGEST = 1_000
+_MAX_MESSAGE = 1_000
 
 
 class BootstrapPhase(StrEnum):
-    """How far a snapshot is."""
+    """The phase of a snapshot."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -30,7 +30,7 @@ class BootstrapPhase(StrEnum):
 _FINISHED = frozenset({BootstrapPhase.SUCCEEDED, BootstrapPhase.FAILED})
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""The API server refuses a status with a larger one."""
+"""A number in the status; the API server rejects a larger one."""
 
 
 class WrittenTable(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -43,11 +43,11 @@ class WrittenTable(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 WrittenTables = Annotated[tuple[WrittenTable, ...], msgspec.Meta(max_length=64)]
-"""As many as the CRD takes."""
+"""At most as many tables as the CRD allows."""
 
 
 class BootstrapStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the operator writes down of a StateBootstrap. Its progress is written by the Job's pod, and not known here."""
+    """The part of a StateBootstrap's status that the operator writes. The Job's pod writes the progress."""
 
     observed_generation: int = 0
     phase: str = ""
@@ -63,47 +63,47 @@ class BootstrapStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     seconds: float | None = None
     table_count: int | None = None
     tables: WrittenTables = ()
-    """By store; the first ones where there are many."""
+    """The tables by store; only the first ones where there are many."""
     conditions: tuple[Condition, ...] = ()
 
     @classmethod
     def of(cls, raw: Mapping[str, Any] | None) -> BootstrapStatus:
-        """The status of an object from the API server; an empty one when it has none or none that can be read."""
+        """Return the status of an API server object; an empty one when it has none or an invalid one."""
         try:
             return msgspec.convert(raw or {}, cls)
-        except msgspec.ValidationError:  # written by somebody else: everything in it can be found out again
+        except msgspec.ValidationError:  # not written by the operator; its content can be observed again
             return cls()
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more is done for it."""
+        """Whether the snapshot succeeded or failed."""
         return self.phase in _FINISHED
 
     @property
     def message(self) -> str:
-        """What is told of it."""
+        """The message of the condition Ready."""
         return next((each.message for each in self.conditions if each.type == "Ready"), "")
 
 
-def told_as(
+def updated(  # noqa: PLR0913 - the fields of a condition
     before: BootstrapStatus, phase: BootstrapPhase, reason: str, message: str, generation: int, now: datetime
 ) -> BootstrapStatus:
-    """The status in a phase, with the conditions that follow from it.
+    """Return the status in a phase, with the conditions that follow from it.
 
     Args:
-        before: the status so far: a condition that does not flip keeps its time.
-        phase: how far it is.
+        before: the status so far: a condition whose status stays the same keeps its transition time.
+        phase: the phase.
         reason: one word.
-        message: a sentence or two.
-        generation: of the StateBootstrap.
-        now: the time of day.
+        message: one or two sentences.
+        generation: the generation of the StateBootstrap.
+        now: the current time.
     """
     known = {each.type: each for each in before.conditions}
 
     def condition(type: str, *, true: bool) -> Condition:
         last, status = known.get(type), str(true)
         since = last.last_transition_time if last is not None and last.status == status else timestamp(now)
-        return Condition(type, status, reason, shortened(message, _LONGEST), since, generation)
+        return Condition(type, status, reason, shortened(message, _MAX_MESSAGE), since, generation)
 
     conditions = [
         condition("Ready", true=phase is BootstrapPhase.SUCCEEDED),

@@ -52,10 +52,10 @@ class Database:
         self.set_aside: Path | None = None
         self.reason: str | None = None
         self.rebuilt: dict[str, str] = {}
-        self.generation = 0
+        self.generation: int = 0
         self.db: Rdict | None = None
         self.families: dict[str, Family] = {}
-        self.checkpoints = Checkpoints({}, {}, set())
+        self.checkpoints: Checkpoints = Checkpoints({}, {}, set())
         self._directory = directory
         self._path = directory / "db"
         self._tuning = Tuning(options)

@@ -1,1 +1,1 @@
-"""The certificate authority of the coordinator, and its certificates."""
+"""The coordinator's certificate authority and its certificates."""

@@ -1,8 +1,8 @@
-"""Whom workers trust: the coordinator's authority outlives its Secret, and changes only when workers know the next one.
+"""The coordinator's certificate authority. It survives the loss of its Secret, and workers always trust the one in use.
 
-Certificates are kept in a Secret, from which the next leader has them, and in the memory of the leader, which writes them
-back when the Secret is deleted or damaged. An authority that is to take the place of another one, because that ends or
-because somebody put it into the Secret, is kept beside it until all workers had the time to get both.
+Certificates are kept in a Secret for the next leader, and in the leader's memory, from which it restores the Secret
+when that is deleted or damaged. An authority is replaced when it expires soon, or when somebody puts another one into
+the Secret. Both are kept side by side until all workers have had time to load both.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ _BACKOFF = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
 
 @dataclass(frozen=True)
 class Kept:
-    """What is in the Secret."""
+    """The content of the Secret."""
 
     current: Certificates
-    """What the coordinator serves with."""
+    """The certificates in use."""
     following: Certificates | None = None
-    """What it will serve with, by another authority."""
+    """The next certificates, of another authority."""
 
     @property
     def bundle(self) -> str:
-        """The authorities that workers have to trust."""
+        """The authorities that workers have to trust, as PEM."""
         both = (self.current, self.following)
         return "".join(each.ca.rstrip("\n") + "\n" for each in both if each is not None)
 
     def as_data(self) -> dict[str, str]:
-        """The data of a Secret."""
+        """Return the data of the Secret."""
         return self.current.as_data() | (self.following.as_data(_NEXT) if self.following is not None else {})
 
     @classmethod
     def of(cls, secret: Object) -> Kept | None:
-        """What is in a Secret, of use or not; None when nothing is."""
+        """Return the content of a Secret, usable or not; None when it is empty."""
         data = secret.get("data") or {}
         current = Certificates.of(data)
         return None if current is None else cls(current, Certificates.of(data, _NEXT))
 
 
 def looked_after(known: Kept | None, found: Kept | None, hosts: Sequence[str], now: datetime) -> Kept:
-    """What should be kept.
+    """Return what the Secret should contain.
 
     Args:
-        known: what this process serves with; None when it has just begun to lead.
-        found: what is in the Secret.
-        hosts: the names of the coordinator.
-        now: the time.
+        known: what this process uses; None when it has just begun to lead.
+        found: the content of the Secret.
+        hosts: the host names of the coordinator.
+        now: the current time.
     """
     kept = (_begun(found, now) if known is None else _with_found(known, found, now)) or Kept(issued(hosts, now))
     current, following = kept.current, kept.following
@@ -71,13 +71,13 @@ def looked_after(known: Kept | None, found: Kept | None, hosts: Sequence[str], n
         return Kept(following if following is not None else issued(hosts, now))
     if current.renewal_due(hosts, now) and current.signs(now):
         current = issued(hosts, now, current)
-    if following is None and current.authority_due(now):  # while it serves, workers hear of the next one
+    if following is None and current.authority_due(now):  # while it is in use, workers load the next one
         following = issued(hosts, now)
     return Kept(current, following)
 
 
 def _begun(found: Kept | None, now: datetime) -> Kept | None:
-    """What a leader begins with."""
+    """Return what a new leader begins with; None when the Secret has nothing usable."""
     if found is None:
         return None
     following = found.following if found.following is not None and _whole(found.following, now) else None
@@ -87,7 +87,7 @@ def _begun(found: Kept | None, now: datetime) -> Kept | None:
 
 
 def _with_found(known: Kept, found: Kept | None, now: datetime) -> Kept:
-    """What this process knows, and what somebody else may have written."""
+    """Return what this process knows, updated by what another client may have written."""
     if found is None or not _whole(found.current, now):
         return known
     if found.current.same_authority(known.current):
@@ -102,23 +102,23 @@ def _whole(certificates: Certificates, now: datetime) -> bool:
 
 
 class CertificateAuthority:
-    """Looks after the certificates of one coordinator.
+    """Creates, renews and replaces the certificates of one coordinator.
 
     Args:
-        client: to read and write the Secret with.
-        namespace: of the Secret.
-        name: of the Secret.
-        hosts: the names of the coordinator.
-        spread: how long workers need to get what was written for them.
-        lacking: names what was not yet written for workers that have to trust an authority.
-        on_change: is told when workers have to trust others than before.
-        clock: the time of day.
+        client: reads and writes the Secret.
+        namespace: the namespace of the Secret.
+        name: the name of the Secret.
+        hosts: the host names of the coordinator.
+        spread: how long workers need to load a ConfigMap that was written.
+        lacking: returns the names of the workers' ConfigMaps that do not contain an authority yet.
+        on_change: called with the authorities, as PEM, when workers have to trust others than before.
+        clock: returns the current time.
 
     Attributes:
-        context: for a server, with the current certificate.
+        context: the server's SSL context, with the current certificate.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword-only where the meaning is not obvious
         self,
         client: Client,
         namespace: str,
@@ -141,24 +141,24 @@ class CertificateAuthority:
         self._clock = clock
         self._kept: Kept | None = None
         self._known_since: datetime | None = None
-        """When the following authority had been written for all workers."""
-        self._told: tuple[str, ...] = ()
+        """Since when the ConfigMaps of all workers contain the following authority."""
+        self._logged: tuple[str, ...] = ()
 
     @property
     def bundle(self) -> str:
-        """The authorities that workers have to trust, PEM."""
+        """The authorities that workers have to trust, as PEM; "" before `begin`."""
         return "" if self._kept is None else self._kept.bundle
 
     async def begin(self) -> None:
-        """Have a certificate.
+        """Load or create the certificates.
 
         Raises:
-            ApiError: the Secret can be neither read nor written.
+            ApiError: the Secret cannot be read or written.
         """
         for attempt in range(_TRIES):
             try:
                 await self.look()
-            except Conflict:  # another operator was a moment faster
+            except Conflict:  # another operator wrote it at the same moment
                 if attempt == _TRIES - 1:
                     raise
                 await asyncio.sleep(_BACKOFF.wait_s(attempt + 1))
@@ -166,10 +166,10 @@ class CertificateAuthority:
                 return
 
     async def look(self) -> None:
-        """See to what is due: write back, renew, and go on to the following authority.
+        """Do what is due: restore the Secret, renew the certificate, switch to the following authority.
 
         Raises:
-            ApiError: the Secret cannot be read or written; what there is is served with.
+            ApiError: the Secret cannot be read or written; the current certificates stay in use.
         """
         try:
             secret: Object | None = await self._client.get(kinds.SECRET, self._namespace, self._name)
@@ -179,21 +179,21 @@ class CertificateAuthority:
         kept = looked_after(before, None if secret is None else Kept.of(secret), self._hosts, now)
         if before is not None and kept.following is not None and self._is_known(kept.following, before, now):
             kept = looked_after(Kept(kept.following), None, self._hosts, now)
-            log.warning("The coordinator has another authority from now on; all workers had the time to hear of it.")
+            log.warning("Coordinator certificate: switched to the next authority, which all workers had time to load")
         await self._write(secret, kept)
         self._use(kept)
 
     def _is_known(self, following: Certificates, before: Kept, now: datetime) -> bool:
-        """Whether all workers had the time to get an authority."""
+        """Return whether all workers have had time to load an authority."""
         if before.following is None or not following.same_authority(before.following):
             self._known_since = None
             return False
         lacking = tuple(self._lacking(following.ca))
         if lacking:
             self._known_since = None
-            if lacking != self._told:
-                log.info("The coordinator's next authority is not yet known to %s.", _some(lacking))
-            self._told = lacking
+            if lacking != self._logged:
+                log.info("Coordinator certificate: the next authority has not been written for %s yet", _some(lacking))
+            self._logged = lacking
             return False
         if self._known_since is None:
             self._known_since = now
@@ -218,9 +218,9 @@ class CertificateAuthority:
             await self._client.create(kinds.SECRET, wanted)
         else:
             wanted["metadata"]["resourceVersion"] = secret["metadata"]["resourceVersion"]
-            # The type of a Secret never changes.
+            # The type of a Secret is immutable.
             await self._client.replace(kinds.SECRET, wanted | {"type": secret.get("type", "Opaque")})
-        log.info("The Secret %s/%s has the coordinator's certificate.", self._namespace, self._name)
+        log.info("Secret %s/%s: wrote the coordinator's certificate", self._namespace, self._name)
 
     def _use(self, kept: Kept) -> None:
         before, self._kept = self._kept, kept
@@ -228,7 +228,7 @@ class CertificateAuthority:
             load(self.context, kept.current)
         if before is not None and before.bundle != kept.bundle:
             if kept.following is not None:
-                log.warning("The coordinator will have another authority; all workers are told of both.")
+                log.warning("Coordinator certificate: a new authority will replace the current one; workers get both")
             self._on_change(kept.bundle)
 
 

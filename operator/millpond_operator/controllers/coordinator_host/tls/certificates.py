@@ -1,4 +1,4 @@
-"""Certificates of the coordinator: one for its hosts, signed by an authority of its own."""
+"""Certificates of the coordinator: a server certificate, signed by an authority of its own."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 __all__ = ("Certificates", "issued", "load")
 
-_AUTHORITY_LASTS, _LEAF_LASTS = timedelta(days=3650), timedelta(days=90)
+_AUTHORITY_VALIDITY, _LEAF_VALIDITY = timedelta(days=3650), timedelta(days=90)
 _RENEW_BEFORE = timedelta(days=30)
-#: The next authority has to be known everywhere before one ends: half a year of ten.
-_LAST_PART = 20
+#: An authority is replaced in the last twentieth of its validity (half a year of ten), so that all workers know the
+#: next one.
+_REPLACE_FRACTION = 20
 _NAMES = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 _Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 _SKEW = timedelta(hours=1)
@@ -30,7 +31,7 @@ _SKEW = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Certificates:
-    """An authority and what it signed, all PEM."""
+    """An authority and the certificate that it signed, all as PEM."""
 
     ca: str
     ca_key: str
@@ -38,20 +39,20 @@ class Certificates:
     key: str
 
     def signs(self, now: datetime) -> bool:
-        """Whether the authority can sign something of use."""
+        """Return whether the authority can sign valid certificates."""
         authority = _certificate(self.ca)
         return authority is not None and _fits(authority, _private_key(self.ca_key)) and _is_valid(authority, now)
 
     def authority_due(self, now: datetime) -> bool:
-        """Whether another authority has to take the place of this one, because it ends or has lost its key."""
+        """Return whether the authority has to be replaced, because it expires soon or its key is lost."""
         authority = _certificate(self.ca)
         if authority is None or not self.signs(now):
             return True
         ends = authority.not_valid_after_utc
-        return ends - now < (ends - authority.not_valid_before_utc) / _LAST_PART
+        return ends - now < (ends - authority.not_valid_before_utc) / _REPLACE_FRACTION
 
     def serves(self, now: datetime) -> bool:
-        """Whether whoever trusts the authority trusts a server with the certificate, now."""
+        """Return whether clients that trust the authority now accept a server with the certificate."""
         authority, leaf = _certificate(self.ca), _certificate(self.certificate)
         if authority is None or leaf is None or not _fits(leaf, _private_key(self.key)):
             return False
@@ -62,7 +63,7 @@ class Certificates:
         return _is_valid(authority, now) and _is_valid(leaf, now)
 
     def renewal_due(self, hosts: Sequence[str], now: datetime) -> bool:
-        """Whether the certificate ends soon, is for other hosts, or is of no use."""
+        """Return whether the certificate expires soon, is for other hosts, or is invalid."""
         authority, leaf = _certificate(self.ca), _certificate(self.certificate)
         if authority is None or leaf is None or not self.serves(now):
             return True
@@ -70,30 +71,30 @@ class Certificates:
         return (ends - now < _RENEW_BEFORE and ends < authority.not_valid_after_utc) or set(hosts) != _hosts_of(leaf)
 
     def same_authority(self, other: Certificates) -> bool:
-        """Whether whoever trusts the one's authority trusts the other's."""
+        """Return whether both have the same authority."""
         ours, theirs = _certificate(self.ca), _certificate(other.ca)
         return ours is not None and ours == theirs
 
     def as_data(self, prefix: str = "") -> dict[str, str]:
-        """The data of a Secret."""
+        """Return the data of a Secret."""
         texts = (self.ca, self.ca_key, self.certificate, self.key)
         named = zip(_NAMES, texts, strict=True)
         return {f"{prefix}{name}": base64.b64encode(text.encode()).decode() for name, text in named}
 
     @classmethod
     def of(cls, data: Mapping[str, str], prefix: str = "") -> Certificates | None:
-        """What is in the data of a Secret, of use or not; None when nothing is."""
+        """Return the certificates in the data of a Secret, usable or not; None when there are none."""
         texts = [_text(data.get(prefix + name) or "") for name in _NAMES]
         return cls(*texts) if any(texts) else None
 
 
 def issued(hosts: Sequence[str], now: datetime, authority: Certificates | None = None) -> Certificates:
-    """A certificate for these hosts, by this authority, which `signs`, or by a new one."""
+    """Return a new certificate for hosts, signed by an authority that `signs`, or by a new one."""
     if authority is None:
         ca_key: _Key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "millpond coordinator CA")])
         ca = (
-            _builder(name, name, ca_key.public_key(), now, _AUTHORITY_LASTS)
+            _builder(name, name, ca_key.public_key(), now, _AUTHORITY_VALIDITY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
@@ -106,7 +107,7 @@ def issued(hosts: Sequence[str], now: datetime, authority: Certificates | None =
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
     certificate = (
-        _builder(subject, ca.subject, key.public_key(), now, min(_LEAF_LASTS, ca.not_valid_after_utc - now))
+        _builder(subject, ca.subject, key.public_key(), now, min(_LEAF_VALIDITY, ca.not_valid_after_utc - now))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
@@ -118,8 +119,8 @@ def issued(hosts: Sequence[str], now: datetime, authority: Certificates | None =
 
 
 def load(context: ssl.SSLContext, certificates: Certificates) -> None:
-    """Serve with these from the next connection on."""
-    # OpenSSL reads them from files only. Memory-backed where there is such a file system, and gone at once.
+    """Use certificates from the next connection on."""
+    # OpenSSL reads them from files only: from a file system in memory where there is one, deleted at once.
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as directory:  # noqa: S108
         chain, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
         chain.write_text(certificates.certificate, encoding="utf-8")

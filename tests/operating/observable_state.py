@@ -1,4 +1,4 @@
-"""All that can be seen of a StreamApp, but for what tells one moment from another: it has to come back to the letter."""
+"""The observable state of a StreamApp without times, versions and uids, to compare two moments exactly."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MOMENTS = frozenset(
 
 
 def observed(scene: Scene, name: str) -> dict[str, Any]:
-    """A StreamApp and all that was made for it, by kind and name."""
+    """Return a StreamApp and its objects, by kind and name."""
     app = scene.get("StreamApp", name)
     seen = {
         "StreamApp": {"spec": app["spec"], "finalizers": app["metadata"].get("finalizers"), "status": app["status"]}
@@ -60,7 +60,7 @@ def observed(scene: Scene, name: str) -> dict[str, Any]:
 
 
 def at_rest(scene: Scene, name: str) -> dict[str, Any]:
-    """What is observed when nothing goes on any more.
+    """Return the observable state once it no longer changes.
 
     A StreamApp that has settled may go on: a worker that came last gets its tasks, and a StatefulSet is counted.
     """
@@ -68,7 +68,7 @@ def at_rest(scene: Scene, name: str) -> dict[str, Any]:
 
 
 def _is_kept(revision: Object, current: str) -> bool:
-    """Whether it is the operator's rather than the StatefulSet's own, and has what the StatefulSet has not."""
+    """Return whether a ControllerRevision is the operator's and keeps another template than the StatefulSet's."""
     owners = {owner["kind"] for owner in revision["metadata"].get("ownerReferences", ())}
     return "StreamApp" in owners and revision["metadata"]["labels"]["millpond.dev/revision"] != current
 
@@ -93,7 +93,7 @@ def _normal(kind: str, given: Object) -> Object:
 
 
 def _assignment(spec: Object) -> Object:
-    """Who has which task is luck; that somebody has each is not."""
+    """Return the assignment without which worker has which task."""
     workers = [worker for worker in spec.get("workers", ()) if worker.get("alive")]
     tasks = {
         role: sorted(task for worker in workers for task in worker.get(role, ()))

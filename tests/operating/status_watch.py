@@ -1,4 +1,4 @@
-"""Watching what a simulated StreamApp tells of itself, beside what its nodes, its workers and Kafka know.
+"""Compares what a simulated StreamApp reports with what its nodes, its workers and Kafka know.
 
 with Watch(world, namespace, "delays", kubelets, tasks=4) as watch:
     ...
@@ -22,7 +22,7 @@ _LOOK_S = 0.1
 
 
 class Watch:
-    """Looks ten times in a second, as long as the `with` block.
+    """Samples ten times a second during the `with` block.
 
     Args:
         world: that the application is in.

@@ -1,4 +1,4 @@
-"""The operator's process ends, whatever the tasks in it do."""
+"""The operator's process ends whatever its tasks do."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from datetime import timedelta
 
 import pytest
 
-from millpond_operator import ending
+from millpond_operator.controllers.process import event_loop
 
 
 def test_run_returns_what_the_coroutine_returns_and_raises_what_it_raises() -> None:
-    """Like `asyncio.run`; tasks that are left behind are cancelled."""
+    """It does the same as `asyncio.run`; the remaining tasks are cancelled."""
     seen = []
 
-    async def left_behind() -> None:
+    async def remaining() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             seen.append("cancelled")
 
     async def main(error: Exception | None) -> int:
-        task = asyncio.create_task(left_behind())
+        task = asyncio.create_task(remaining())
         await asyncio.sleep(0)
         assert not task.done()
         if error is not None:
             raise error
         return 5
 
-    assert ending.run(main(None)) == 5
+    assert event_loop.run(main(None)) == 5
     with pytest.raises(OSError, match="no"):
-        ending.run(main(OSError("no")))
+        event_loop.run(main(OSError("no")))
     assert seen == ["cancelled", "cancelled"]
 
 
 def test_a_task_that_swallows_cancellations_is_cancelled_again() -> None:
-    """As a watcher of kopf's does while it lists."""
+    """Kopf's watchers swallow a cancellation while they list (https://github.com/nolar/kopf/issues/1168)."""
     swallowed = 0
 
     async def deaf() -> None:
@@ -51,16 +51,16 @@ def test_a_task_that_swallows_cancellations_is_cancelled_again() -> None:
         await asyncio.sleep(0)
         return task
 
-    assert ending.run(main()).done()
+    assert event_loop.run(main()).done()
     assert swallowed == 3
 
 
 def test_a_task_that_never_ends_is_abandoned_and_named(caplog: pytest.LogCaptureFixture) -> None:
-    """The process goes on to its end without it."""
-    open_the_door = False
+    """The process ends without it."""
+    may_end = False
 
     async def deaf() -> None:
-        while not open_the_door:
+        while not may_end:
             try:
                 await asyncio.sleep(3600)
             except asyncio.CancelledError:
@@ -71,10 +71,10 @@ def test_a_task_that_never_ends_is_abandoned_and_named(caplog: pytest.LogCapture
         await asyncio.sleep(0)
         return asyncio.get_running_loop(), task
 
-    loop, task = ending.run(main(), patience=timedelta(milliseconds=250))
+    loop, task = event_loop.run(main(), timeout=timedelta(milliseconds=250))
     assert not task.done()
-    assert "abandoned: deaf watcher" in caplog.text
-    open_the_door = True
+    assert "did not end within 0.25 s: deaf watcher" in caplog.text
+    may_end = True
     task.cancel()
     loop.run_until_complete(task)
     loop.close()

@@ -1,4 +1,4 @@
-"""How an application ended up: all that the API server has of it, without what differs from run to run."""
+"""The final state of an application: all its objects, without what differs from run to run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.cluster.api import Api, Object
 
-__all__ = ("difference", "ending")
+__all__ = ("difference", "final_state")
 
 _LABEL = "millpond.dev/app"
 _KINDS = (
@@ -45,8 +45,8 @@ _PASSING = frozenset(
 _PEM = re.compile(r"-----BEGIN.*?-----END [A-Z ]+-----(\\n)?")
 
 
-def ending(api: Api, namespace: str, name: str) -> Object:
-    """What there is of an application, in words that are the same whatever its name and its revisions.
+def final_state(api: Api, namespace: str, name: str) -> Object:
+    """Return the objects of an application in a form that does not depend on its name and its revisions.
 
     Args:
         api: to look with.
@@ -74,7 +74,7 @@ def ending(api: Api, namespace: str, name: str) -> Object:
 
 
 def difference(wanted: Any, found: Any, path: str = "") -> list[str]:
-    """Where two endings differ, line by line."""
+    """Return the differences between two final states, one line each."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         return [
             line
