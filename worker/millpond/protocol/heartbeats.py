@@ -213,7 +213,7 @@ class HeartbeatSession:
         self.outdated_answers: int = 0
         self.failures: int = 0
         self.in_flight: dict[int, InFlight] = {}
-        self._chance = chance or random.Random()
+        self._chance = chance or random.Random(random.getrandbits(64))
         self._number = 0
         self._newest = 0
         self._session_ms = int(FIRST_SESSION_S * 1000)
