@@ -13,7 +13,7 @@ from e2e.commands import WORK
 from e2e.streamapp import StreamApp
 from tests.support.telling import Moment, flaps, is_ready, lies
 
-from .meter import Meter
+from e2e.measuring.meter import Meter
 
 __all__ = ("ConditionWatch",)
 

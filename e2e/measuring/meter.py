@@ -22,8 +22,8 @@ from e2e.commands import WORK
 from tests.chaos.application import ORDERS, RESULTS
 from tests.support.kafka import topic_names
 
-from .pauses import Arrivals, Event
-from .traffic import PARTITIONS, partition_of
+from e2e.measuring.pauses import Arrivals, Event
+from e2e.measuring.traffic import PARTITIONS, partition_of
 
 __all__ = ("Meter",)
 

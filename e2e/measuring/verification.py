@@ -14,8 +14,8 @@ from tests.chaos.truth import STORES, Truth, find_in_changelogs, find_in_topics
 from tests.ownership.watch import faults, read_chains
 from tests.support.kafka import committed_offsets, create_topic, end_offsets, read
 
-from .meter import Meter
-from .traffic import PARTITIONS, SteadyGenerator
+from e2e.measuring.meter import Meter
+from e2e.measuring.traffic import PARTITIONS, SteadyGenerator
 
 __all__ = ("Verification",)
 

@@ -6,7 +6,7 @@
 Users are client certificates (`ApiServer.user`) and service accounts (TokenRequest and TokenReview work), with RBAC.
 The
 controller manager creates pods of StatefulSets and Jobs, service accounts and EndpointSlices, and collects garbage.
-There is no scheduler and no kubelet: `tests.cluster.kubelets` simulates them.
+There is no scheduler and no kubelet: `tests.cluster.nodes.kubelets` simulates them.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from millpond.protocol import RefusalCode, TaskState
 from millpond_operator import resources
 from millpond_operator.assignment import AssignmentOptions
 from millpond_operator.coordinator import CoordinatorServer, EngineOptions, Identity
-from tests.cluster.images import Image, topology
-from tests.cluster.kubelets import Kubelets
+from tests.cluster.nodes.images import Image, topology
+from tests.cluster.nodes.kubelets import Kubelets
 from tests.support.kafka import eventually
 
 TASKS = 6
@@ -266,7 +266,7 @@ def test_pods_of_a_lost_node_stay_until_it_is_back(stage):
 
 def test_pod_status_shows_why_it_does_not_run(stage, monkeypatch):
     """As kubelets write it."""
-    monkeypatch.setattr("tests.cluster.pods._FIRST_BACKOFF_S", 60.0)  # what is looked at has to stay
+    monkeypatch.setattr("tests.cluster.nodes.pods._FIRST_BACKOFF_S", 60.0)  # what is looked at has to stay
     stage.kubelets.images["broken:1"] = Image(crash=("TopicError", "Topic 'flights' does not exist: create it."))
     stage.kubelets.images["waits:1"] = Image(trouble=("BrokerError", "No broker answers at kafka:9092."))
     stage.apply(replicas=1, image="unknown:1")

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.cluster.api import Api, ApiFailure, Object
 from tests.cluster.faultproxy import FaultProxy
-from tests.cluster.kubelets import Kubelets
+from tests.cluster.nodes.kubelets import Kubelets
 from tests.cluster.waiting import PATIENCE_S, POLL_S, wait_for
 from tests.operating.operators import Operator
 from tests.operating.stage import Stage

@@ -18,9 +18,9 @@ from typing import Any, Self
 from tests.cluster.api import Object
 from tests.cluster.calls import Call, Match
 from tests.cluster.faultproxy import FaultProxy
-from tests.cluster.images import Image, topology
-from tests.cluster.kubelets import Kubelets
-from tests.cluster.streams import Streams
+from tests.cluster.nodes.images import Image, topology
+from tests.cluster.nodes.kubelets import Kubelets
+from tests.cluster.nodes.streams import Streams
 from tests.cluster.waiting import unchanged, wait_for
 from tests.operating.final_state import difference, final_state
 from tests.operating.operators import Operator, grant_rights

@@ -12,7 +12,7 @@ from typing import Self
 
 from millpond.protocol import Role, clock
 from tests.cluster.api import Object
-from tests.cluster.kubelets import Kubelets
+from tests.cluster.nodes.kubelets import Kubelets
 from tests.operating.world import World
 from tests.support.telling import Moment, is_ready
 

@@ -14,7 +14,7 @@ import pytest
 from millpond.protocol import clock
 from tests.cluster.api import Object
 from tests.cluster.calls import Call
-from tests.cluster.images import Image, topology
+from tests.cluster.nodes.images import Image, topology
 from tests.cluster.waiting import together
 from tests.operating.scene import BASE, TASKS, Scene, condition_in, merged, scene_of
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.api import ApiFailure
-from tests.cluster.images import Image, topology
+from tests.cluster.nodes.images import Image, topology
 from tests.cluster.waiting import together
 from tests.operating.final_state import difference
 from tests.operating.leaves import CASES, Case, Look, leaves, prepare

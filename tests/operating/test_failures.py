@@ -15,7 +15,7 @@ from millpond.protocol import clock
 from millpond_operator.controllers.reconcile import reconciler
 from tests.cluster.api import ApiFailure, Object
 from tests.cluster.faultproxy import on
-from tests.cluster.images import Image, topology
+from tests.cluster.nodes.images import Image, topology
 from tests.cluster.waiting import sleep, wait_for
 from tests.operating.scene import BASE, condition_in, merged
 from tests.operating.stage import Stage

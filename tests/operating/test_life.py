@@ -9,7 +9,7 @@ from http import HTTPStatus
 import pytest
 
 from tests.cluster.api import ApiFailure
-from tests.cluster.images import Image, topology
+from tests.cluster.nodes.images import Image, topology
 from tests.operating.final_state import difference
 from tests.operating.observable_state import at_rest, observed
 from tests.operating.scene import BASE, TASKS, Scene, merged, scene_of

@@ -9,8 +9,8 @@ import pytest
 from tests.cluster.api import Api, ApiFailure, Object
 from tests.cluster.audit import LOG, Right, granted, refused, used
 from tests.cluster.faultproxy import on
-from tests.cluster.images import Image
 from tests.cluster.installing import manifests
+from tests.cluster.nodes.images import Image
 from tests.cluster.waiting import wait_for
 from tests.operating.operators import ROOT
 from tests.operating.stage import App, Stage

@@ -10,9 +10,9 @@ import pytest
 
 from millpond_operator.controllers.snapshots import due as snapshot_schedules
 from tests.cluster.api import Object
-from tests.cluster.images import Image
+from tests.cluster.nodes.images import Image
+from tests.cluster.nodes.workers import END
 from tests.cluster.waiting import sleep, wait_for
-from tests.cluster.workers import END
 from tests.operating.scene import BASE, Scene, merged, scene_of
 from tests.operating.stage import Stage
 from tests.operating.test_crash_at_every_write import SETTINGS

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.cluster.api import Object
-from tests.cluster.images import Image
-from tests.cluster.kubelets import Kubelets
+from tests.cluster.nodes.images import Image
+from tests.cluster.nodes.kubelets import Kubelets
 from tests.cluster.waiting import PATIENCE_S, wait_for
 from tests.operating.scene import BASE, Scene, merged, scene_of
 from tests.operating.stage import Stage

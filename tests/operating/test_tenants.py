@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.api import ApiFailure, Object
-from tests.cluster.kubelets import Kubelets
+from tests.cluster.nodes.kubelets import Kubelets
 from tests.cluster.waiting import sleep, wait_for
 from tests.operating.operators import grant_rights
 from tests.operating.scene import condition_in

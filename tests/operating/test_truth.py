@@ -9,8 +9,8 @@ import pytest
 
 from millpond.protocol import clock
 from tests.cluster.calls import Call
-from tests.cluster.images import Image, topology
 from tests.cluster.installing import manifests
+from tests.cluster.nodes.images import Image, topology
 from tests.cluster.waiting import sleep
 from tests.operating.operators import ROOT
 from tests.operating.scene import BASE, TASKS, Scene, condition_in, merged, scene_of

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from .states import (
+from tests.ownership.states import (
     IN_FLIGHT,
     NOBODY,
     NOTHING_KNOWN,
@@ -34,7 +34,7 @@ from .states import (
     is_pending,
     knowing,
 )
-from .symmetry import LEAST_RENAMINGS, RENAMINGS, renamed_extras, renamed_identity
+from tests.ownership.symmetry import LEAST_RENAMINGS, RENAMINGS, renamed_extras, renamed_identity
 
 __all__ = ("Model", "Mutant")
 

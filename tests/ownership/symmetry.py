@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import permutations, product
 
-from .states import NOBODY, WORKERS, Extra, Identity
+from tests.ownership.states import NOBODY, WORKERS, Extra, Identity
 
 __all__ = ("LEAST_RENAMINGS", "RENAMINGS", "Renaming", "renamed_extras", "renamed_identity")
 

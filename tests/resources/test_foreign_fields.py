@@ -8,7 +8,7 @@ import pytest
 
 from millpond_operator.resources import additions, foreign_managers, pod_template, revision_of
 from millpond_operator.resources import stateful_set as made
-from tests.cluster.memory.patching import json_patched
+from tests.cluster.memory.field_management.patching import json_patched
 from tests.resources.examples import SURROUNDINGS, stream_app
 
 APP = stream_app(kafka={"bootstrapServers": "kafka:9092", "credentialsSecret": "login"})

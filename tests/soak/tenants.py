@@ -26,9 +26,9 @@ from millpond.protocol import clock
 from tests.cluster.api import Api, ApiFailure, Object
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.background import Background
-from tests.cluster.images import Image, topology
 from tests.cluster.installing import install_crds
-from tests.cluster.kubelets import Kubelets
+from tests.cluster.nodes.images import Image, topology
+from tests.cluster.nodes.kubelets import Kubelets
 from tests.cluster.waiting import sleep, unchanged, wait_for
 from tests.operating.operators import grant_rights
 from tests.operating.process import OperatorProcess

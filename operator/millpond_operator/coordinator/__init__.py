@@ -7,14 +7,14 @@
     await coordinator.start(port=7070)
 """
 
-from .engine.admission import RejectedMember, Starting
-from .engine.engine import Engine
-from .engine.options import EngineOptions, KafkaClaim
-from .server.application import Application
-from .server.auth import Authenticator, Identity, TokenFile
-from .server.limits import Limits
-from .server.server import CoordinatorServer
-from .server.store import AssignmentStore, FileStore, StoreError
+from millpond_operator.coordinator.engine.admission import RejectedMember, Starting
+from millpond_operator.coordinator.engine.engine import Engine
+from millpond_operator.coordinator.engine.options import EngineOptions, KafkaClaim
+from millpond_operator.coordinator.server.application import Application
+from millpond_operator.coordinator.server.auth import Authenticator, Identity, TokenFile
+from millpond_operator.coordinator.server.limits import Limits
+from millpond_operator.coordinator.server.server import CoordinatorServer
+from millpond_operator.coordinator.server.store import AssignmentStore, FileStore, StoreError
 
 __all__ = (
     "Application",

@@ -19,10 +19,10 @@ from millpond.durations import Duration
 from millpond.errors import ConfigError, MillpondError
 from millpond_operator.assignment import AssignmentOptions
 
-from .engine.options import EngineOptions
-from .server.auth import TokenFile
-from .server.server import CoordinatorServer
-from .server.store import FileStore
+from millpond_operator.coordinator.engine.options import EngineOptions
+from millpond_operator.coordinator.server.auth import TokenFile
+from millpond_operator.coordinator.server.server import CoordinatorServer
+from millpond_operator.coordinator.server.store import FileStore
 
 __all__ = ("main",)
 

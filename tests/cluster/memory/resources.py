@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tests.cluster.memory import deleting, strategies
-from tests.cluster.memory.applying import Writer, applied, updated, without_times
-from tests.cluster.memory.custom import CustomType, whole
-from tests.cluster.memory.defaults import default
+from tests.cluster.memory import deleting
 from tests.cluster.memory.failures import ApiFailure, already_exists, bad_request, conflict, invalid, not_found
+from tests.cluster.memory.field_management import strategies
+from tests.cluster.memory.field_management.applying import Writer, applied, updated, without_times
+from tests.cluster.memory.field_management.schemas import Mismatch, Schema, built_in, normalised
 from tests.cluster.memory.kinds import Kind, Kinds
-from tests.cluster.memory.schemas import Mismatch, Schema, built_in, normalised
 from tests.cluster.memory.store import Entry, Store
+from tests.cluster.memory.validation.custom import CustomType, whole
+from tests.cluster.memory.validation.defaults import default
 
 __all__ = ("Options", "Resources", "stamp")
 

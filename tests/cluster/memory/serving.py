@@ -14,10 +14,10 @@ from aiohttp import web
 from tests.cluster.memory import pods
 from tests.cluster.memory.access import Access
 from tests.cluster.memory.failures import ApiFailure, bad_request, status_of
+from tests.cluster.memory.field_management.patching import json_patched, merge_patched, strategically_patched
+from tests.cluster.memory.field_management.schemas import Schema
 from tests.cluster.memory.kinds import Kind, Kinds
-from tests.cluster.memory.patching import json_patched, merge_patched, strategically_patched
 from tests.cluster.memory.resources import Options, Resources
-from tests.cluster.memory.schemas import Schema
 from tests.cluster.memory.store import Entry, Store, encode
 from tests.cluster.memory.tokens import Tokens, User
 from tests.cluster.memory.watching import Watches, listed

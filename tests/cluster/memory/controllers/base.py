@@ -7,11 +7,11 @@ import logging
 from datetime import datetime
 from typing import Any
 
-from tests.cluster.memory.custom import whole
 from tests.cluster.memory.failures import ApiFailure
 from tests.cluster.memory.kinds import BUILT_IN, Kind
 from tests.cluster.memory.resources import Options, Resources, stamp
 from tests.cluster.memory.store import Change
+from tests.cluster.memory.validation.custom import whole
 
 __all__ = ("MANAGER", "Cluster", "Controller", "Key", "Object", "controller_of", "owner_reference")
 

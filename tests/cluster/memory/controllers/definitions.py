@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.cluster.memory.controllers.base import Cluster, Controller, Object
-from tests.cluster.memory.custom import kind_of
 from tests.cluster.memory.kinds import Kind
 from tests.cluster.memory.store import Change
+from tests.cluster.memory.validation.custom import kind_of
 
 __all__ = ("Definitions",)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tests.cluster.memory.failures import ApiFailure, bad_request
-from tests.cluster.memory.fields import Node, difference, intersection, named, union, without
-from tests.cluster.memory.merging import Untyped, changes, merged, removed, set_of, validate
-from tests.cluster.memory.schemas import Schema
+from tests.cluster.memory.field_management.fields import Node, difference, intersection, named, union, without
+from tests.cluster.memory.field_management.merging import Untyped, changes, merged, removed, set_of, validate
+from tests.cluster.memory.field_management.schemas import Schema
 
 __all__ = ("Writer", "applied", "updated", "without_times")
 

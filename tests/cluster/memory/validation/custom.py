@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.cluster.memory.field_management.schemas import Schema, built_in, normalised, structural
 from tests.cluster.memory.kinds import Kind
-from tests.cluster.memory.schemas import Schema, built_in, normalised, structural
-from tests.cluster.memory.validating import Validator
+from tests.cluster.memory.validation.validating import Validator
 
 __all__ = ("CustomType", "kind_of", "whole")
 

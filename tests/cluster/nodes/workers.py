@@ -28,8 +28,8 @@ from millpond.protocol import (
     clock,
 )
 from millpond.protocol.client import CoordinatorClient
-from tests.cluster.images import Image
-from tests.cluster.streams import Streams
+from tests.cluster.nodes.images import Image
+from tests.cluster.nodes.streams import Streams
 
 __all__ = ("Exit", "Worker")
 

@@ -16,8 +16,8 @@ import celpy
 from celpy import celtypes
 from celpy.evaluation import CELEvalError
 
-from tests.cluster.memory.quantities import canonical, value_of
 from tests.cluster.memory.store import encode
+from tests.cluster.memory.validation.quantities import canonical, value_of
 
 __all__ = ("Rule",)
 

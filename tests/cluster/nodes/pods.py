@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.chaos.proxying import Cut
-from tests.cluster import containers
 from tests.cluster.api import ApiFailure, Object
-from tests.cluster.containers import ContainerProblem, VolumeProblem
-from tests.cluster.images import Image
-from tests.cluster.network import Route
-from tests.cluster.streams import Streams
-from tests.cluster.workers import Exit, Worker
+from tests.cluster.nodes import containers
+from tests.cluster.nodes.containers import ContainerProblem, VolumeProblem
+from tests.cluster.nodes.images import Image
+from tests.cluster.nodes.network import Route
+from tests.cluster.nodes.streams import Streams
+from tests.cluster.nodes.workers import Exit, Worker
 
 if TYPE_CHECKING:
-    from tests.cluster.kubelets import Kubelets, Node
+    from tests.cluster.nodes.kubelets import Kubelets, Node
 
 __all__ = ("PodLife",)
 

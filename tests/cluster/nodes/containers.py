@@ -9,7 +9,7 @@ from typing import Any
 
 from millpond.protocol import clock
 from tests.cluster.api import AsyncApi, Object
-from tests.cluster.workers import Exit
+from tests.cluster.nodes.workers import Exit
 
 __all__ = (
     "ContainerProblem",

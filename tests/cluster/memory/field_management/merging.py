@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cluster.memory.fields import Node, item_key
-from tests.cluster.memory.schemas import Schema
+from tests.cluster.memory.field_management.fields import Node, item_key
+from tests.cluster.memory.field_management.schemas import Schema
 
 __all__ = ("Untyped", "changes", "merged", "removed", "set_of", "validate")
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.memory.quantities import canonical
+from tests.cluster.memory.validation.quantities import canonical
 
 __all__ = ("ANY", "Mismatch", "Schema", "built_in", "normalised", "structural")
 
@@ -62,7 +62,7 @@ def built_in(name: str) -> Schema:
 
 @functools.cache
 def _types() -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(Path(__file__).with_name("types.json").read_text())
+    loaded: dict[str, Any] = json.loads(Path(__file__).parents[1].joinpath("types.json").read_text())
     return loaded
 
 

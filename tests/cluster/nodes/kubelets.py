@@ -23,15 +23,15 @@ import zlib
 from pathlib import Path
 from typing import Self
 
-from tests.cluster import containers
 from tests.cluster.api import ApiFailure, AsyncApi, Object, path_of
 from tests.cluster.background import Background, cancel
 from tests.cluster.certificates import Access
-from tests.cluster.images import Image
-from tests.cluster.network import Network
-from tests.cluster.pods import PodLife
-from tests.cluster.streams import Streams
-from tests.cluster.workers import Worker
+from tests.cluster.nodes import containers
+from tests.cluster.nodes.images import Image
+from tests.cluster.nodes.network import Network
+from tests.cluster.nodes.pods import PodLife
+from tests.cluster.nodes.streams import Streams
+from tests.cluster.nodes.workers import Worker
 
 __all__ = ("Image", "Kubelets", "Node")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tests.cluster.memory.schemas import Schema
+from tests.cluster.memory.field_management.schemas import Schema
 
 __all__ = ("Node", "difference", "intersection", "item_key", "named", "union", "without")
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from tests.cluster.memory.failures import Cause
-from tests.cluster.memory.rules import Rule
+from tests.cluster.memory.validation.rules import Rule
 
 __all__ = ("Validator",)
 

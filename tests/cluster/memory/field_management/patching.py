@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cluster.memory.custom import whole
 from tests.cluster.memory.failures import ApiFailure, bad_request
-from tests.cluster.memory.schemas import Schema
+from tests.cluster.memory.field_management.schemas import Schema
+from tests.cluster.memory.validation.custom import whole
 
 __all__ = ("json_patched", "merge_patched", "strategically_patched")
 

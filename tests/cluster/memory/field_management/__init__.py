@@ -1,0 +1,1 @@
+"""Field management: types of objects, server-side apply, patches and merges."""

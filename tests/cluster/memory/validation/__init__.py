@@ -1,0 +1,1 @@
+"""Validation and defaults of built-in kinds and custom resources."""
