@@ -1,1 +1,1 @@
-"""The same work on millpond and on Kafka Streams, against the same broker, in turns: `python -m bench --help`."""
+"""The comparison of millpond and Kafka Streams with the same work on the same broker: `python -m bench --help`."""

@@ -59,7 +59,7 @@ _DATA_AGE_MS: Final = (
 
 @dataclass
 class Bench:
-    """One invocation."""
+    """One run of the comparison."""
 
     console: Console
     commands: Commands
@@ -72,16 +72,18 @@ class Bench:
     _runs: int = 0
 
     def throughput(self, cases: list[Case], repeats: int, deadline: float) -> None:
-        """Round after round over all cases, so that every case has a pair before any has two; sides take turns to be first.
+        """Run all cases in rounds, so that every case has a pair before any has two; the sides take turns to be first.
 
-        No pair is begun after `deadline` (monotonic seconds) except in the first round.
+        No pair starts after `deadline` (monotonic seconds), except in the first round.
         """
         self._warm(cases[0], lambda side: self._drain(side, cases[0]))
         rounds = self.progress.add_task("throughput", total=len(cases) * repeats, status="pairs")
         for repeat in range(repeats):
             for case in cases:
                 if repeat and time.monotonic() > deadline:
-                    self.progress.console.print(f"Time is up: some cases have {repeat} pairs instead of {repeats}.")
+                    self.progress.console.print(
+                        f"The time limit is reached: some cases have {repeat} pairs instead of {repeats}."
+                    )
                     return
                 order = SIDES if repeat % 2 == 0 else SIDES[::-1]
                 pair = {side: self._drain(side, case) for side in order}
@@ -89,7 +91,7 @@ class Bench:
                 self.progress.advance(rounds)
 
     def latency(self, cases: list[Case], repeats: int, rate: int, seconds: float) -> None:
-        """All cases, the sides in turns; the samples of the repeats are put together."""
+        """Run all cases, the sides in turns; collect the samples of all repeats."""
         self._warm(cases[0], lambda side: self._latencies(side, cases[0], rate, seconds))
         rounds = self.progress.add_task("latency", total=len(cases) * repeats, status="pairs")
         for repeat in range(repeats):
@@ -101,20 +103,25 @@ class Bench:
                 self.progress.advance(rounds)
 
     def _warm(self, case: Case, run: Callable[[SideName], object]) -> None:
-        """Run both sides once for nothing: the broker is a JVM, and whoever meets it cold waits for its compiler."""
-        what = f"{case.workload}, {GUARANTEE_NAMES[case.guarantee]}, {case.partitions} partitions, commit every {case.commit_ms} ms"
+        """Run both sides once unmeasured: the broker is a JVM, and its first client waits for the JIT compiler."""
+        guarantee = GUARANTEE_NAMES[case.guarantee]
+        what = f"{case.workload}, {guarantee}, {case.partitions} partitions, commit every {case.commit_ms} ms"
         for side in SIDES:
             run(side)
-        self.progress.console.print(
-            f"The broker is warm: both sides ran once ({what}), and that is not in the figures."
-        )
+        self.progress.console.print(f"The broker is warm: both sides ran once ({what}), which is not in the results.")
 
     def _latencies(self, side: SideName, case: Case, rate: int, seconds: float) -> list[float]:
         with self._bar(f"{side} latency {case.guarantee} {case.commit_ms} ms", None) as bar:
             return latency.measure(
-                self.commands, self.cluster, side, self._job(side, case, own_topics=True), case.partitions, rate, seconds,
+                self.commands,
+                self.cluster,
+                side,
+                self._job(side, case, own_topics=True),
+                case.partitions,
+                rate,
+                seconds,
                 lambda what: self.progress.update(bar, status=what),
-            )  # fmt: skip
+            )
 
     def _drain(self, side: SideName, case: Case) -> Drain:
         self._load(case)
@@ -170,16 +177,17 @@ def _table(case: Case) -> str:
 
 
 def usual_keys(keys: Sequence[int]) -> int:
-    """`KEYS` when it is one of `keys`, else the first of them."""
+    """Return `KEYS` if it is one of `keys`, else the first of them."""
     return KEYS if KEYS in keys else keys[0]
 
 
 def throughput_cases(
     workloads: Sequence[WorkloadName], guarantees: Sequence[Guarantee], partitions: Sequence[int], keys: Sequence[int]
 ) -> list[Case]:
-    """The lines of the throughput table, in the order in which they run.
+    """Return the lines of the throughput table, in the order in which they run.
 
-    `count` and `window` run with every number of keys on the first number of partitions, and with `usual_keys` on the others.
+    `count` and `window` run with every number of keys on the first number of partitions, and with `usual_keys` on the
+    others.
     """
     usual = usual_keys(keys)
     return [
@@ -205,17 +213,17 @@ def _numbers(_context: object, _parameter: object, value: str) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 1:
-        raise click.BadParameter("expected positive numbers with commas between them, such as 1,10.")
+        raise click.BadParameter("expected positive numbers separated by commas, such as 1,10.")
     return numbers
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option(
-    "--quick", is_flag=True, help="A look in under three minutes: 10 partitions, exactly once, short runs, cold JVM."
+    "--quick", is_flag=True, help="Less than three minutes: 10 partitions, exactly once, short runs, cold JVM."
 )
-@click.option("--workloads", default=",".join(WORKLOADS), callback=_choices, help="Which workloads.")
+@click.option("--workloads", default=",".join(WORKLOADS), callback=_choices, help="The workloads to run.")
 @click.option(
-    "--partitions", default="10,1,100", callback=_numbers, help="Partition counts, in the order they are run."
+    "--partitions", default="10,1,100", callback=_numbers, help="Partition counts, in the order in which they run."
 )
 @click.option(
     "--keys",
@@ -223,19 +231,19 @@ def _numbers(_context: object, _parameter: object, value: str) -> list[int]:
     callback=_numbers,
     help="Distinct keys of count and window: all on the first partition count, 100000 (or the first) on the others.",
 )
-@click.option("--guarantees", default=",".join(GUARANTEES[::-1]), callback=_choices, help="Which guarantees.")
+@click.option("--guarantees", default=",".join(GUARANTEES[::-1]), callback=_choices, help="The guarantees to run.")
 @click.option("--repeats", default=3, type=click.IntRange(1), help="Pairs of runs per case.")
 @click.option("--records", default=1_500_000, type=click.IntRange(100_000), help="Records in the input topic.")
-@click.option("--minutes", default=24.0, help="No further round of throughput pairs after this time.")
-@click.option("--only", type=click.Choice(["throughput", "latency"]), help="Only this part.")
+@click.option("--minutes", default=24.0, help="Start no further round of throughput pairs after this time.")
+@click.option("--only", type=click.Choice(["throughput", "latency"]), help="Run only this part.")
 @click.option("--rate", default=2_000, type=click.IntRange(1), help="Records per second for latency.")
-@click.option("--seconds", default=10.0, help="How long one latency run measures.")
+@click.option("--seconds", default=10.0, help="The duration of one latency measurement.")
 @click.option("--latency-workload", default="count", type=click.Choice(("stateless", "count", "window")))
-@click.option("--seed", default=20_131, help="Of the keys and values.")
+@click.option("--seed", default=20_131, help="The seed of keys and values.")
 @click.option(
-    "--output", default=Path("build/bench.json"), type=click.Path(path_type=Path), help="Where the figures go."
+    "--output", default=Path("build/bench.json"), type=click.Path(path_type=Path), help="The file of the results."
 )
-@click.option("--bootstrap-servers", default=None, help="Another broker than the embedded one.")
+@click.option("--bootstrap-servers", default=None, help="Use this broker instead of the embedded one.")
 def main(
     quick: bool,
     workloads: list[WorkloadName],
@@ -253,11 +261,11 @@ def main(
     output: Path,
     bootstrap_servers: str | None,
 ) -> None:
-    """The same work on millpond and on Kafka Streams 4.1 (Java, one stream thread), against the same broker, in turns.
+    """Run the same work on millpond and on Kafka Streams 4.1 (Java, one stream thread) in turns, on the same broker.
 
-    What is measured and how is written down in docs/benchmarks.md.
+    docs/benchmarks.md describes what is measured, and how.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the sides and the broker are stopped then too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # also stops the sides and the broker
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
@@ -298,7 +306,7 @@ def main(
 
 
 def _broker() -> EmbeddedBroker:
-    # The heap holds 100 partitions' worth of requests.
+    # Enough heap for the requests of 100 partitions.
     return EmbeddedBroker(heap_mb=1024, properties=BROKER)
 
 
@@ -318,14 +326,15 @@ def _progress(console: Console) -> Progress:
 def _introduce(console: Console, data: Data, workloads: list[WorkloadName], keys: list[int]) -> None:
     console.print(
         f"{data.records:,} records of {VALUE_BYTES} bytes (keys: 8 bytes more), keys drawn uniformly: {KEYS:,}, "
-        f"for count and window {', '.join(f'{each:,}' for each in keys)}; seed {data.seed}; commit every {_COMMIT_MS} ms"
+        f"for count and window {', '.join(f'{each:,}' for each in keys)}; seed {data.seed}; "
+        f"commit every {_COMMIT_MS} ms"
     )
     for workload in workloads:
         console.print(f"  [bold]{workload}[/bold]: {DESCRIPTIONS[workload]}")
 
 
 def _finish(bench: Bench, output: Path) -> None:
-    """Write and show whatever was measured, also when the bench was interrupted."""
+    """Write and show all results, also if the bench was interrupted."""
     throughputs = sorted(
         bench.throughputs.values(),
         key=lambda each: (

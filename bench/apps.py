@@ -1,4 +1,4 @@
-"""The four topologies of the bench, as a user of millpond writes them. The Java peer says the same in Kafka Streams' DSL."""
+"""The four topologies of the bench in millpond's DSL. `java/KafkaStreamsBench.java` has them in Java."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ GRACE = timedelta(milliseconds=GRACE_MS)
 
 
 def topology(options: Mapping[str, str]) -> mp.Topology:
-    """The topology of `options["workload"]`, between the topics `input`, `table` and `output`.
+    """Return the topology of `options["workload"]`, between the topics `input`, `table` and `output`.
 
     Raises:
-        KeyError: when an option is missing or there is no such workload.
+        KeyError: an option is missing, or the workload does not exist.
     """
     builder = mp.StreamsBuilder()
     records = builder.stream(options["input"], key=mp.String, value=mp.String)

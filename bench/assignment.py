@@ -1,7 +1,7 @@
-"""How long the assignment of a large application takes: `python -m bench.assignment`.
+"""The duration of assignments of a large application: `python -m bench.assignment`.
 
-Prints a table and writes `build/bench-assignment.json`. What an assignment costs depends on what happened, so each
-case is a change to a settled cluster, and the first assignment of all.
+Prints a table and writes `build/bench-assignment.json`. The cost of an assignment depends on its reason, so each case
+is one change to a settled cluster; one more is the first assignment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ("Case", "Figures", "Size", "cases", "measure")
 
 _END: Final = 1_000_000  # records in each changelog
 _LOST: Final = "w0007"
-_WIDTH: Final = 110  # of the output when it goes to a file
+_WIDTH: Final = 110  # columns of the output if it is not a terminal
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class Size:
     tasks: int = 10_000
     workers: int = 500
     subtopologies: int = 10
-    """Every fifth one is stateless."""
+    """Sub-topologies; every fifth one is stateless."""
     standbys: int = 1
     zones: int = 3
 
 
 @dataclass(frozen=True)
 class Case:
-    """Something that happens to an application."""
+    """One change to an application."""
 
     name: str
     size: Size
@@ -66,12 +66,12 @@ class Case:
     goal: Placement
     """The last target."""
     placement: Placement
-    """The last refined one."""
+    """The last refined target."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a case took: medians over the repeats, in seconds; `worst` is the longest sum."""
+    """The durations of a case: medians over the repeats, in seconds; `worst` is the longest sum."""
 
     name: str
     size: Size
@@ -80,19 +80,19 @@ class Figures:
     grant: float
     worst: float
     cpu: float
-    """Of all three, median. Below `total` by as much as others kept this process from running."""
+    """CPU time of all three steps, median. The difference to `total` is the time in which other processes ran."""
     moves: int
-    """Active tasks that are to go elsewhere."""
+    """Active tasks that have to move."""
     warm_ups: int
 
     @property
     def total(self) -> float:
-        """All three, in seconds."""
+        """The duration of all three steps, in seconds."""
         return self.target + self.refine + self.grant
 
 
 def cases(size: Size) -> Iterator[Case]:
-    """Everything that is measured for one size."""
+    """All cases for one size."""
     options = AssignmentOptions(standby_replicas=size.standbys, rack_aware_tags=("zone",))
     workers = {
         id_: AssignableWorker(id_, {"zone": f"z{i % size.zones}"}) for i in range(size.workers) for id_ in [f"w{i:04}"]
@@ -119,7 +119,7 @@ def cases(size: Size) -> Iterator[Case]:
         yield case("a zone lost", _without(settled, zone), goal)
     draining = {**workers, _LOST: replace(workers[_LOST], placeable=False)}
     yield case("one worker drains", replace(settled, workers=draining), goal)
-    yield case("coordinator lost its memory", settled, Placement())
+    yield case("coordinator lost its state", settled, Placement())
     forgetful = _without(settled, {_LOST})
     yield case("and a worker is gone", replace(forgetful, owners=dict(goal.active)), Placement())
     heavy = {id_: replace(task, weight=1.0 + 9 * (id_.partition % 7 == 0)) for id_, task in tasks.items()}
@@ -150,7 +150,7 @@ def _with(situation: Situation, added: Mapping[str, AssignableWorker]) -> Situat
 
 
 def measure(case: Case, repeats: int, clock: Callable[[], float] = time.perf_counter) -> Figures:
-    """Assign `repeats` times and take the time by `clock` (seconds)."""
+    """Assign `repeats` times, and measure the time with `clock` (seconds)."""
     rounds: list[tuple[float, float, float]] = []
     spent: list[float] = []
     goal = placement = Placement()
@@ -200,7 +200,7 @@ def _table(figures: list[Figures]) -> Table:
 @click.option("--repeats", default=5, help="Runs of each case.")
 @click.option("--output", default="build/bench-assignment.json", type=click.Path(dir_okay=False, path_type=Path))
 def main(tasks: int, workers: int, repeats: int, output: Path) -> None:
-    """Measure target, refine and grant on a large application, with and without standbys, zones and many sub-topologies."""
+    """Measure target, refine and grant for large applications, with and without standbys and zones."""
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     everything: list[Figures] = []
     for subtopologies, standbys, zones in ((10, 0, 1), (10, 1, 3), (10, 2, 3), (100, 1, 3), (10, 2, 25)):
@@ -213,7 +213,7 @@ def main(tasks: int, workers: int, repeats: int, output: Path) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps({"unit": "seconds", "machine": machine, "cases": measured}, indent=2) + "\n")
     slowest, cpu = (1000 * max(getattr(each, name) for each in everything) for name in ("total", "cpu"))
-    console.print(f"Slowest: {slowest:.0f} ms, {cpu:.0f} ms of CPU; all figures in {output}")
+    console.print(f"Slowest: {slowest:.0f} ms, {cpu:.0f} ms of CPU; all results in {output}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The bench's dealings with the broker: the topics of a run, and the committed offsets of a group."""
+"""The broker of a bench: topics of a run, and committed offsets of a group."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 _TIMEOUT: Final = 30.0  # seconds for one request
 
 BROKER: Final = {
-    "log.segment.delete.delay.ms": "1000",  # deleted topics free the disk after a second rather than a minute
-    "broker.session.timeout.ms": "30000",  # it is never killed here, and a busy machine must not make it look dead
+    "log.segment.delete.delay.ms": "1000",  # deleted topics free the disk after a second, not a minute
+    "broker.session.timeout.ms": "30000",  # a busy machine must not make it look dead
 }
-"""Broker settings of a bench."""
+"""Settings of the broker."""
 JVM: Final = ("-XX:-UsePerfData",)
-"""Options of every JVM here: by default it writes its statistics to a mapped file, and stops while that file's disk is busy."""
+"""Options of every JVM: without them it writes statistics to a mapped file, and stops while the disk is busy."""
 
 
 class Cluster:
-    """One broker, seen by the bench."""
+    """One broker."""
 
     def __init__(self, bootstrap: str) -> None:
         """Connect lazily to `bootstrap` (`host:port`)."""
         self.bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # it outlives the broker
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # this client outlives the broker
 
     def create(self, topic: str, partitions: int) -> None:
-        """Create `topic`, one replica, nothing ever deleted from it.
+        """Create `topic` with one replica and without retention.
 
         Raises:
-            KafkaException: when the broker refuses.
+            KafkaException: the broker rejected it.
         """
         config = {"retention.ms": "-1"}
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
         self._admin.create_topics([new])[topic].result(_TIMEOUT)
 
     def delete(self, prefixes: Iterable[str]) -> None:
-        """Delete every topic whose name starts with one of `prefixes`; what is gone already is no error."""
+        """Delete every topic whose name starts with one of `prefixes`; ignore topics that do not exist any more."""
         wanted = tuple(prefixes)
         names = [name for name in self._admin.list_topics(timeout=_TIMEOUT).topics if name.startswith(wanted)]
         if names:
@@ -46,10 +46,10 @@ class Cluster:
                 deleted.exception(_TIMEOUT)
 
     def size(self, topic: str, partitions: int) -> int:
-        """The sum of the end offsets of `topic`.
+        """Return the sum of the end offsets of `topic`.
 
         Raises:
-            KafkaException: when the broker does not answer.
+            KafkaException: the broker did not answer in time.
         """
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(topic, partition): latest for partition in range(partitions)}
@@ -59,12 +59,13 @@ class Cluster:
 class Group:
     """The committed offsets of one consumer group, read by a consumer that never joins it.
 
-    The admin client could be asked too, but librdkafka 2.16 crashes when the group's coordinator does not exist yet.
+    Not read by the admin client: librdkafka 2.16 crashes if the group's coordinator does not exist yet.
     """
 
     def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
         """Watch `group` on all `partitions` of `topic`."""
-        # read_uncommitted: an answer at once, with the offsets before the open transaction, rather than a wait for its end.
+        # read_uncommitted: returns at once, with the offsets before the open transaction, instead of waiting for its
+        # end.
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -77,7 +78,7 @@ class Group:
         self._asked = [TopicPartition(topic, partition) for partition in range(partitions)]
 
     def committed(self) -> int:
-        """The sum of the offsets; 0 as long as the broker has no answer."""
+        """Return the sum of the offsets; 0 while the broker does not answer."""
         try:
             answer = self._consumer.committed(self._asked, timeout=_TIMEOUT)
         except KafkaException:
@@ -85,5 +86,5 @@ class Group:
         return sum(max(0, partition.offset) for partition in answer)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._consumer.close()

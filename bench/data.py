@@ -1,4 +1,4 @@
-"""Loads the input topics of a run, in a process of its own so that its memory and its threads disturb no measurement.
+"""Loads the input topics of a run, in a child process, whose memory and threads do not disturb the measurement.
 
 python -m bench.data bootstrap=… topic=… partitions=10 rows=stream records=1000000 seed=1 start_ms=…
 """
@@ -16,7 +16,7 @@ from bench.workloads import Data
 
 Rows = Literal["stream", "table"]
 
-# One producer in order (idempotent), big batches. The partitioner is Kafka's own, as a Java producer would place the keys.
+# One idempotent producer with large batches, and the partitioner of Java producers.
 _PRODUCER: Final = {
     "enable.idempotence": True,
     "linger.ms": 50,
@@ -25,22 +25,22 @@ _PRODUCER: Final = {
     "queue.buffering.max.kbytes": 512 << 10,
     "partitioner": "murmur2_random",
     "delivery.report.only.error": True,
-    "log_level": 3,  # a new broker is not ready for idempotence at once: a warning nobody needs
+    "log_level": 3,  # hides the warning that a new broker is not ready for idempotence yet
 }
-_POLL_EVERY: Final = 20_000  # records between two looks at the delivery reports
+_POLL_EVERY: Final = 20_000  # records between two polls for delivery reports
 
 
 def load(bootstrap: str, topic: str, rows: Rows, data: Data) -> None:
-    """Fill `topic`, which must exist and be empty, and return once the broker has every record.
+    """Fill `topic`, which must exist and be empty; return once the broker has every record.
 
     Args:
         bootstrap: the broker, `host:port`.
-        topic: where the records go.
+        topic: the topic to fill.
         rows: `stream` for the workloads' input, `table` for the rows that `join` looks up.
-        data: what to produce.
+        data: the records.
 
     Raises:
-        subprocess.CalledProcessError: when the loader fails; it has written why to standard error.
+        subprocess.CalledProcessError: the loader failed; the reason is on standard error.
     """
     arguments = to_arguments(
         bootstrap=bootstrap, topic=topic, rows=rows, records=data.records, seed=data.seed, start_ms=data.start_ms,
@@ -75,7 +75,9 @@ def _produce(options: dict[str, str]) -> None:
                 break
     left = producer.flush(120)
     if left or failures:
-        sys.exit(f"{left + len(failures)} records did not reach {topic}: {failures[0] if failures else 'time is up'}")
+        sys.exit(
+            f"{left + len(failures)} records did not reach {topic}: {failures[0] if failures else 'time limit reached'}"
+        )
 
 
 if __name__ == "__main__":

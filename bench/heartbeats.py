@@ -1,13 +1,13 @@
 """Heartbeats of many workers at one coordinator: `python -m bench.heartbeats`.
 
-One process is the coordinator, as it runs anywhere: over HTTPS, with a file store. This one simulates the workers: each
-has a connection of its own with a long poll on it, and does at once what it is told. When everything has settled the
-run measures
+One process is the coordinator, in its normal form: HTTPS and a file store. This process simulates the workers: each has
+its own connection with a long poll, and carries out its assignment at once. When everything has settled, the run
+measures
 
-- what share of one core the coordinator takes, and how long it takes to answer. Long polls are answered late on
-  purpose, so one heartbeat in twenty asks for an answer at once, and the others tell how far beyond their wait it came;
-- how long it takes until all whom it concerns know what follows from the death of one worker: one is told to take its
-  tasks over, and when it has reported that, their new owners are told.
+- the share of one core that the coordinator uses, and its response time. Long polls are answered late on purpose, so
+  one heartbeat in twenty requests an immediate answer, and the others measure the delay beyond their wait;
+- the time until all workers concerned know the consequences of a worker's death: one is told to take its tasks over,
+  and when it has reported that, their new owners are told.
 
     python -m bench.heartbeats workers=2000 tasks=10000 seconds=12 tls=yes
 """
@@ -32,6 +32,7 @@ from pathlib import Path
 
 import msgspec
 import psutil
+from prometheus_client.parser import text_string_to_metric_families
 
 from bench.options import from_arguments
 from millpond.protocol import (
@@ -49,22 +50,22 @@ from millpond.protocol import (
 from tests.cluster.certificates import Authority
 
 _APP = "bench"
-#: The id of the Kafka cluster that all simulated workers reach.
+#: The id of the Kafka cluster of all simulated workers.
 KAFKA = "bench"
 _INTERVAL_S = 2.0
-_WAITS_MS = (1_600, 1_900)  # as the worker's client asks for
+_WAITS_MS = (1_600, 1_900)  # like the worker's client
 _PROBES = 0.05
 RESULT = Path("build/bench-heartbeats.json")
 
 
 @dataclass(frozen=True)
 class Way:
-    """How workers reach a coordinator.
+    """The address of a coordinator.
 
     Attributes:
-        port: where it listens, on this machine.
+        port: its port on this machine.
         tls: trusts its certificate; None for plain HTTP.
-        hostname: in its certificate.
+        hostname: the name in its certificate.
     """
 
     port: int
@@ -72,7 +73,7 @@ class Way:
     hostname: str | None = None
 
     async def open(self, source: str | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect, from an address of this machine."""
+        """Open a connection from an address of this machine."""
         return await asyncio.open_connection(
             "127.0.0.1",
             self.port,
@@ -84,14 +85,14 @@ class Way:
 
 
 class Fleet:
-    """Simulated workers, and what happened to their heartbeats.
+    """The simulated workers and the measurements of their heartbeats.
 
     Attributes:
-        workers: all of them, by id.
-        owners: who owns which task: what Kafka would know.
-        probes: seconds between a heartbeat that wants an answer at once and its answer.
-        lateness: seconds by which answers to long polls without news came after their wait.
-        counting: whether those are recorded now.
+        workers: all workers by id.
+        owners: the owner of each task, as Kafka would know it.
+        probes: response times of heartbeats that request an immediate answer, in seconds.
+        lateness: delays of answers to long polls without news beyond their wait, in seconds.
+        counting: whether both are recorded now.
     """
 
     def __init__(
@@ -99,11 +100,11 @@ class Fleet:
     ) -> None:
         """Args:
         way: to the coordinator.
-        workers: how many.
-        tasks: how many.
+        workers: the number of workers.
+        tasks: the number of tasks.
         application: its id.
-        prefix: of the paths of its namespace.
-        probes: the part of heartbeats that want an answer at once.
+        prefix: the path prefix of its namespace.
+        probes: the share of heartbeats that request an immediate answer.
         """
         stores = SubtopologySummary(0, tasks, True, ("counts",), {"input": tasks})
         self.topology = TopologySummary("bench", (stores,))
@@ -120,15 +121,15 @@ class Fleet:
         self.workers = {id: self.worker(id) for id in map(self.name, range(workers))}
 
     def name(self, number: int) -> str:
-        """The id of a worker."""
+        """Return the id of a worker."""
         return f"w{number}"
 
     def worker(self, id: str) -> Worker:
-        """A new worker."""
+        """Return a new worker."""
         return Worker(self, id)
 
     async def settled(self, quiet_s: float, timeout_s: float) -> None:
-        """Wait until every task runs and nobody has had news for a while."""
+        """Wait until every task runs and no worker has had news for a while."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() - self.last_news < quiet_s or not self.complete():
             if time.monotonic() > deadline:
@@ -136,13 +137,13 @@ class Fleet:
             await asyncio.sleep(0.05)
 
     def complete(self) -> bool:
-        """Whether every task is held by the live worker that owns it."""
+        """Return whether every task is held by the live worker that owns it."""
         held = sum(worker.active for worker in self.workers.values() if worker.running)
         return held == self.topology.subtopologies[0].partitions
 
 
 class Worker:
-    """One simulated worker: posts a heartbeat, waits for the answer, does what it says, posts the next."""
+    """One simulated worker: sends a heartbeat, waits for the answer, carries it out, sends the next."""
 
     def __init__(self, fleet: Fleet, id: str) -> None:
         self.id = id
@@ -158,7 +159,7 @@ class Worker:
         self._found: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         reader, writer = await self._fleet.way.open()
         self.running = True
         try:
@@ -169,7 +170,7 @@ class Worker:
             writer.close()
 
     async def turn(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Post one heartbeat, and carry out what the answer says."""
+        """Send one heartbeat, and carry out the answer."""
         fleet = self._fleet
         probe = self.answer is not None and random.random() < fleet.probing
         known = self.answer
@@ -194,7 +195,7 @@ class Worker:
 
     def _request(self, wait_ms: int) -> bytes:
         self._sequence += 1
-        for task, report in self._tasks.items():  # lags move all the time
+        for task, report in self._tasks.items():  # lags change all the time
             if report.role is not Role.ACTIVE:
                 self._tasks[task] = TaskReport(report.role, report.state, random.randrange(500), self._sequence * 1000)
         known = self.answer
@@ -222,7 +223,7 @@ class Worker:
         return head.encode() + body
 
     def _carry_out(self, answer: Answer) -> None:
-        """As a worker with an immediate Kafka would."""
+        """Carry out an answer like a worker whose Kafka needs no time."""
         owners = self._fleet.owners
         found: dict[str, str] = {}
         for order in answer.take_over:
@@ -260,55 +261,54 @@ async def _ask(way: Way, method: str, path: str) -> bytes:
 
 
 async def _metric(way: Way, name: str) -> float:
-    """A figure of the coordinator's own."""
-    for line in (await _ask(way, "GET", "/metrics")).decode().splitlines():
-        if line.startswith(f"millpond_coordinator_{name}{{"):
-            return float(line.rpartition(" ")[2])
-    raise LookupError(name)
+    """Return a metric of the coordinator."""
+    text = (await _ask(way, "GET", "/metrics")).decode()
+    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    return next(sample.value for sample in samples if sample.name == f"millpond_coordinator_{name}")
 
 
 class Figures(msgspec.Struct):
-    """What a run measured. Times in seconds."""
+    """The measurements of a run. Times in seconds."""
 
     workers: int
     tasks: int
     start_s: float
-    """From the first heartbeat until every task ran where it belongs."""
+    """From the first heartbeat until every task ran on its worker."""
     heartbeats_per_s: float
     coordinator_core_share: float
     """CPU time of the coordinator's process per second, while nothing changed."""
     cpu_per_heartbeat_us: float
-    """The same by heartbeat, in microseconds."""
+    """CPU time per heartbeat, in microseconds."""
     load_average: float
-    """Of the machine when this was measured: above its number of cores, times are not the coordinator's."""
+    """Load average of the machine: above its number of cores, other processes distort the times."""
     tls: bool
     empty_mb: float
-    """Memory of the coordinator before the first worker came."""
+    """Memory of the coordinator before the first worker."""
     rss_mb: float
     answer_p50_s: float
     answer_p99_s: float
     lateness_p50_s: float
     lateness_p99_s: float
     death_concerned: int
-    """Workers with news after the death of one."""
+    """Workers whose assignment changed after the death."""
     death_told_s: float
-    """From the report of a death until a survivor had the order to take its tasks over."""
+    """From the report of a death until a survivor was told to take its tasks over."""
     death_owned_s: float
-    """... until all new owners had been told that its tasks are theirs."""
+    """From the report until all new owners were assigned its tasks."""
     death_learned_s: float
-    """... until everybody whom it concerned, standbys too, had learned all of it."""
+    """From the report until all workers concerned, including standbys, had their assignment."""
     death_assignments: int
-    """Assignments made until everything had settled again."""
+    """Assignments computed until everything had settled again."""
     death_assignment_s: float
-    """Time that took, heartbeats in between included."""
+    """The time for these assignments, including heartbeats in between."""
     death_save_s: float
-    """Time it took to write them down."""
+    """The time to save these assignments."""
     death_cpu_s: float
-    """What all of that took of the coordinator's CPU."""
+    """CPU time of the coordinator for all of that."""
 
 
 async def measure(process: subprocess.Popen[bytes], way: Way, workers: int, tasks: int, seconds: float) -> Figures:
-    """Run the fleet against a coordinator that listens."""
+    """Run the fleet with a running coordinator; return the measurements."""
     watched = psutil.Process(process.pid)
     empty_mb = watched.memory_info().rss / 2**20
     fleet = Fleet(way, workers, tasks)
@@ -317,7 +317,7 @@ async def measure(process: subprocess.Popen[bytes], way: Way, workers: int, task
     try:
         await fleet.settled(quiet_s=_INTERVAL_S, timeout_s=300)
         start_s = fleet.last_news - began
-        # Heartbeats that were all answered together spread over the interval.
+        # Heartbeats that were answered together have to spread over the interval.
         await asyncio.sleep(2 * _INTERVAL_S)
 
         fleet.counting, answers, cpu, at = True, fleet.answers, _cpu(watched), time.monotonic()
@@ -370,7 +370,7 @@ async def measure(process: subprocess.Popen[bytes], way: Way, workers: int, task
 
 
 async def _death(fleet: Fleet, victim: Worker, orphans: set[str], died: float) -> tuple[float, float]:
-    """Report a death, and wait until its tasks are others'."""
+    """Report a death, and wait until other workers own its tasks."""
     await _ask(fleet.way, "POST", f"/v1/applications/{_APP}/workers/{victim.id}/gone")
     told_s = 0.0
     survivors = [worker for worker in fleet.workers.values() if worker.running]
@@ -403,7 +403,7 @@ def _percentile(values: Sequence[float], share: float) -> float:
 
 
 def coordinator_command(store: Path) -> list[str]:
-    """How the coordinator is started."""
+    """Return the command line of the coordinator."""
     return [
         *(sys.executable, "-m", "millpond_operator.coordinator", "--application", _APP, "--store", str(store)),
         *("--standby-replicas", "1", "--log-level", "WARNING"),
@@ -433,7 +433,7 @@ def run(workers: int, tasks: int, seconds: float, *, tls: bool = True) -> Figure
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print, and keep the figures."""
+    """Measure, then print and save the results."""
     options = {"workers": "2000", "tasks": "10000", "seconds": "10", "tls": "yes", **from_arguments(arguments)}
     figures = run(
         int(options["workers"]), int(options["tasks"]), float(options["seconds"]), tls=options["tls"] == "yes"
@@ -444,16 +444,17 @@ def main(arguments: Sequence[str]) -> None:
         f"{figures.workers:,} workers, {figures.tasks:,} tasks, {figures.heartbeats_per_s:,.0f} heartbeats/s\n"
         f"  coordinator        {figures.coordinator_core_share:.0%} of a core, {figures.rss_mb:.0f} MB "
         f"({figures.empty_mb:.0f} MB without workers, "
-        f"{(figures.rss_mb - figures.empty_mb) * 1024 / figures.workers:.0f} KiB per worker{', TLS' if figures.tls else ''}), "
-        f"{figures.cpu_per_heartbeat_us:.0f} us of CPU by heartbeat (load average {figures.load_average:.1f})\n"
+        f"{(figures.rss_mb - figures.empty_mb) * 1024 / figures.workers:.0f} KiB per worker"
+        f"{', TLS' if figures.tls else ''}), "
+        f"{figures.cpu_per_heartbeat_us:.0f} us of CPU per heartbeat (load average {figures.load_average:.1f})\n"
         f"  answers            p50 {_ms(figures.answer_p50_s)}, p99 {_ms(figures.answer_p99_s)}\n"
         f"  long polls, late   p50 {_ms(figures.lateness_p50_s)}, p99 {_ms(figures.lateness_p99_s)}\n"
-        f"  a worker dies      {figures.death_concerned} concerned: the order to take over after "
+        f"  a worker dies      {figures.death_concerned} workers concerned: told to take over after "
         f"{_ms(figures.death_told_s)}, tasks with new owners after {_ms(figures.death_owned_s)}, "
-        f"all learned after {_ms(figures.death_learned_s)}; {figures.death_cpu_s:.1f} s of CPU\n"
-        f"                     {figures.death_assignments} assignments in {_ms(figures.death_assignment_s)}, written "
+        f"all assigned after {_ms(figures.death_learned_s)}; {figures.death_cpu_s:.1f} s of CPU\n"
+        f"                     {figures.death_assignments} assignments in {_ms(figures.death_assignment_s)}, saved "
         f"in {_ms(figures.death_save_s)}\n"
-        f"  start              {figures.start_s:.1f} s until every task had its worker\n"
+        f"  start              {figures.start_s:.1f} s until every task ran\n"
         f"{RESULT}"
     )
 

@@ -1,7 +1,7 @@
-"""End-to-end latency: a steady stream of records goes in, and the same client sees each result come out, for both sides.
+"""End-to-end latency of both sides: one client sends a steady stream of records, and receives the results.
 
-The send time travels as the record's timestamp, which every workload hands on: a result carries the newest timestamp of
-what went into it. The consumer reads `read_committed`, so under exactly-once a result counts when its transaction is over.
+The send time is the record's timestamp, which every workload passes on: a result has the newest timestamp of its
+inputs. The consumer reads `read_committed`, so under exactly-once a result counts when its transaction is committed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from bench.sides import Child, Commands, Job, RunFailed, SideName
 from bench.workloads import Data
 
 _TICK: Final = 0.002  # seconds between two small bursts of the producer
-_START: Final = 60.0  # seconds a side has to show its first result
-_DRAIN: Final = 15.0  # seconds the last results have to arrive
-_MARGIN: Final = 2_000  # milliseconds past the end until the slowest partition has shown its last counted result
-_WARM_UP: Final = 8.0  # seconds between the first result and the first record that counts
+_START: Final = 60.0  # seconds until the first result of a side
+_DRAIN: Final = 15.0  # seconds until the last results
+_MARGIN: Final = 2_000  # milliseconds after the end, for the last counted result of the slowest partition
+_WARM_UP: Final = 8.0  # seconds between the first result and the first counted record
 
 
 class _Load(threading.Thread):
-    """Produces `rate` records a second, each with the moment of its sending as timestamp, until `stop()`."""
+    """Sends `rate` records per second, with the send time as timestamp, until `stop()`."""
 
     def __init__(self, bootstrap: str, topic: str, rate: int) -> None:
         super().__init__(daemon=True)
@@ -67,22 +67,22 @@ def measure(
     partitions: int,
     rate: int,
     seconds: float,
-    told: Callable[[str], None],
+    on_status: Callable[[str], None],
 ) -> list[float]:
-    """Latencies in milliseconds of all results of the records sent within `seconds`, after a warm-up.
+    """Return the latencies in milliseconds of all results of records sent within `seconds`, after a warm-up.
 
     Args:
-        commands: how to start the side.
+        commands: starts the side.
         cluster: the broker.
-        side: which one.
-        job: what it does; its input and output topics are created and deleted here.
-        partitions: of both topics.
+        side: the side.
+        job: its job; the input and output topics are created and deleted here.
+        partitions: the partitions of both topics.
         rate: records per second.
-        seconds: how long to measure.
-        told: called with what is going on, for a progress bar.
+        seconds: the duration of the measurement.
+        on_status: called with the current step, for a progress bar.
 
     Raises:
-        RunFailed: when the side ends, or shows no result within a minute.
+        RunFailed: the side ended, or gave no result within a minute.
     """
     for topic in (job.input, job.table, job.output):
         cluster.create(topic, partitions)
@@ -100,12 +100,12 @@ def measure(
     try:
         consumer.assign([TopicPartition(job.output, partition, 0) for partition in range(partitions)])
         with commands.running(side, job) as child:
-            told("starting")
+            on_status("starting")
             load.start()
             try:
                 _first_result(consumer, child)
                 begin = time.time() * 1000 + _WARM_UP * 1000
-                return _read(consumer, child, begin, begin + seconds * 1000, told)
+                return _read(consumer, child, begin, begin + seconds * 1000, on_status)
             finally:
                 load.stop()
     finally:
@@ -121,10 +121,10 @@ def _first_result(consumer: Consumer, child: Child) -> None:
             raise child.failure(f"no result within {_START:.0f} s")
 
 
-def _read(consumer: Consumer, child: Child, begin: float, end: float, told: Callable[[str], None]) -> list[float]:
-    """The latencies of the results whose timestamp is within [begin, end), epoch milliseconds."""
+def _read(consumer: Consumer, child: Child, begin: float, end: float, on_status: Callable[[str], None]) -> list[float]:
+    """Return the latencies of results with a timestamp within [begin, end), epoch milliseconds."""
     latencies: list[float] = []
-    told("warming up")
+    on_status("warming up")
     while (now := time.time() * 1000) < end + _DRAIN * 1000:
         child.check()
         newest = 0.0
@@ -138,9 +138,9 @@ def _read(consumer: Consumer, child: Child, begin: float, end: float, told: Call
                     latencies.append(now - sent)
             message = consumer.poll(0)
         if latencies:
-            told("measuring")
+            on_status("measuring")
         if newest >= end + _MARGIN:
             break
     if not latencies:
-        raise RunFailed("no result of the measured time arrived")
+        raise RunFailed("no result of the measured time was received")
     return latencies

@@ -1,4 +1,4 @@
-"""An operator to measure: its process beside a real API server and etcd, on the same cores; no nodes, no controllers."""
+"""An operator to measure, with a real API server and etcd on the same cores; no nodes, no other controllers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.operating.process import OperatorProcess
 __all__ = ("Setting", "operating")
 
 _CRDS = Path(__file__).parents[1] / "crds"
-#: The operator's defaults, which tests shorten.
+#: The operator's defaults; tests use shorter times.
 _LEASE = {
     "LEASE_DURATION": "15s",
     "LEASE_RENEW_DEADLINE": "10s",
@@ -30,25 +30,25 @@ _LEASE = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What a bench works with."""
+    """The parts of a bench."""
 
     server: SharedApiServer
     operator: OperatorProcess
     directory: Path
-    """For files of the run; what ends with `.log` in it is shown when the run fails."""
+    """The directory of the run's files; the ends of its `.log` files are printed if the run fails."""
 
 
 @contextlib.contextmanager
 def operating(namespace: str, settings: Mapping[str, str], **options: str) -> Iterator[Setting]:
-    """Run an operator that leads as long as the block; when the block fails, print the ends of all logs.
+    """Run an operator that leads while the block runs; if the block fails, print the ends of all logs.
 
     Args:
-        namespace: where it works, which is made.
-        settings: of the operator, beside those of its lease.
-        options: of `OperatorProcess`.
+        namespace: its namespace, which is created.
+        settings: settings of the operator, in addition to those of its lease.
+        options: options of `OperatorProcess`.
 
     Raises:
-        BinariesMissing: there is no API server.
+        BinariesMissing: the API server is not installed.
     """
     with (
         tempfile.TemporaryDirectory(prefix="millpond-bench-") as name,

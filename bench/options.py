@@ -1,4 +1,4 @@
-"""`name=value` arguments: how the bench tells its child processes, Java's and Python's alike, what to do."""
+"""`name=value` arguments, which Java and Python child processes of the bench take."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 
 def to_arguments(**options: object) -> list[str]:
-    """`to_arguments(topic="in", partitions=10)` is `["topic=in", "partitions=10"]`."""
+    """Return arguments: `to_arguments(topic="in", partitions=10)` is `["topic=in", "partitions=10"]`."""
     return [f"{name}={value}" for name, value in options.items()]
 
 
 def from_arguments(arguments: Sequence[str]) -> dict[str, str]:
-    """The reverse of `to_arguments`; values stay text and may contain `=`.
+    """Return the options of arguments, the reverse of `to_arguments`; values are texts and may contain `=`.
 
     Raises:
-        ValueError: when an argument has no `=`.
+        ValueError: an argument has no `=`.
     """
     options = {}
     for argument in arguments:

@@ -10,21 +10,22 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time all threads of `pid` have used so far, user and system, in seconds.
+    """Return the CPU time of all threads of `pid` so far, user and system, in seconds.
 
     Raises:
-        ProcessLookupError: when there is no such process.
+        ProcessLookupError: the process does not exist.
     """
-    # The command in parentheses may hold spaces: fields are counted from the last ")"; utime and stime are numbers 14, 15.
+    # The command in parentheses may contain spaces: fields are counted from the last ")"; utime and stime are numbers
+    # 14, 15.
     fields = _read(pid, "stat").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def peak_memory_mb(pid: int) -> float:
-    """The largest resident set `pid` has had so far (VmHWM), in megabytes of 10^6 bytes.
+    """Return the largest resident set of `pid` so far (VmHWM), in megabytes of 10^6 bytes.
 
     Raises:
-        ProcessLookupError: when there is no such process.
+        ProcessLookupError: the process does not exist.
     """
     for line in _read(pid, "status").splitlines():
         if line.startswith("VmHWM:"):

@@ -14,7 +14,7 @@ GUARANTEE_NAMES: Final = {"at_least_once": "at least once", "exactly_once": "exa
 
 
 def show(console: Console, throughputs: Sequence[Throughput], latencies: Sequence[Latency]) -> None:
-    """Print what was measured so far as one table for throughput and one for latency."""
+    """Print one table of throughput and one of latency."""
     if throughputs:
         console.print(_throughput_table(throughputs))
     if latencies:
@@ -24,7 +24,7 @@ def show(console: Console, throughputs: Sequence[Throughput], latencies: Sequenc
 def _throughput_table(throughputs: Sequence[Throughput]) -> Table:
     table = Table(
         title="millpond and Kafka Streams 4.1 (Java, one thread), medians",
-        caption="ratio: records/s, millpond by Kafka Streams, median of the pairs. CPU: seconds per million records.",
+        caption="ratio: records/s of millpond divided by Kafka Streams', median. CPU: seconds per million records.",
     )
     table.add_column("workload")
     table.add_column("guarantee")
@@ -55,7 +55,7 @@ def _latency_table(latencies: Sequence[Latency]) -> Table:
     rate = latencies[0].rate
     table = Table(
         title=f"End-to-end latency at {rate:,} records/s, milliseconds",
-        caption="From the moment a record is sent to the moment a read_committed consumer has its result.",
+        caption="From sending a record until a read_committed consumer receives its result.",
     )
     table.add_column("workload")
     table.add_column("guarantee")

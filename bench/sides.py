@@ -1,4 +1,4 @@
-"""The two sides of the bench as child processes that are given the same arguments."""
+"""The two sides of the bench: child processes with the same arguments."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _JAVA_SOURCE: Final = Path(__file__).parent / "java" / "KafkaStreamsBench.java"
 
 
 class RunFailed(Exception):
-    """A side ended, hung or never started; the message holds the end of what it printed."""
+    """A side ended, hung or did not start; the message has the last lines of its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one child process is told to do."""
+    """The job of one child process."""
 
     application: str
     """Application id and consumer group, new for every run."""
@@ -40,10 +40,10 @@ class Job:
     output: str
     bootstrap: str
     state: Path
-    """State directory, empty."""
+    """The state directory, empty."""
 
     def arguments(self) -> list[str]:
-        """The command line both sides understand."""
+        """Return the arguments, which both sides understand."""
         return to_arguments(
             application=self.application,
             workload=self.workload,
@@ -71,21 +71,21 @@ class Child:
         return self._process.pid
 
     def check(self) -> None:
-        """Do nothing while it runs.
+        """Check that it runs.
 
         Raises:
-            RunFailed: when it has ended.
+            RunFailed: it has ended.
         """
         if (code := self._process.poll()) is not None:
             raise self.failure(f"ended with exit code {code}")
 
     def failure(self, what: str) -> RunFailed:
-        """An error that says `what` happened, with the end of the child's output."""
+        """Return an error that has `what` happened and the last lines of the child's output."""
         tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
-        return RunFailed(f"{what}; it printed:\n{tail}\n(all of it is in {self._log})")
+        return RunFailed(f"{what}; the last lines of {self._log}:\n{tail}")
 
     def stop(self) -> None:
-        """Ask it to stop, wait, and kill it when it does not."""
+        """Stop it by SIGTERM, or by SIGKILL if that takes too long."""
         self._process.terminate()
         try:
             self._process.wait(_STOP_SECONDS)
@@ -98,22 +98,20 @@ def compile_java(source: Path, classes: Path, java_home_bin: Path, classpath: Se
     """Compile one source file of a Java side.
 
     Args:
-        source: it.
-        classes: directory the classes go to.
-        java_home_bin: directory with a JDK's `java` and `javac`, version 17 or newer.
-        classpath: the jars it needs.
+        source: the source file.
+        classes: the directory for the classes.
+        java_home_bin: a directory with a JDK's `java` and `javac`, version 17 or newer.
+        classpath: the jars that it needs.
 
     Returns:
         `classes`.
 
     Raises:
-        RunFailed: when there is no `javac` or it does not compile.
+        RunFailed: there is no `javac`, or the source does not compile.
     """
     javac = java_home_bin / "javac"
     if not javac.exists():
-        message = (
-            f"The bench compiles its Kafka Streams side and {javac} does not exist: install openjdk-17-jdk-headless."
-        )
+        message = f"{javac} does not exist, which compiles the Kafka Streams side: install openjdk-17-jdk-headless."
         raise RunFailed(message)
     classes.mkdir(parents=True, exist_ok=True)
     jars = ":".join(map(str, classpath))
@@ -124,18 +122,18 @@ def compile_java(source: Path, classes: Path, java_home_bin: Path, classpath: Se
 
 
 class Commands:
-    """How each side is started; compiles the Java one first."""
+    """The commands that start the sides."""
 
     def __init__(self, build: Path, java_home_bin: Path, classpath: Sequence[Path]) -> None:
         """Compile the Java side into `build`.
 
         Args:
-            build: directory for classes, logs and state directories.
+            build: the directory for classes, logs and state directories.
             java_home_bin: directory with a JDK's `java` and `javac`, version 17 or newer.
             classpath: the jars of kafka-streams.
 
         Raises:
-            RunFailed: when there is no `javac` or it does not compile.
+            RunFailed: there is no `javac`, or the source does not compile.
         """
         self.build = build
         classes = compile_java(_JAVA_SOURCE, build / "classes", java_home_bin, classpath)
@@ -147,7 +145,7 @@ class Commands:
 
     @contextlib.contextmanager
     def running(self, side: SideName, job: Job) -> Iterator[Child]:
-        """Run a side in a fresh state directory; stopped, and its state removed, at the end of the block."""
+        """Run a side in an empty state directory; at the end of the block stop it and delete its state."""
         log = self.build / "logs" / f"{job.application}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(job.state, ignore_errors=True)

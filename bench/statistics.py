@@ -1,4 +1,4 @@
-"""Medians and percentiles of what the bench measured, and the objects of `build/bench.json`."""
+"""Medians and percentiles of the measurements, and the objects of `build/bench.json`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERCENTILES: Final = (50, 95, 99)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is compared: one line of the table."""
+    """One comparison: one line of the table."""
 
     workload: WorkloadName
     guarantee: Guarantee
@@ -29,14 +29,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """All pairs of runs of one case; the runs of a pair followed each other directly."""
+    """All pairs of runs of one case; the runs of a pair follow each other directly."""
 
     case: Case
     records: int
     pairs: list[Mapping[SideName, Drain]] = field(default_factory=list)
 
     def middle(self, side: SideName) -> Drain:
-        """The median of each figure of a side."""
+        """Return the median of each measurement of a side."""
         runs = [pair[side] for pair in self.pairs]
         return Drain(
             rps=median(run.rps for run in runs),
@@ -47,7 +47,7 @@ class Throughput:
 
     @property
     def ratios(self) -> list[float]:
-        """Records per second, millpond by Kafka Streams, pair by pair."""
+        """Records per second of millpond divided by Kafka Streams', for each pair."""
         return [pair["millpond"].rps / pair["kafka_streams"].rps for pair in self.pairs]
 
     @property
@@ -57,13 +57,13 @@ class Throughput:
 
     @property
     def cpu_ratio(self) -> float:
-        """CPU seconds per million records, millpond by Kafka Streams: the median over the pairs."""
+        """CPU seconds per million records of millpond divided by Kafka Streams': the median of the pairs."""
         return median(
             pair["millpond"].cpu_s_per_million / pair["kafka_streams"].cpu_s_per_million for pair in self.pairs
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The object of this case in `bench.json`."""
+        """Return the object of this case in `bench.json`."""
         sides: dict[str, Any] = {side: _rounded(asdict(self.middle(side))) for side in SIDES}
         figures = {"ratio": self.ratio, "cpu_ratio": self.cpu_ratio, "ratios": self.ratios}
         return {"kind": "throughput", **asdict(self.case), "records": self.records, **sides, **_rounded(figures)}
@@ -75,20 +75,20 @@ class Latency:
 
     case: Case
     rate: int
-    """Records per second that were sent."""
+    """Records sent per second."""
     samples: dict[SideName, list[float]] = field(default_factory=dict)
 
     def percentiles(self, side: SideName) -> dict[str, float]:
-        """`p50_ms`, `p95_ms` and `p99_ms` of a side."""
+        """Return `p50_ms`, `p95_ms` and `p99_ms` of a side."""
         return {f"p{percent}_ms": percentile(self.samples[side], percent) for percent in PERCENTILES}
 
     @property
     def ratio(self) -> float:
-        """99th percentile, millpond by Kafka Streams: below 1 is faster."""
+        """The 99th percentile of millpond divided by Kafka Streams': below 1 is faster."""
         return self.percentiles("millpond")["p99_ms"] / self.percentiles("kafka_streams")["p99_ms"]
 
     def to_json(self) -> dict[str, Any]:
-        """The object of this case in `bench.json`."""
+        """Return the object of this case in `bench.json`."""
         sides: dict[str, Any] = {
             side: {**_rounded(self.percentiles(side)), "records": len(samples)}
             for side, samples in self.samples.items()
@@ -97,13 +97,13 @@ class Latency:
 
 
 def percentile(samples: Sequence[float], percent: int) -> float:
-    """The smallest sample that at least `percent` of a hundred samples do not exceed (nearest rank).
+    """Return the smallest sample that at least `percent` % of the samples do not exceed (nearest rank).
 
     Raises:
-        ValueError: when there are no samples.
+        ValueError: there are no samples.
     """
     if not samples:
-        message = "there are no samples to take a percentile of"
+        message = "a percentile needs samples, and there are none"
         raise ValueError(message)
     return sorted(samples)[max(0, ceil(len(samples) * percent / 100) - 1)]
 

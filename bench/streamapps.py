@@ -1,12 +1,11 @@
 """Many StreamApps at one operator: `python -m bench.streamapps`.
 
-A real API server and etcd, with the operator beside them on the same cores; no nodes, so that no pod ever runs. The run
-measures
+It uses a real API server and etcd, with the operator on the same cores; no nodes, so no pod runs. The run measures
 
-- how long it takes until all of many StreamApps that are created at once are applied: every child and the status;
-- what a resync of all of them writes, which should be nothing;
-- how long a change of a specification takes until the StatefulSet has it, one change at a time, all others at rest;
-- the memory of the operator, at its highest.
+- the time until all StreamApps that are created at once are applied: every child object and the status;
+- the writes of a resync of all of them, which should be none;
+- the time from a change of a specification until the StatefulSet has it, one change at a time;
+- the highest memory of the operator.
 
     python -m bench.streamapps apps=1000 changes=200
 """
@@ -34,13 +33,13 @@ from tests.operating.process import OperatorProcess as Operator
 
 _NAMESPACE = "streamapps"
 _CREATORS = 20
-_WRITES = ("PATCH", "POST", "PUT", "DELETE")
+_WRITES = ("PATCH", "POST", "DELETE")  # PUT renews the lease
 RESULT = Path("build/bench-streamapps.json")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the run is to do."""
+    """The options of a run."""
 
     apps: int = 1000
     changes: int = 200
@@ -49,25 +48,25 @@ class Options:
 
 @dataclass(frozen=True)
 class Figures:
-    """What the run measured; times in seconds."""
+    """The measurements of a run; times in seconds."""
 
     apps: int
     created: float
-    """Until the last one was created."""
+    """The time until the last one was created."""
     applied: float
-    """Until the last one was applied, from the first creation on."""
+    """The time from the first creation until the last one was applied."""
     resync_writes: int
     change_p50: float
     change_p99: float
     change_max: float
     operator_mb: float
-    """At its highest."""
+    """The highest memory, in megabytes."""
     operator_cpu_s: float
-    """Of the operator, from its start until all were applied."""
+    """CPU time of the operator from its start until all were applied."""
 
 
 def streamapp(name: str, image: str = "registry.example/delays:1") -> Object:
-    """A StreamApp as people write them."""
+    """Return a typical StreamApp."""
     return {
         "apiVersion": "millpond.dev/v1alpha1",
         "kind": "StreamApp",
@@ -85,7 +84,7 @@ def streamapp(name: str, image: str = "registry.example/delays:1") -> Object:
 
 
 async def measure(server: SharedApiServer, operator: Operator, options: Options) -> Figures:
-    """Create, wait, change."""
+    """Create all StreamApps, wait, change some; return the measurements."""
     assert operator.process is not None
     process = psutil.Process(operator.process.pid)
     async with AsyncApi(server.admin, agent="bench") as api:
@@ -99,7 +98,7 @@ async def measure(server: SharedApiServer, operator: Operator, options: Options)
 
         await asyncio.gather(*map(create, names))
         created = time.monotonic() - began
-        while not await _all_applied(api, options.apps):  # noqa: ASYNC110 - another process's doing
+        while not await _all_applied(api, options.apps):  # noqa: ASYNC110 - polls another process
             await asyncio.sleep(0.25)
         applied = time.monotonic() - began
         cpu = sum(process.cpu_times()[:2])
@@ -124,7 +123,7 @@ async def measure(server: SharedApiServer, operator: Operator, options: Options)
 
 
 async def _all_applied(api: AsyncApi, apps: int) -> bool:
-    """Whether every StreamApp has all of its children, and a status that is of its present specification."""
+    """Return whether every StreamApp has all of its child objects, and a status of its current specification."""
     found = await api.list("StreamApp", _NAMESPACE)
     if sum(app.get("status", {}).get("observedGeneration") == app["metadata"]["generation"] for app in found) < apps:
         return False
@@ -135,44 +134,31 @@ async def _all_applied(api: AsyncApi, apps: int) -> bool:
 
 
 def _writes(operator: Operator) -> int:
-    """Writes so far, but for those of the lease."""
-    return int(
-        sum(
-            value
-            for name, value in operator.metrics().items()
-            if name.startswith("rest_client_requests_total") and any(f'method="{each}"' in name for each in _WRITES)
-            and 'method="PUT"' not in name
-        )
-    )  # fmt: skip
+    """Return the number of writes so far, except those of the lease."""
+    return int(sum(operator.metric("rest_client_requests_total", method=each) or 0 for each in _WRITES))
 
 
 def _lists(operator: Operator) -> int:
-    return int(
-        sum(
-            value
-            for name, value in operator.metrics().items()
-            if name.startswith("rest_client_request_duration_seconds_count") and 'verb="list"' in name
-        )
-    )
+    return int(operator.metric("rest_client_request_duration_seconds_count", verb="list") or 0)
 
 
 async def _resync_writes(operator: Operator) -> int:
-    """What is written while everything is listed twice, once it is quiet."""
+    """Wait until there are no writes; return the number of writes during two full listings."""
     quiet = _writes(operator)
-    while True:  # what came late, e.g. the second look at every application
+    while True:  # late writes, such as those of a second reconcile
         await asyncio.sleep(2)
         now = _writes(operator)
         if now == quiet:
             break
         quiet = now
     lists = _lists(operator)
-    while _lists(operator) < lists + 2 * 12:  # noqa: ASYNC110 - another process's doing
+    while _lists(operator) < lists + 2 * 12:  # noqa: ASYNC110 - polls another process
         await asyncio.sleep(0.5)
     return _writes(operator) - quiet
 
 
 async def _changes(api: AsyncApi, names: list[str], options: Options) -> list[float]:
-    """Seconds from each change of an image until the StatefulSet has it."""
+    """Return the seconds from each change of an image until the StatefulSet has it."""
     seen: dict[str, str] = {}
     news = asyncio.Event()
     chance = random.Random(options.seed)
@@ -201,23 +187,23 @@ async def _changes(api: AsyncApi, names: list[str], options: Options) -> list[fl
 
 
 def run(options: Options) -> Figures:
-    """The whole of it.
+    """Run the whole bench.
 
     Raises:
-        BinariesMissing: there is no API server.
+        BinariesMissing: the API server is not installed.
     """
     with operating(_NAMESPACE, {"RESYNC_INTERVAL": "20s", "WATCH_PATIENCE": "60s"}) as setting:
         return asyncio.run(measure(setting.server, setting.operator, options))
 
 
 def main() -> None:
-    """Run it, print the figures, and keep them."""
+    """Run the bench; print and save the results."""
     options = Options(**{name: int(value) for name, value in from_arguments(sys.argv[1:]).items()})
     try:
         figures = run(options)
     except BinariesMissing as missing:
         sys.exit(str(missing))
-    print(f"\n  {figures.apps} StreamApps on {os.cpu_count()} cores, with the API server and etcd on the same\n")
+    print(f"\n  {figures.apps} StreamApps on {os.cpu_count()} cores, with the API server and etcd on the same cores\n")
     for what, value, target in (
         ("all created", f"{figures.created:.1f} s", ""),
         ("all applied", f"{figures.applied:.1f} s", "60 s"),

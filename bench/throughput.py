@@ -1,4 +1,4 @@
-"""One throughput run: start a side on topics that are full already and watch it drain them."""
+"""One throughput run: a side drains input topics that are full at its start."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bench.processes import cpu_seconds, peak_memory_mb
 from bench.progress import Drain, Sample, drain
 from bench.sides import Commands, Job, SideName
 
-_LOOK_EVERY: Final = 0.02  # seconds between two looks: about a hundredth of the shortest run's measured time
-_STALLED: Final = 90.0  # seconds without a single new commit
+_POLL: Final = 0.02  # seconds between two polls: about a hundredth of the shortest run's measured time
+_STALLED: Final = 90.0  # seconds without a new commit
 
 
 def measure(
@@ -22,21 +22,21 @@ def measure(
     job: Job,
     partitions: int,
     records: int,
-    advanced: Callable[[int], None],
+    on_progress: Callable[[int], None],
 ) -> Drain:
     """Run `side` until it has committed all `records` of its input.
 
     Args:
-        commands: how to start it.
+        commands: starts the side.
         cluster: the broker that holds the input.
-        side: which one.
-        job: what it does; its output topic is created here, and its topics are deleted when it is done.
-        partitions: of the input and of the output.
-        records: in the input topic.
-        advanced: called with the number of records committed so far, for a progress bar.
+        side: the side.
+        job: its job; the output topic is created here, and its topics are deleted at the end.
+        partitions: the partitions of input and output.
+        records: the number of records in the input topic.
+        on_progress: called with the number of committed records, for a progress bar.
 
     Raises:
-        RunFailed: when the side ends or makes no progress any more.
+        RunFailed: the side ended, or makes no progress any more.
     """
     cluster.create(job.output, partitions)
     samples: list[Sample] = []
@@ -51,12 +51,12 @@ def measure(
                 if seen > committed:
                     samples.append(Sample(time.monotonic(), seen, cpu_seconds(child.pid)))
                     committed, news = seen, now
-                    advanced(seen)
+                    on_progress(seen)
                 elif now - news > _STALLED:
                     raise child.failure(
-                        f"{side} committed {committed} of {records} records and then nothing for {_STALLED:.0f} s"
+                        f"{side} committed {committed} of {records} records, then none for {_STALLED:.0f} s"
                     )
-                time.sleep(_LOOK_EVERY)
+                time.sleep(_POLL)
             memory = peak_memory_mb(child.pid)
         written = cluster.size(job.output, partitions)
         return drain(samples, records, rss_mb=memory, output_records=written)

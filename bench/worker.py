@@ -1,4 +1,4 @@
-"""The millpond side of the bench: one worker, everything that is not named here at its default.
+"""The millpond side of the bench: one worker; all other settings have their defaults.
 
 python -m bench.worker workload=count application=… bootstrap=… state=… guarantee=exactly_once commit_ms=100 input=… …
 """
@@ -18,7 +18,7 @@ from millpond.runtime.worker.malloc import keep_few_arenas
 
 def main(options: dict[str, str]) -> None:
     """Run until SIGTERM."""
-    keep_few_arenas()  # as `millpond run` does
+    keep_few_arenas()  # like `millpond run`
     logging.basicConfig(level=logging.INFO)
     config = mp.Config.of(
         application_id=options["application"],

@@ -1,6 +1,7 @@
-"""What both sides of the bench do, in constants: the data, the windows and the names of the four workloads.
+"""The constants of both sides: data, windows, and the names of the four workloads.
 
-The Java side repeats `WINDOW_MS` and `GRACE_MS` in `java/KafkaStreamsBench.java`; `tests/bench` holds the two together.
+The Java side repeats `WINDOW_MS` and `GRACE_MS` in `java/KafkaStreamsBench.java`; `tests/bench` checks that they are
+equal.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ GUARANTEES: Final[tuple[Guarantee, ...]] = ("at_least_once", "exactly_once")
 
 DESCRIPTIONS: Final[dict[WorkloadName, str]] = {
     "stateless": "map_values to upper case, filter that keeps 15 of 16 records, to a topic",
-    "count": "group_by_key().count() in a key-value store, every update that leaves the cache to a topic",
+    "count": "group_by_key().count() in a key-value store, every update that leaves the cache is sent to a topic",
     "window": "group_by_key() in tumbling windows of one minute with 10 s grace, count(), to a topic",
     "join": "stream-table inner join by key, every record finds its row, to a topic",
 }
@@ -26,24 +27,24 @@ DESCRIPTIONS: Final[dict[WorkloadName, str]] = {
 KEYS: Final = 100_000
 """Distinct keys of `stateless` and `join`, and of the latency runs; drawn uniformly."""
 KEY_COUNTS: Final = (5_000, 100_000, 1_000_000)
-"""Distinct keys of `count` and `window`, whose cost is one per changed key and commit: one case for each."""
+"""Distinct keys of `count` and `window`, one case for each: their cost depends on the keys changed per commit."""
 KEYED_WORKLOADS: Final[tuple[WorkloadName, ...]] = ("count", "window")
 """The workloads that run once for each number of keys."""
 VALUE_BYTES: Final = 100
 """Length of a record's value; its key is 8 bytes more."""
 TABLE_VALUE_BYTES: Final = 20
-"""Length of the value of a row in the table that `join` reads."""
+"""Length of a value in the table of `join`."""
 EVENTS_PER_SECOND: Final = 5_000
-"""Pace of the records' own timestamps, so that one window of a minute sees 300,000 records."""
+"""Records per second of event time: a window of one minute has 300,000 records."""
 WINDOW_MS: Final = 60_000
 GRACE_MS: Final = 10_000
 
-_BODIES = 4096  # distinct values: random enough for an honest compression ratio, few enough to be made in no time
+_BODIES = 4096  # distinct values: enough for a realistic compression ratio, few enough to be generated fast
 _HEX = "0123456789abcdef"
 
 
 class InputRecord(NamedTuple):
-    """One record as the loader produces it."""
+    """One input record."""
 
     key: bytes
     value: bytes
@@ -53,7 +54,7 @@ class InputRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The input of a run: the same for both sides, byte for byte, for the same seed.
+    """The input of a run: equal for both sides, byte for byte, with the same seed.
 
     The first character of every value is a uniformly random hex digit: the filter of `stateless` drops `0`.
     """
@@ -66,7 +67,7 @@ class Data:
     """Distinct keys."""
 
     def stream(self) -> Iterator[InputRecord]:
-        """The records of the input topic in the order in which they are produced."""
+        """Yield the records of the input topic in the order of sending."""
         random_ = random.Random(self.seed)
         keys = [key_of(number) for number in range(self.keys)]
         bodies = ["".join(random_.choices(_HEX, k=VALUE_BYTES)).encode() for _ in range(_BODIES)]
@@ -81,11 +82,11 @@ class Data:
             )
 
     def table(self) -> Iterator[InputRecord]:
-        """The rows of the table topic: one per key, older than every record of the stream."""
+        """Yield the rows of the table topic: one per key, older than every record of the stream."""
         for number in range(self.keys):
             yield InputRecord(key_of(number), f"row {number}".ljust(TABLE_VALUE_BYTES, ".").encode(), self.start_ms - 1)
 
 
 def key_of(number: int) -> bytes:
-    """Key number `number` as it is on the wire: eight bytes of ASCII."""
+    """Return the bytes of key `number`: eight ASCII characters."""
     return b"k%07d" % number

@@ -42,7 +42,7 @@ def test_demo_output_equals_a_plain_loop(
 
         def all_through() -> bool:
             results.poll(0.1)
-            lags.look()
+            lags.update()
             return flights.played == flights.total and lags.drained(flights.total)
 
         eventually(all_through, "all flights are committed", 120)

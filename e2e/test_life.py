@@ -19,7 +19,7 @@ from e2e.measuring.traffic import PARTITIONS
 from e2e.measuring.verification import Verification
 from e2e.streamapp import StreamApp, condition
 from tests.support.kafka import topic_names
-from tests.support.telling import is_ready
+from tests.support.status_accuracy import is_ready
 
 _OUTAGE_S = 60.0
 _UPGRADE_PAUSE_S = 2.0

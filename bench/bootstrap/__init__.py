@@ -1,1 +1,1 @@
-"""How long a worker with an empty disk needs for its state: by replay, by a snapshot, and Kafka Streams beside it."""
+"""The time in which a worker with an empty disk restores its state: by replay, by snapshot, and in Kafka Streams."""

@@ -1,4 +1,4 @@
-"""`python -m bench.bootstrap`: bring the state back in each way at each size, print a table, write `build/bench-bootstrap.json`."""
+"""`python -m bench.bootstrap`: restore state in each way and size; print a table, write `bench-bootstrap.json`."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _TOPIC_TIMEOUT_S: Final = 30.0
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option(
-    "--records", default="1000000,5000000,20000000", help="Records in the changelog, in the order they are run."
+    "--records", default="1000000,5000000,20000000", help="Records in the changelog, in the order of the runs."
 )
 @click.option("--keys", default=1_000_000, type=click.IntRange(1), help="Distinct keys.")
-@click.option("--ways", default=",".join(WAYS), help="Which ways; ingestion needs the snapshot job.")
+@click.option("--ways", default=",".join(WAYS), help="The ways to restore; ingestion needs the snapshot job.")
 @click.option("--seed", default=20131, help="Of the keys and values.")
 @click.option("--output", default="build/bench-bootstrap.json", type=click.Path(path_type=Path))
 def main(records: str, keys: int, ways: str, seed: int, output: Path) -> None:
-    """A worker with an empty disk, and a changelog of values of 100 bytes in 8 partitions."""
+    """Restore the state of a worker with an empty disk; the changelog has 8 partitions and values of 100 bytes."""
     console = Console()
     try:
         sizes = sorted(int(each) for each in records.split(","))
@@ -89,7 +89,9 @@ def _run(console: Console, sizes: list[int], keys: int, ways: list[str], seed: i
                     command += [f"snapshots={snapshots}"] if way == "ingestion" else []
                 took = measure(command, log, _TIMEOUT_S, until_ready=way != "snapshot_job")
                 if way == "ingestion" and "ingested" not in took.log.read_text(errors="replace"):
-                    console.print(f"{size:,} records, ingestion: the worker replayed, which it took for quicker.")
+                    console.print(
+                        f"{size:,} records, ingestion: the worker chose to replay, which it expected to be faster."
+                    )
                     continue
                 figures.append(Figure(size, way, took.seconds, took.cpu_s, took.peak_mb))
                 write(output, figures)
@@ -99,7 +101,7 @@ def _run(console: Console, sizes: list[int], keys: int, ways: list[str], seed: i
 
 def _create(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    # Compacted as changelogs are, but not while this runs: every way is to read the same records.
+    # Compacted like a changelog, but not during this run: every way has to read the same records.
     changelog = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0", "min.compaction.lag.ms": "86400000"}
     topics = [
         NewTopic(INPUT, num_partitions=PARTITIONS, replication_factor=1),
@@ -116,7 +118,7 @@ def _filler(bootstrap: str, keys: int, seed: int) -> Callable[[int, Callable[[in
             "bootstrap.servers": bootstrap,
             "linger.ms": 20,
             "queue.buffering.max.messages": 500_000,
-            "log_level": 0,  # it outlives the broker
+            "log_level": 0,  # this client outlives the broker
             "compression.type": "none",
         }
     )

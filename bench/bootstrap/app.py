@@ -1,4 +1,4 @@
-"""The application whose state is brought back: the newest value of each key, a string of 100 bytes."""
+"""The application whose state is restored: the newest value of each key, a string of 100 bytes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ INPUT: Final = "bench-bootstrap-input"
 PARTITIONS: Final = 8
 _STORE: Final = "latest"
 CHANGELOG: Final = f"{APPLICATION}-{_STORE}-changelog"
-"""The same name on both sides; the store of the Java side has to be called like this one."""
+"""The store's name, which is the same on the Java side."""
 
 
 def topology() -> mp.Topology:
-    """The newest value of each key."""
+    """Return the topology: a table of the newest value of each key."""
     builder = mp.StreamsBuilder()
     records = builder.stream(INPUT, key=mp.String, value=mp.String)
     records.group_by_key().reduce(lambda _, new: new, store=_STORE)
@@ -26,12 +26,12 @@ def topology() -> mp.Topology:
 
 
 def config(bootstrap: str, state: Path | str, snapshots: Path | str | None = None) -> mp.Config:
-    """The worker's settings.
+    """Return the worker's settings.
 
     Args:
         bootstrap: the broker.
         state: an empty directory.
-        snapshots: where snapshots are; None to replay.
+        snapshots: the place of snapshots; None to replay.
     """
     given = {
         "application.id": APPLICATION,

@@ -1,4 +1,4 @@
-"""Runs a process until it is ready or ends: how long, how much CPU time, how much memory, all that it started included."""
+"""Measures time, CPU time and memory of a process and its child processes until it is ready or ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.sides import RunFailed
 __all__ = ("READY", "Measured", "measure")
 
 READY: Final = "READY"
-"""The line that a worker prints once it runs."""
+"""The line that a worker prints when it runs."""
 
 _LOOK_S: Final = 0.1
 _STOP_S: Final = 30.0
@@ -24,25 +24,25 @@ _STOP_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one run took."""
+    """The measurements of one run."""
 
     seconds: float
-    """From the start of the process until it was ready, or had ended."""
+    """Seconds from the start of the process until it was ready, or had ended."""
     cpu_s: float
     peak_mb: float
-    """The most of resident memory that all processes had at one moment, in megabytes of 10^6 bytes."""
+    """The highest resident memory of all processes together, in megabytes of 10^6 bytes."""
     log: Path
 
 
 @dataclass
 class _Tree:
-    """A process and all that it starts, looked at now and then: what ended between two looks counts up to the last one."""
+    """A process and its child processes, polled; a child that ended counts up to the poll before its end."""
 
     root: psutil.Process
     cpu: dict[int, float] = field(default_factory=dict)
     peak_bytes: int = 0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         memory = 0
         try:
             family = [self.root, *self.root.children(recursive=True)]
@@ -62,13 +62,13 @@ def measure(command: Sequence[str], log: Path, timeout_s: float, *, until_ready:
     """Run a command.
 
     Args:
-        command: what.
-        log: where its output goes.
-        timeout_s: how long it may take.
-        until_ready: whether it runs until it prints `READY`, and is then told to stop; else it has to end well by itself.
+        command: the command.
+        log: the file of its output.
+        timeout_s: the time limit.
+        until_ready: whether it is stopped once it prints `READY`; otherwise it has to end by itself, with status 0.
 
     Raises:
-        RunFailed: it ended badly, or took too long; the message has the end of its output.
+        RunFailed: it failed, or took too long; the message has the last lines of its output.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
@@ -77,7 +77,7 @@ def measure(command: Sequence[str], log: Path, timeout_s: float, *, until_ready:
         tree = _Tree(psutil.Process(process.pid))
         try:
             while True:
-                tree.look()
+                tree.poll()
                 seconds = time.monotonic() - began
                 code = process.poll()
                 if (until_ready and _is_ready(log)) or (not until_ready and code == 0):
@@ -85,7 +85,7 @@ def measure(command: Sequence[str], log: Path, timeout_s: float, *, until_ready:
                 if code is not None:
                     raise _failure(log, f"ended with exit code {code}")
                 if seconds > timeout_s:
-                    raise _failure(log, f"was not through after {timeout_s:.0f} s")
+                    raise _failure(log, f"did not end within {timeout_s:.0f} s")
                 time.sleep(_LOOK_S)
         finally:
             _stop(process)
@@ -97,7 +97,7 @@ def _is_ready(log: Path) -> bool:
 
 def _failure(log: Path, what: str) -> RunFailed:
     tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-    return RunFailed(f"{what}; it printed:\n{tail}\n(all of it is in {log})")
+    return RunFailed(f"{what}; the last lines of {log}:\n{tail}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

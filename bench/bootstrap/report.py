@@ -1,4 +1,4 @@
-"""The table, the plot and the file of this bench."""
+"""The output of this bench: a table, a plot and a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WIDTH: Final = 60
 
 
 class Figure(NamedTuple):
-    """One way at one size."""
+    """The measurements of one way at one size."""
 
     records: int
     way: str
@@ -34,7 +34,7 @@ class Figure(NamedTuple):
 
 def show(console: Console, figures: Sequence[Figure]) -> None:
     """Print the table, and a bar for each way at each size."""
-    table = Table(title="From an empty disk to a caught-up store, in seconds from the start of the process")
+    table = Table(title="Seconds from the start of the process with an empty disk until its stores are caught up")
     table.add_column("records", justify="right")
     table.add_column("way")
     for name in ("seconds", "CPU s", "peak MB", "of our replay"):

@@ -1,4 +1,4 @@
-"""The snapshot's side: `millpond snapshot create` for the application of this bench, from a process of its own.
+"""The snapshot: `millpond snapshot create` for the application of this bench, in a child process.
 
 python -m bench.bootstrap.snapshot bootstrap=… state=… snapshots=…
 """
@@ -14,7 +14,7 @@ from millpond_spark.session import session
 
 
 def main(options: dict[str, str]) -> None:
-    """Read the changelog from its beginning, and keep this version only."""
+    """Make a snapshot from the whole changelog, and keep only this version."""
     settings = config(options["bootstrap"], options["state"])
     create_snapshot(topology(), settings, options["snapshots"], session, keep=1, full=True)
 

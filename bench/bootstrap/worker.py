@@ -1,4 +1,4 @@
-"""The millpond side: one worker that prints a line once it runs.
+"""The millpond side: one worker that prints a line when it runs.
 
 python -m bench.bootstrap.worker bootstrap=… state=… [snapshots=…]
 """
@@ -25,7 +25,7 @@ class _Tell(mp.WorkerListener):
 
 def main(options: dict[str, str]) -> None:
     """Run until SIGTERM."""
-    keep_few_arenas()  # as `millpond run` does
+    keep_few_arenas()  # like `millpond run`
     logging.basicConfig(level=logging.INFO)
     worker = mp.Worker(topology(), config(options["bootstrap"], options["state"], options.get("snapshots")), _Tell())
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())

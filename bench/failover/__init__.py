@@ -1,1 +1,1 @@
-"""What a fault costs: the pause of every task it touches, on millpond and on Kafka Streams: `python -m bench.failover`."""
+"""The cost of faults: the pauses of the affected tasks in millpond and in Kafka Streams: `python -m bench.failover`."""

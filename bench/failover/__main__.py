@@ -1,4 +1,4 @@
-"""`python -m bench.failover`: run the faults, print the table, write `build/bench-failover.json`."""
+"""`python -m bench.failover`: cause faults, print a table, write `build/bench-failover.json`."""
 
 from __future__ import annotations
 
@@ -33,23 +33,28 @@ from millpond.errors import MillpondError
 
 _WIDTH: Final = 220
 WARM_S: Final = 15.0
-"""Seconds under load, once settled, that a side runs before the faults to warm the broker."""
+"""Seconds under load without faults, which warm the broker."""
 _FAULTS: Final[dict[SideName, tuple[Kind, ...]]] = {
     "millpond": ("kill_known", "kill_silent", "freeze", "leave", "restart", "grow"),
-    # A death cannot be reported to a consumer group: there is its session timeout and nothing else.
+    # A death cannot be reported to a consumer group: only its session timeout detects it.
     "kafka_streams": ("kill_silent", "freeze", "leave", "restart", "grow"),
 }
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.option("--quick", is_flag=True, help="A look: two rounds.")
+@click.option("--quick", is_flag=True, help="Run only two rounds.")
 @click.option("--repeats", default=10, type=click.IntRange(1), help="Faults of each kind.")
 @click.option(
-    "--grow-repeats", default=2, type=click.IntRange(0), help="The same for `grow`: Kafka Streams takes minutes."
+    "--grow-repeats",
+    default=2,
+    type=click.IntRange(0),
+    help="Repeats of `grow`, for which Kafka Streams takes minutes.",
 )
 @click.option("--sides", default=",".join(SIDES), help="Which sides.")
 @click.option(
-    "--faults", default=None, help="Which faults: kill_known, kill_silent, freeze, leave, restart, grow. Default: all."
+    "--faults",
+    default=None,
+    help="The faults to cause: kill_known, kill_silent, freeze, leave, restart, grow. Default: all.",
 )
 @click.option("--rate", default=4_000, type=click.IntRange(1), help="Records per second.")
 @click.option("--session-timeout-ms", default=6_000, type=click.IntRange(1), help="On both sides.")
@@ -57,16 +62,17 @@ _FAULTS: Final[dict[SideName, tuple[Kind, ...]]] = {
     "--streams-transaction-timeout-ms",
     default=6_000,
     type=click.IntRange(1),
-    help="Kafka Streams' transaction.timeout.ms, whose default is 10,000: an open transaction of a dead instance lasts so long.",
+    help="Kafka Streams' transaction.timeout.ms (its default is 10,000): the time until an open transaction of a dead "
+    "instance is aborted.",
 )
 @click.option(
     "--directory",
     default=None,
     type=click.Path(path_type=Path),
-    help="For topics, states and logs, emptied first; one in memory, such as /dev/shm/bench, keeps a busy disk out of the figures. "
-    "Default: bench-failover beside the figures.",
+    help="The directory of topics, states and logs, which is emptied first; one in memory, such as /dev/shm/bench, "
+    "avoids the effects of a busy disk. Default: bench-failover beside the results.",
 )
-@click.option("--seed", default=20_131, help="Of the choice of victims.")
+@click.option("--seed", default=20_131, help="The seed of the choice of victims.")
 @click.option(
     "--output", default=Path("build/bench-failover.json"), type=click.Path(path_type=Path), help="Where the figures go."
 )
@@ -85,9 +91,9 @@ def main(
 ) -> None:
     """Kill, drain, stop and add workers of millpond and of Kafka Streams 4.1, and measure the pause of every task.
 
-    The same application, broker, input and probe for both; what is measured and how is written down in docs/benchmarks.md.
+    Application, broker, input and probe are the same for both; docs/benchmarks.md describes what is measured, and how.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that workers and broker are stopped then too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # also stops the workers and the broker
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
@@ -106,14 +112,14 @@ def main(
         "seed": seed,
     }
     console.print(
-        f"{len(WORKERS)} workers, {PARTITIONS} partitions, {rate:,} records/s, count per key, exactly once, commit every "
-        f"{COMMIT_MS} ms, one standby, session timeout {session_timeout_ms / 1000:g} s, seed {seed}"
+        f"{len(WORKERS)} workers, {PARTITIONS} partitions, {rate:,} records/s, count per key, exactly once, commit "
+        f"every {COMMIT_MS} ms, one standby, session timeout {session_timeout_ms / 1000:g} s, seed {seed}"
     )
     outcomes: list[Outcome] = []
     shutil.rmtree(directory, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         try:
-            # At the end; the log stays.
+            # Deleted at the end; the log is kept.
             stack.callback(shutil.rmtree, directory / "broker" / "data", ignore_errors=True)
             broker = stack.enter_context(
                 EmbeddedBroker(directory / "broker", heap_mb=1024, properties=BROKER, jvm_options=JVM)
@@ -165,21 +171,21 @@ def _fleet(side: SideName, work: Work, broker_log: Path) -> Iterator[Fleet]:
 
 
 def _warm(console: Console, work: Work, side: SideName, rate: int, broker_log: Path) -> None:
-    """Run a side under the load of the bench, without faults, for nothing: the broker is a JVM, and the first to meet it waits.
+    """Run a side under load and without faults, unmeasured: the broker is a JVM, and its first client waits for it.
 
     Raises:
-        RunFailed: when it does not settle, or a record is lost.
+        RunFailed: it does not settle, or a record is lost.
     """
     with _fleet(side, work, broker_log) as fleet:
         outcome = _measure(console, fleet, [], rate, 0, broker_log)
     Cluster(work.bootstrap).delete([work.input, work.output, f"{work.application}-"])
     if outcome.failure is not None:
         raise RunFailed(outcome.failure)
-    console.log(f"{side} ran {WARM_S:.0f} s without faults to warm the broker, which is not in the figures")
+    console.log(f"{side} ran {WARM_S:.0f} s without faults to warm the broker, which is not in the results")
 
 
 def _measure(console: Console, fleet: Fleet, schedule: list[Kind], rate: int, seed: int, broker_log: Path) -> Outcome:
-    """One side, all of its faults. A failure ends them, but not the account of what was measured before it."""
+    """Cause all faults on one side; after a failure, return the measurements before it."""
     work = fleet.work
     cluster = Cluster(work.bootstrap)
     for topic in (work.input, work.output):
@@ -187,7 +193,7 @@ def _measure(console: Console, fleet: Fleet, schedule: list[Kind], rate: int, se
     generator, probe = Generator(work.bootstrap, work.input, rate), Probe(work.bootstrap, work.output)
     failure, logged = None, broker_log.stat().st_size
     with console.status(fleet.side) as status:
-        conductor = Conductor(fleet, generator, probe, random.Random(seed), _teller(status, fleet.side))
+        conductor = Conductor(fleet, generator, probe, random.Random(seed), _status_updates(status, fleet.side))
         try:
             conductor.begin()
             if not schedule:
@@ -217,7 +223,7 @@ def _stalls(broker_log: Path, logged: int) -> list[int]:
         return [stall for line in log if (stall := parse_stall(line)) is not None]
 
 
-def _teller(status: Any, side: SideName) -> Callable[[str], None]:
+def _status_updates(status: Any, side: SideName) -> Callable[[str], None]:
     return lambda what: status.update(f"{side}: {what}")
 
 

@@ -1,15 +1,15 @@
-"""From results to pauses: who processed what and when, what is missing or there twice, and what each fault cost. Pure.
+"""The analysis of results: owners over time, lost and repeated records, and the cost of each fault. Pure functions.
 
 Definitions, the same for both sides:
 
-- A task **moves** when two consecutive results of its partition carry different owners. Its **pause** is the time between
-  the processing of these two: of the last record of the old owner that was committed, and of the first of the new one. Work
-  that an aborted transaction took with it does not count as processed.
+- A task **moves** when two consecutive results of its partition carry different owners. Its **pause** is the time
+  between the processing of these two: of the last record of the old owner that was committed, and of the first of the
+  new one. Work of an aborted transaction does not count as processed.
 - A killed or frozen worker's task **processes again** when the first record of its new owner is processed; that time is
-  counted from the moment at which the death is known to whoever hands out its tasks. It is **visible again** when that record's
-  result reaches a `read_committed` reader.
-- A record is **late** by the time from its sending to its result's arrival; of a move, that of the new owner's first record
-  is kept: it has waited longest.
+  counted from the moment at which the assignor knows of the death. It is **visible again** when that
+  record's result reaches a `read_committed` reader.
+- A record is **late** by the time from its sending to its result's arrival; of a move, that of the new owner's first
+  record is kept: it has waited longest.
 - **Others** are the tasks that a fault did not move: of each fault the longest gap in the processing of any of them.
 """
 
@@ -26,14 +26,14 @@ from bench.statistics import percentile
 
 Kind = Literal["quiet", "kill_known", "kill_silent", "freeze", "thaw", "leave", "join", "restart", "grow", "shrink"]
 DEATHS: Final[tuple[Kind, ...]] = ("kill_known", "kill_silent", "freeze")
-"""After these somebody else has to find out that a worker is gone, or be told; the others are planned."""
+"""Faults after which a death has to be detected or reported; the others are planned."""
 
 GAP_FLOOR_US: Final = 20_000
-"""Shorter gaps between two records of a task are not kept: batches are as long as that when nothing is wrong."""
+"""Shorter gaps between two records of a task are not kept: batches take as long without faults."""
 
 
 class Move(NamedTuple):
-    """A change of owner, seen in the output."""
+    """A change of owner, observed in the output."""
 
     before: Result
     """The last result of the old owner."""
@@ -42,12 +42,12 @@ class Move(NamedTuple):
 
     @property
     def pause_ms(self) -> float:
-        """From the processing of one to that of the other."""
+        """The time between the processing of both results."""
         return (self.after.processed_us - self.before.processed_us) / 1000
 
 
 class Gap(NamedTuple):
-    """A time in which a task processed nothing, under one owner."""
+    """A time in which a task processed nothing under one owner."""
 
     partition: int
     end_us: int
@@ -56,25 +56,25 @@ class Gap(NamedTuple):
 
 @dataclass
 class Correctness:
-    """What exactly-once promises, counted over all partitions: everything but `results` must be 0."""
+    """Violations of exactly-once over all partitions: everything except `results` must be 0."""
 
     results: int = 0
     lost: int = 0
     """Records without a result."""
     twice: int = 0
-    """Results of records that had one already."""
+    """Further results of records."""
     wrong: int = 0
-    """Results whose count does not follow from the records before them: the state was not what it should have been."""
+    """Results with a count that does not follow from the records before them: the state was wrong."""
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is amiss."""
+        """Whether there are no violations."""
         return not (self.lost or self.twice or self.wrong)
 
 
 @dataclass
 class Track:
-    """The results of one partition in the order of their arrival, which within a partition is that of the output topic."""
+    """The results of one partition in the order of the output topic."""
 
     partition: int
     last: Result | None = None
@@ -84,7 +84,7 @@ class Track:
     correctness: Correctness = field(default_factory=Correctness)
 
     def observe(self, result: Result) -> None:
-        """Take in the next result."""
+        """Add the next result."""
         found, last = self.correctness, self.last
         found.results += 1
         if result.number < self.next_number:
@@ -102,45 +102,45 @@ class Track:
         self.last = result
 
     def finish(self, sent: int) -> None:
-        """Count as lost what was sent and has not been seen: `sent` records in all."""
+        """Count records without a result as lost; `sent` is the number of all records."""
         self.correctness.lost += sent - self.next_number
         self.next_number = sent
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that was done to the application; its window lasts until the next one's begin."""
+    """One fault; its window lasts until the next fault."""
 
     kind: Kind
     at_us: int
-    """Just before it was done."""
+    """The time just before it."""
     victim: str | None = None
-    """Of deaths: the process that was killed or frozen."""
+    """Of deaths: the killed or frozen process."""
     known_us: int | None = None
-    """Of deaths: when whoever hands out its tasks knew. None where that cannot be seen."""
+    """Of deaths: when the assignor knew; None if that cannot be observed."""
 
 
 class Pause(NamedTuple):
-    """What one fault cost one task."""
+    """The cost of one fault for one task."""
 
     kind: Kind
     partition: int
     failover: bool
-    """Its owner was killed or frozen; otherwise the task was moved from a living worker, or back to one."""
+    """Whether its owner was killed or frozen; otherwise the task moved from or to a living worker."""
     pause_ms: float
     again_ms: float | None
-    """From the death being known to the first record; None when nobody died or the moment is not known."""
+    """From the known death to the first record; None if there was no death, or its time is not known."""
     visible_ms: float | None
-    """From the death being known to the first committed result at the reader."""
+    """From the known death to the first committed result at the reader."""
     late_ms: float
 
 
 def pauses(faults: Sequence[Fault], moves: Iterable[Move]) -> list[Pause]:
-    """What each move cost, laid to the latest fault before it. Moves before the first fault belong to the start, and are left out.
+    """Return the cost of each move, attributed to the latest fault before it, without moves before the first fault.
 
     Args:
-        faults: in order of their time.
-        moves: in any order.
+        faults: the faults by time.
+        moves: the moves in any order.
     """
     begins = [fault.at_us for fault in faults]
     found = []
@@ -166,17 +166,17 @@ def pauses(faults: Sequence[Fault], moves: Iterable[Move]) -> list[Pause]:
 
 
 def others(faults: Sequence[Fault], moves: Iterable[Move], gaps: Iterable[Gap]) -> Mapping[Kind, list[float]]:
-    """The longest gap, in ms, of tasks that stayed where they were, for each fault; 0 when no gap was worth keeping.
+    """Return the longest gap in ms of tasks that did not move, for each fault; 0 if no gap was kept.
 
     Args:
-        faults: in order of their time; the last one's window has no end.
-        moves: all of them, in any order.
-        gaps: all that were kept, in any order.
+        faults: the faults by time; the window of the last one has no end.
+        moves: all moves in any order.
+        gaps: all gaps in any order.
     """
     begins = [fault.at_us for fault in faults]
     moved: defaultdict[int, set[int]] = defaultdict(set)
     for move in moves:
-        # A pause that began in one window and ended in the next touches both.
+        # A pause that began in one window and ended in the next counts in both.
         for us in (move.before.processed_us, move.after.processed_us):
             moved[bisect_right(begins, us) - 1].add(move.after.partition)
     longest = [0.0] * len(faults)
@@ -199,26 +199,26 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Spread | None:
-        """The spread of `samples`; None when there are none."""
+        """Return the percentiles of `samples`; None if there are none."""
         if not samples:
             return None
         return cls(percentile(samples, 50), percentile(samples, 99), max(samples))
 
     def to_json(self) -> dict[str, float]:
-        """Milliseconds, named."""
+        """Return the percentiles in milliseconds by name."""
         return {f"{name}_ms": round(value, 1) for name, value in self._asdict().items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One line of the table: what faults of one kind cost on one side."""
+    """One line of the table: the cost of one kind of fault on one side."""
 
     kind: Kind
     failover: bool
-    """Only tasks whose owner was killed or frozen; otherwise only tasks that moved between living workers."""
+    """Whether it has the tasks whose owner was killed or frozen; otherwise tasks that moved between living workers."""
     faults: int
     tasks: int
-    """Pauses counted: tasks times faults."""
+    """The number of pauses: tasks times faults."""
     pause: Spread | None
     again: Spread | None
     visible: Spread | None
@@ -226,7 +226,7 @@ class Summary:
     others: Spread | None
 
     def to_json(self) -> dict[str, Any]:
-        """The object of this line in `bench-failover.json`."""
+        """Return the object of this line in `bench-failover.json`."""
         spreads = {
             name: spread.to_json()
             for name in ("pause", "again", "visible", "late", "others")
@@ -236,9 +236,10 @@ class Summary:
 
 
 def summarise(faults: Sequence[Fault], moves: Sequence[Move], gaps: Iterable[Gap]) -> list[Summary]:
-    """A line for each kind of fault, in the order of `Kind`'s first appearance.
+    """Return one line for each kind of fault, in the order of first appearance.
 
-    A death makes up to two: one for the tasks of the victim, and one for tasks that moved between living workers meanwhile.
+    A death has up to two lines: one for the tasks of the victim, and one for tasks that moved between living workers
+    meanwhile.
     """
     all_pauses = pauses(faults, moves)
     still = others(faults, moves, gaps)
@@ -266,16 +267,16 @@ def summarise(faults: Sequence[Fault], moves: Sequence[Move], gaps: Iterable[Gap
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The two figures with a target, over all faults that count for each."""
+    """The two measurements with a target, over all faults that count."""
 
     again: Spread | None
-    """With standbys: from the death being known to processing, over all kinds of death."""
+    """With standbys: from the known death to processing, over all kinds of death."""
     planned: Spread | None
-    """Pause of tasks that moved while their owner lived."""
+    """The pause of tasks that moved while their owner lived."""
 
 
 def headline(faults: Sequence[Fault], moves: Iterable[Move]) -> Headline:
-    """The figures that have a target, over all of `faults`."""
+    """Return the measurements with a target, over all of `faults`."""
     all_pauses = pauses(faults, moves)
     return Headline(
         again=Spread.of([pause.again_ms for pause in all_pauses if pause.again_ms is not None]),

@@ -1,7 +1,7 @@
-"""The application under fault, as a user of millpond writes it. `java/KafkaStreamsFailover.java` says the same in Kafka Streams' DSL.
+"""The application under fault; `java/KafkaStreamsFailover.java` is the same in Kafka Streams' DSL.
 
-A count per key in a store with a changelog; every update goes out (no record cache), so that each record has a result of its
-own. Topics and the name of this process come from the environment.
+A count per key in a store with a changelog; every update goes out (no record cache), so that each record has a result
+of its own. Topics and the name of this process come from the environment.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from bench.failover.records import STORE, result
 
 
 def topology() -> mp.Topology:
-    """Counts per key, from `BENCH_INPUT` to `BENCH_OUTPUT`, each stamped by `BENCH_OWNER`.
+    """Return the topology: counts per key, from `BENCH_INPUT` to `BENCH_OUTPUT`, each with the name in `BENCH_OWNER`.
 
     Raises:
-        KeyError: when one of the variables is missing.
+        KeyError: one of the variables is missing.
     """
     owner = os.environ["BENCH_OWNER"]
     builder = mp.StreamsBuilder()

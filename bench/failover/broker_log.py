@@ -1,4 +1,4 @@
-"""What the broker's log tells of a run: deaths of group members, and times in which the broker itself stood still."""
+"""Facts from the broker's log: deaths of group members, and stalls of the broker itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SLOW: Final = re.compile(r"Exceptionally slow controller event \S+ took (\d+) m
 
 
 def parse_death(line: str, group: str) -> int | None:
-    """When `group`'s coordinator found one of its members dead, epoch microseconds, if that is what a line says.
+    """Return when `group`'s coordinator detected the death of a member, epoch microseconds; None for other lines.
 
     A line begins with a date and a time in the machine's time zone: `2026-11-21 06:34:09,082 …`.
     """
@@ -20,9 +20,9 @@ def parse_death(line: str, group: str) -> int | None:
 
 
 def parse_stall(line: str) -> int | None:
-    """For how many milliseconds the broker could not write its metadata log, if a line says so.
+    """Return for how many milliseconds the broker could not write its metadata log; None for other lines.
 
-    A broker on a disk that others keep busy stands still then, and every task with it.
+    A broker on a busy disk stalls then, and so do all tasks.
     """
     found = _SLOW.search(line)
     return None if found is None else int(found[1])

@@ -1,4 +1,4 @@
-"""Does things to a running application, one at a time, and waits each time until it has settled again."""
+"""Causes faults in a running application, one at a time, and waits after each until the application has settled."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from bench.sides import RunFailed
 WORKERS: Final = ("w0", "w1", "w2")
 _NEW: Final = "w3"
 
-_LOOK: Final = 0.1  # seconds between two looks at what workers hold
-_SETTLED: Final = 1.5  # seconds for which it must look settled: reports of workers are as old as a heartbeat
+_LOOK: Final = 0.1  # seconds between two polls of the workers' tasks
+_SETTLED: Final = 1.5  # seconds for which it must be settled: reports of workers are as old as a heartbeat
 _QUIET: Final = 3.0
-_RECOVER: Final = 60.0  # seconds for tasks of a dead or leaving worker to be processed by others
-_SETTLE: Final = 150.0  # seconds to settle: Kafka Streams looks for warmed-up copies once a minute
+_RECOVER: Final = 60.0  # seconds until other workers process the tasks of a dead or leaving worker
+_SETTLE: Final = 150.0  # seconds to settle: Kafka Streams checks for warmed-up copies once a minute
 _END: Final = 30.0
 
 
 @dataclass
 class Conductor:
-    """One side's run. Everything happens while the generator sends and the probe reads."""
+    """The run of one side, while the generator sends and the probe reads."""
 
     fleet: Fleet
     generator: Generator
     probe: Probe
     random: random.Random
-    told: Callable[[str], None]
-    """Called with what is going on, for a progress bar."""
+    on_status: Callable[[str], None]
+    """Called with the current step, for a progress bar."""
     faults: list[Fault] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Start the workers and the input, and wait until all is settled.
+        """Start the workers and the input, and wait until the application has settled.
 
         Raises:
-            RunFailed: when it does not settle.
+            RunFailed: it does not settle in time.
         """
         for worker in WORKERS:
             self.fleet.start(worker)
@@ -53,10 +53,10 @@ class Conductor:
         self._settle(balanced)
 
     def end(self) -> list[int]:
-        """Stop the input and wait until every record has its result, or nothing comes any more.
+        """Stop the input, and wait until every record has its result, or no more results come.
 
         Returns:
-            How many records each partition got.
+            The number of records of each partition.
         """
         sent = self.generator.stop()
         seen, news = 0, time.monotonic()
@@ -67,18 +67,18 @@ class Conductor:
             if now > seen:
                 seen, news = now, time.monotonic()
             time.sleep(_LOOK)
-        time.sleep(1.0)  # a record that is there twice may come after the last one
+        time.sleep(1.0)  # a repeated result may come after the last one
         self.probe.stop()
         return sent
 
     def perform(self, kind: Kind) -> None:
-        """Do one thing and, where it takes a worker away, bring it back; settled before and after.
+        """Cause one fault, and start the worker again if it ended; wait until the application has settled.
 
         Raises:
-            RunFailed: when the application does not recover.
+            RunFailed: the application does not recover.
         """
         self._quiet()
-        self.told(kind)
+        self.on_status(kind)
         match kind:
             case "kill_known" | "kill_silent":
                 self._kill(kind)
@@ -91,16 +91,16 @@ class Conductor:
             case "grow":
                 self._grow()
             case _:
-                message = f"{kind} is not done by itself"
+                message = f"{kind} is not a fault of its own"
                 raise ValueError(message)
 
     def _quiet(self) -> None:
-        self.told("quiet")
+        self.on_status("quiet")
         self._mark("quiet")
         time.sleep(_QUIET)
 
     def _kill(self, kind: Kind) -> None:
-        """SIGKILL; afterwards the worker comes back with what is on its disk."""
+        """Kill a worker by SIGKILL, then start it again with its disk."""
         worker = self._busiest()
         victim = self.fleet.name(worker)
         at = now_us()
@@ -117,7 +117,7 @@ class Conductor:
         self._settle(balanced if self.fleet.keeps_state_of_the_killed else covered)
 
     def _freeze(self) -> None:
-        """SIGSTOP: a worker that keeps its connections and says nothing. When others have its tasks it is let go on, a zombie."""
+        """Stop a worker by SIGSTOP; when other workers have its tasks, continue it as a zombie."""
         worker = self._busiest()
         victim = self.fleet.name(worker)
         at = now_us()
@@ -129,7 +129,7 @@ class Conductor:
         self._settle(balanced if self.fleet.keeps_state_of_the_killed else covered)
 
     def _leave(self) -> None:
-        """All tasks of one worker move to the others while it lives; afterwards it may have tasks again."""
+        """Move all tasks of a live worker to the others; then allow it tasks again."""
         worker = self._busiest()
         name = self.fleet.name(worker)
         self._mark("leave")
@@ -149,7 +149,7 @@ class Conductor:
         self._settle(balanced)
 
     def _restart(self) -> None:
-        """SIGTERM, and a new process in the place of the old one as soon as that has ended."""
+        """Restart a worker: SIGTERM, and a new process as soon as the old one has ended."""
         worker = self._busiest()
         name = self.fleet.name(worker)
         self._mark("restart")
@@ -159,7 +159,7 @@ class Conductor:
         self._settle(balanced)
 
     def _grow(self) -> None:
-        """A worker more, with an empty disk, until it has its share; then it is stopped with SIGTERM."""
+        """Add a worker with an empty disk; when it has its share, stop it by SIGTERM."""
         self._mark("grow")
         self.fleet.start(_NEW)
         self._settle(balanced)
@@ -176,7 +176,7 @@ class Conductor:
         self.faults.append(Fault(kind, now_us()))
 
     def _busiest(self) -> str:
-        """A worker that has the most tasks to lose; any one of them."""
+        """Return a random one of the workers with the most tasks."""
         tasks = {worker: len(self.probe.owned_by(self.fleet.name(worker))) for worker in self.fleet.live}
         most = max(tasks.values())
         return self.random.choice([worker for worker, count in tasks.items() if count == most])
@@ -200,7 +200,7 @@ class Conductor:
     def _until(
         self, reached: Callable[[], bool], seconds: float, what: str, seen: Callable[[], str] = lambda: ""
     ) -> None:
-        self.told(f"waiting: {what}")
+        self.on_status(f"waiting: {what}")
         deadline = time.monotonic() + seconds
         while not reached():
             self.fleet.check()

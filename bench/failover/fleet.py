@@ -1,4 +1,4 @@
-"""The workers of one side: start, kill, stop, drain them, and see what each holds."""
+"""The workers of one side: starts, kills, stops and drains them, and observes their tasks."""
 
 from __future__ import annotations
 
@@ -18,44 +18,42 @@ from bench.sides import RunFailed, SideName
 
 COMMIT_MS: Final = 100
 _STOP_SECONDS: Final = 30.0
-_LAG: Final = (
-    500  # records a copy may be behind while records come in at 500 a second and are committed ten times a second
-)
+_LAG: Final = 500  # allowed lag of a copy at 500 records per second and ten commits per second
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the workers of one side are told."""
+    """The options of the workers of one side."""
 
     application: str
     bootstrap: str
     input: str
     output: str
     directory: Path
-    """For state directories and logs."""
+    """The directory of state directories and logs."""
     session_ms: int
     transaction_ms: int
-    """Kafka Streams' transaction timeout."""
+    """The transaction timeout of Kafka Streams, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one worker holds."""
+    """The tasks of one worker."""
 
     active: frozenset[int] = frozenset()
-    """Partitions of the tasks it processes."""
+    """Partitions of its active tasks."""
     standby: Mapping[int, int | None] = field(default_factory=dict)
-    """Its copies: partition and how many changelog records it is behind, None while that is not known."""
+    """The lag of its copies by partition, in changelog records; None while it is not known."""
     ready: bool = True
-    """It restores nothing that it should process, and is not about to get what warms up."""
+    """Whether it restores no active task, and no warm-up copy of it is about to become active."""
 
 
 Holdings = Mapping[str, Held]
-"""By worker, only those that are alive."""
+"""The tasks of each live worker."""
 
 
 def covered(holdings: Holdings) -> bool:
-    """Whether every task is processed by exactly one worker and has a caught-up copy at another."""
+    """Return whether every task is processed by exactly one worker, and has a caught-up copy on another."""
     actives = [partition for held in holdings.values() for partition in held.active]
     if sorted(actives) != list(range(PARTITIONS)) or not all(held.ready for held in holdings.values()):
         return False
@@ -69,24 +67,24 @@ def covered(holdings: Holdings) -> bool:
 
 
 def balanced(holdings: Holdings) -> bool:
-    """Whether it is `covered`, and the tasks are spread as evenly as they can be."""
+    """Return whether it is `covered`, and the tasks are spread as evenly as possible."""
     actives = [len(held.active) for held in holdings.values()]
     return covered(holdings) and max(actives) - min(actives) <= 1
 
 
 class Fleet(abc.ABC):
-    """The workers of one side, by name. The name of a process is its worker's with a number for its start: `w1#2`."""
+    """The workers of one side by name. A process is named by its worker and the number of its start: `w1#2`."""
 
     side: SideName
     reports_deaths = False
-    """Whether whoever hands out the tasks can be told of a death at once."""
+    """Whether a death can be reported to the assignor at once."""
     drains = False
-    """Whether a worker can be asked to give up its tasks while it goes on running."""
+    """Whether a running worker can be drained of its tasks."""
     keeps_state_of_the_killed = False
-    """Whether a killed worker's state is of use when it comes back; otherwise it is wiped and restored from the changelog."""
+    """Whether a killed worker can reuse its state after a restart; otherwise it restores from the changelog."""
 
     def __init__(self, work: Work) -> None:
-        """Nothing runs yet."""
+        """Create the fleet; nothing runs yet."""
         self.work = work
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._leaving: dict[str, subprocess.Popen[bytes]] = {}
@@ -94,11 +92,11 @@ class Fleet(abc.ABC):
 
     @abc.abstractmethod
     def command(self, worker: str) -> tuple[list[str], dict[str, str]]:
-        """How a worker is started: arguments, and what to add to the environment."""
+        """Return the arguments of a worker, and its additional environment."""
 
     @abc.abstractmethod
     def holdings(self) -> Holdings:
-        """What the live workers hold."""
+        """Return the tasks of the live workers."""
 
     def gone(self, worker: str) -> None:
         """Report a death.
@@ -109,15 +107,15 @@ class Fleet(abc.ABC):
         raise NotImplementedError
 
     def noticed(self, worker: str, seconds: float) -> int | None:
-        """Wait until the death of `worker` is noticed by itself, `seconds` at most.
+        """Wait at most `seconds` until the death of `worker` is detected.
 
         Returns:
-            When, epoch microseconds, never later than it was; None where it cannot be seen.
+            The time of the detection or just before it, epoch microseconds; None if it cannot be observed.
         """
         return None
 
     def drain(self, worker: str) -> None:
-        """Ask `worker` to give up its tasks.
+        """Request that the tasks of `worker` move away.
 
         Raises:
             NotImplementedError: `drains` is false.
@@ -125,7 +123,7 @@ class Fleet(abc.ABC):
         raise NotImplementedError
 
     def undrain(self, worker: str) -> None:
-        """Let `worker` have tasks again.
+        """Allow `worker` tasks again.
 
         Raises:
             NotImplementedError: `drains` is false.
@@ -134,15 +132,15 @@ class Fleet(abc.ABC):
 
     @property
     def live(self) -> list[str]:
-        """Names of the workers that run and have not been asked to end."""
+        """Return the names of workers that run and are not stopping."""
         return sorted(self._processes)
 
     def name(self, worker: str) -> str:
-        """The name of the worker's newest process, as its results carry it."""
+        """Return the name of the worker's newest process, which its results carry."""
         return f"{worker}#{self._starts[worker]}"
 
     def start(self, worker: str) -> None:
-        """Start a worker, in its state directory of last time."""
+        """Start a worker with its existing state directory."""
         self._starts[worker] = self._starts.get(worker, 0) + 1
         arguments, environment = self.command(worker)
         log = self.log(worker)
@@ -153,64 +151,64 @@ class Fleet(abc.ABC):
             )
 
     def kill(self, worker: str) -> None:
-        """End a worker with SIGKILL."""
+        """Kill a worker by SIGKILL."""
         process = self._processes.pop(worker)
         process.kill()
         process.wait()
 
     def freeze(self, worker: str) -> None:
-        """Stop a worker with SIGSTOP: it exists, and does nothing."""
+        """Freeze a worker by SIGSTOP."""
         self._processes[worker].send_signal(signal.SIGSTOP)
 
     def thaw(self, worker: str) -> None:
-        """Let a frozen worker go on."""
+        """Continue a frozen worker."""
         self._processes[worker].send_signal(signal.SIGCONT)
 
     def terminate(self, worker: str) -> None:
-        """Ask a worker to end, with SIGTERM."""
+        """Stop a worker by SIGTERM."""
         process = self._leaving[worker] = self._processes.pop(worker)
         process.send_signal(signal.SIGTERM)
 
     def ended(self, worker: str) -> bool:
-        """Whether a worker that was asked to end has."""
+        """Return whether a stopping worker has ended."""
         if self._leaving[worker].poll() is None:
             return False
         del self._leaving[worker]
         return True
 
     def check(self) -> None:
-        """Do nothing while all workers run.
+        """Check that all workers run.
 
         Raises:
-            RunFailed: when one has ended by itself.
+            RunFailed: one has ended by itself.
         """
         for worker, process in self._processes.items():
             if (code := process.poll()) is not None:
                 tail = "\n".join(self.log(worker).read_text(errors="replace").splitlines()[-15:])
                 raise RunFailed(
-                    f"{self.name(worker)} ended with exit code {code}; it printed:\n{tail}\n(all of it is in {self.log(worker)})"
+                    f"{self.name(worker)} ended with exit code {code}; the last lines of {self.log(worker)}:\n{tail}"
                 )
 
     def forget(self, worker: str) -> None:
-        """Remove the state of a worker that has ended: its next start is that of a new one."""
+        """Delete the state of a worker that has ended: it starts next time like a new worker."""
         shutil.rmtree(self.state(worker))
 
     def log(self, worker: str) -> Path:
-        """Where a worker's output goes, all its starts one after another."""
+        """Return the log file of a worker, which has the output of all its starts."""
         return self.work.directory / "logs" / f"{self.work.application}-{worker}.log"
 
     def state(self, worker: str) -> Path:
-        """A worker's state directory."""
+        """Return the state directory of a worker."""
         path = self.work.directory / "state" / f"{self.work.application}-{worker}"
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def close(self) -> None:
-        """End all workers, by force if need be."""
+        """Stop all workers, by SIGKILL if necessary."""
         processes = [*self._processes.values(), *self._leaving.values()]
         for process in processes:
             process.terminate()
-            process.send_signal(signal.SIGCONT)  # or a frozen one would not hear of it
+            process.send_signal(signal.SIGCONT)  # a frozen worker handles no other signal
         for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_SECONDS)
@@ -221,7 +219,7 @@ class Fleet(abc.ABC):
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Whatever was started is ended at the end of the block."""
+        """Stop all processes of the fleet at the end of the block."""
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""millpond's side: workers and a coordinator, each a process."""
+"""The millpond side: workers and a coordinator, each in a child process."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from millpond.protocol.tasks import parse_task
 
 _TIMEOUT: Final = 5.0
 _START: Final = 30.0
-_LOOK: Final = 0.02  # seconds between two looks for a moment that is measured
+_LOOK: Final = 0.02  # seconds between two polls for a measured moment
 
 
 class MillpondFleet(Fleet):
-    """Workers of millpond. What they hold is read from the coordinator's view of the assignment."""
+    """Workers of millpond. Their tasks are read from the coordinator's assignment."""
 
     side = "millpond"
     reports_deaths = True
@@ -36,12 +36,12 @@ class MillpondFleet(Fleet):
         """Start the coordinator.
 
         Args:
-            work: what to do.
-            application: what the workers run, MODULE:ATTRIBUTE.
+            work: the options of the workers.
+            application: the application, as MODULE:ATTRIBUTE.
             standbys: `num.standby.replicas`.
 
         Raises:
-            RunFailed: when it does not say where it listens.
+            RunFailed: it did not print its URL.
         """
         super().__init__(work)
         self._application = application
@@ -55,7 +55,7 @@ class MillpondFleet(Fleet):
         (work.directory / "state").mkdir(parents=True, exist_ok=True)
         with log.open("wb") as errors:
             self._coordinator = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
-        # A coordinator that hangs before it says anything must not hang the bench.
+        # A coordinator that hangs before it prints its URL must not hang the bench.
         guard = threading.Timer(_START, self._coordinator.kill)
         guard.start()
         assert self._coordinator.stdout is not None
@@ -64,7 +64,7 @@ class MillpondFleet(Fleet):
         if not line:
             self._coordinator.kill()
             self._coordinator.wait()
-            raise RunFailed(f"the coordinator did not start; it printed:\n{log.read_text(errors='replace')[-2000:]}")
+            raise RunFailed(f"the coordinator did not start; its output:\n{log.read_text(errors='replace')[-2000:]}")
         self._url: str = json.loads(line)["url"]
 
     def command(self, worker: str) -> tuple[list[str], dict[str, str]]:
@@ -83,11 +83,11 @@ class MillpondFleet(Fleet):
         ], {"BENCH_INPUT": work.input, "BENCH_OUTPUT": work.output, "BENCH_OWNER": self.name(worker)}
 
     def gone(self, worker: str) -> None:
-        """Tell the coordinator that the worker is dead."""
+        """Report the worker's death to the coordinator."""
         self._call("POST", f"workers/{worker}/gone")
 
     def noticed(self, worker: str, seconds: float) -> int | None:
-        """When the coordinator last saw it as a live member: just before it declared it dead."""
+        """Return when it was last a live member: just before the coordinator declared it dead."""
         deadline, seen = time.monotonic() + seconds, now_us()
         while time.monotonic() < deadline:
             asked = now_us()
@@ -95,26 +95,26 @@ class MillpondFleet(Fleet):
                 return seen
             seen = asked
             time.sleep(_LOOK)
-        raise RunFailed(f"millpond: the death of {worker} was not noticed within {seconds:.0f} s")
+        raise RunFailed(f"millpond: the death of {worker} was not detected within {seconds:.0f} s")
 
     def drain(self, worker: str) -> None:
-        """Ask the coordinator to move the worker's tasks away."""
+        """Request that the coordinator moves the worker's tasks away."""
         self._call("POST", f"workers/{worker}/drain")
 
     def undrain(self, worker: str) -> None:
-        """Tell the coordinator that the worker may have tasks again."""
+        """Request that the coordinator assigns the worker tasks again."""
         self._call("DELETE", f"workers/{worker}/drain")
 
     def pid(self, worker: str) -> int:
-        """Process id of a worker that runs."""
+        """Return the process id of a running worker."""
         return self._processes[worker].pid
 
     def view(self) -> View:
-        """The assignment as the coordinator sees it."""
+        """Return the coordinator's assignment."""
         return msgspec.json.decode(self._call("GET", "assignment"), type=View)
 
     def holdings(self) -> Holdings:
-        """As the workers last reported it; owners are those in Kafka as far as the coordinator knows."""
+        """Return the tasks that the workers last reported, and the owners that the coordinator knows."""
         view = self.view()
         members = {member.worker: member for member in view.members if member.alive}
         found = {}
@@ -138,7 +138,7 @@ class MillpondFleet(Fleet):
         return found
 
     def close(self) -> None:
-        """End the workers, then the coordinator."""
+        """Stop the workers, then the coordinator."""
         try:
             super().close()
         finally:

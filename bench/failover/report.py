@@ -1,4 +1,4 @@
-"""The table of a run, and its file."""
+"""The output of a run: a table and a file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _KINDS: Final[dict[Kind, str]] = {
     "kill_silent": "SIGKILL, found out",
     "freeze": "SIGSTOP, session timeout",
     "thaw": "SIGCONT: a zombie",
-    "leave": "a worker gives up its tasks",
+    "leave": "a worker is drained",
     "join": "it gets tasks again",
     "restart": "SIGTERM and a new start",
     "grow": "a new, empty worker",
@@ -46,7 +46,7 @@ _KINDS: Final[dict[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All there is to know of one side's run."""
+    """The measurements of one side's run."""
 
     side: SideName
     faults: Sequence[Fault]
@@ -55,24 +55,24 @@ class Outcome:
     correctness: Correctness
     records: int
     input_gap_ms: float
-    """The longest time in which the generator sent nothing."""
+    """The longest pause of the generator."""
     broker_stalls_ms: Sequence[int] = ()
-    """Times in which the broker stood still: see `broker_log.parse_stall`."""
+    """Stalls of the broker: see `broker_log.parse_stall`."""
     failure: str | None = None
-    """Why it ended before all faults were done. What was not processed then counts as lost."""
+    """Why it ended before all faults. Records that were not processed then count as lost."""
 
     @property
     def lines(self) -> list[Summary]:
-        """The side's lines of the table."""
+        """Return the side's lines of the table."""
         return summarise(self.faults, self.moves, self.gaps)
 
     @property
     def headline(self) -> Headline:
-        """The figures with a target."""
+        """Return the measurements with a target."""
         return headline(self.faults, self.moves)
 
     def to_json(self) -> dict[str, Any]:
-        """The object of this side in `bench-failover.json`."""
+        """Return the object of this side in `bench-failover.json`."""
         head = self.headline
         return {
             "side": self.side,
@@ -111,18 +111,19 @@ def write(outcomes: Sequence[Outcome], setting: dict[str, Any], path: Path) -> N
 
 
 def show(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """Print the table, what exactly-once came to, and how the targets were met."""
+    """Print the table, violations of exactly-once, and whether the targets were met."""
     console.print(_table(outcomes))
     for outcome in outcomes:
         found = outcome.correctness
         style = "green" if found.holds else "red"
         console.print(
-            f"[bold]{_SIDES[outcome.side]}[/bold]: {outcome.records:,} records, [{style}]{found.lost} lost, {found.twice} twice, "
-            f"{found.wrong} with a wrong count[/]; the input itself paused for {outcome.input_gap_ms:.0f} ms at most"
+            f"[bold]{_SIDES[outcome.side]}[/bold]: {outcome.records:,} records, [{style}]{found.lost} lost, "
+            f"{found.twice} twice, {found.wrong} with a wrong count[/]; the longest pause of the input was "
+            f"{outcome.input_gap_ms:.0f} ms"
         )
         if outcome.broker_stalls_ms:
             stalls = ", ".join(f"{stall:,}" for stall in outcome.broker_stalls_ms)
-            console.print(f"  [yellow]the broker itself stood still for {stalls} ms[/]: a busy disk? See --directory")
+            console.print(f"  [yellow]the broker stalled for {stalls} ms[/]: a busy disk? See --directory")
         if outcome.failure is not None:
             console.print(f"  [red]ended early:[/] {outcome.failure}", highlight=False)
         head = outcome.headline
@@ -138,11 +139,11 @@ def _target(console: Console, what: str, found: Spread | None, limit_ms: int) ->
 
 def _table(outcomes: Sequence[Outcome]) -> Table:
     table = Table(
-        title="What a fault costs each task it touches, milliseconds: p50 / p99 / max",
+        title="Cost of a fault for each affected task, milliseconds: p50 / p99 / max",
         caption=(
-            "pause: last record of the old owner to first of the new one. again: from the death being known to that record; visible: "
-            "to its result at a read_committed reader. late: from sending to result, first record of the new owner. "
-            "others: longest gap of any task that stayed. How each is defined: docs/benchmarks.md."
+            "pause: last record of the old owner to first of the new one. again: from the known death to that record; "
+            "visible: to its result at a read_committed reader. late: from sending to result, first record of the new "
+            "owner. others: longest gap of any task that did not move. Definitions: docs/benchmarks.md."
         ),
     )
     for name in ("fault", "side"):

@@ -1,4 +1,4 @@
-"""Kafka Streams' side."""
+"""The Kafka Streams side."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SOURCE: Final = Path(__file__).parent / "java" / "KafkaStreamsFailover.java"
 
 
 class StreamsFleet(Fleet):
-    """Instances of Kafka Streams, one thread each. What they hold is read from the status files they write."""
+    """Instances of Kafka Streams, one thread each. Their tasks are read from the status files that they write."""
 
     side = "kafka_streams"
 
@@ -26,7 +26,7 @@ class StreamsFleet(Fleet):
         """Compile the Java source.
 
         Raises:
-            RunFailed: when that fails.
+            RunFailed: it does not compile.
         """
         super().__init__(work)
         self._broker_log = broker_log
@@ -55,21 +55,21 @@ class StreamsFleet(Fleet):
         ], {}
 
     def holdings(self) -> Holdings:
-        """As the instances saw it a fraction of a second ago."""
+        """Return the tasks that the instances reported a fraction of a second ago."""
         return {worker: self._held(worker) for worker in self.live}
 
     def kill(self, worker: str) -> None:
-        """As everywhere; what the broker says from then on is about this death."""
+        """Kill an instance; later lines of the broker's log are about this death."""
         self._logged = self._broker_log.stat().st_size
         super().kill(worker)
 
     def freeze(self, worker: str) -> None:
-        """As everywhere, and as for `kill`."""
+        """Freeze an instance; later lines of the broker's log are about this death."""
         self._logged = self._broker_log.stat().st_size
         super().freeze(worker)
 
     def noticed(self, worker: str, seconds: float) -> int | None:
-        """When the broker's log says that a member of the group has failed."""
+        """Return when a member of the group failed by the broker's log."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with self._broker_log.open(encoding="utf-8", errors="replace") as log:
@@ -78,7 +78,7 @@ class StreamsFleet(Fleet):
                     if (at := parse_death(line, self.work.application)) is not None:
                         return at
             time.sleep(_LOOK)
-        raise RunFailed(f"kafka_streams: the death of {worker} was not noticed within {seconds:.0f} s")
+        raise RunFailed(f"kafka_streams: the death of {worker} was not detected within {seconds:.0f} s")
 
     def _held(self, worker: str) -> Held:
         try:
@@ -91,7 +91,7 @@ class StreamsFleet(Fleet):
 
 
 def parse_status(text: str) -> Held:
-    """What an instance wrote: `RUNNING|0,3|1:17,2:-1`."""
+    """Return the status that an instance wrote: `RUNNING|0,3|1:17,2:-1`."""
     state, active, standby = text.split("|")
     copies = dict(each.split(":") for each in standby.split(",") if each)
     return Held(

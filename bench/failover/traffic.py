@@ -1,4 +1,4 @@
-"""What goes in and what comes out: a generator at a steady rate, and a `read_committed` probe. Each is a thread."""
+"""Input and output: a generator with a steady rate, and a `read_committed` probe, each in a thread."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from bench.failover.analysis import Correctness, Gap, Move, Track
 from bench.failover.records import PARTITIONS, keys, now_us, parse, record
 
-_TICK: Final = 0.002  # seconds between two small bursts: a record per partition at 4,000 a second
+_TICK: Final = 0.002  # seconds between two small bursts: one record per partition at 4,000 per second
 _POLL: Final = 0.02
 _BATCH: Final = 1000
 _FLUSH: Final = 30.0
 
 
 class Generator(threading.Thread):
-    """Sends `rate` records a second, to the partitions in turn, each with its number and the moment of its sending."""
+    """Sends `rate` records per second to the partitions in turn, each with its number and send time."""
 
     def __init__(self, bootstrap: str, topic: str, rate: int) -> None:
         """Send to `topic`, which has `PARTITIONS` partitions, from `start()` to `stop()`."""
         super().__init__(name="generator", daemon=True)
-        # Idempotent: in order, and none twice because of a retry, or the probe would blame it on the side.
+        # Idempotent: in order, and without repeats by retries, which would count against the side.
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1, "log_level": 3}
         )
@@ -31,13 +31,13 @@ class Generator(threading.Thread):
         self._rate = rate
         self._ended = threading.Event()
         self.sent = [0] * PARTITIONS
-        """Records per partition so far."""
+        """Records sent per partition."""
         self.longest_gap_us = 0
-        """The longest time between two bursts: how steady the input really was."""
+        """The longest time between two bursts."""
         self.failure: str | None = None
 
     def run(self) -> None:
-        """Send until told to stop."""
+        """Send until `stop`."""
         all_keys = keys()
         begin, total, last = time.monotonic(), 0, now_us()
         while not self._ended.wait(_TICK):
@@ -58,10 +58,10 @@ class Generator(threading.Thread):
             self.failure = f"{left} records could not be sent"
 
     def stop(self) -> list[int]:
-        """End, and return how many records each partition got.
+        """Stop; return the number of records per partition.
 
         Raises:
-            KafkaException: when one did not reach the broker.
+            KafkaException: a record was not delivered.
         """
         self._ended.set()
         self.join()
@@ -75,7 +75,7 @@ class Generator(threading.Thread):
 
 
 class Probe(threading.Thread):
-    """Reads the output topic from its beginning, `read_committed`, and keeps what `analysis` needs of it."""
+    """Reads the output topic from its beginning, `read_committed`, and keeps what `analysis` needs."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         """Read `topic`, which has `PARTITIONS` partitions, from `start()` to `stop()`."""
@@ -96,12 +96,12 @@ class Probe(threading.Thread):
         self.failure: str | None = None
 
     def run(self) -> None:
-        """Read until told to stop."""
+        """Read until `stop`."""
         while not self._ended.is_set():
             message = self._consumer.poll(_POLL)
             if message is None:
                 continue
-            # consume() would wait for a full batch if it were given time: only what is there already.
+            # With a timeout, consume() would wait for a full batch.
             messages = [message, *self._consumer.consume(_BATCH, 0)]
             now = now_us()
             for message in messages:
@@ -115,35 +115,35 @@ class Probe(threading.Thread):
         self._consumer.close()
 
     def stop(self) -> None:
-        """End and let go of the connection."""
+        """Stop, and close the connection."""
         self._ended.set()
         self.join()
 
     def owner(self, partition: int) -> str | None:
-        """The process that made the newest result of `partition`."""
+        """Return the process of the newest result of `partition`."""
         last = self._tracks[partition].last
         return None if last is None else last.owner
 
     def owned_by(self, owner: str) -> list[int]:
-        """The partitions whose newest result is of the process `owner`."""
+        """Return the partitions whose newest result is of the process `owner`."""
         return [partition for partition in range(PARTITIONS) if self.owner(partition) == owner]
 
     def seen(self, partition: int) -> int:
-        """How many records of `partition` are accounted for, lost ones before the newest included."""
+        """Return the number of records of `partition` up to the newest result, including lost ones."""
         return self._tracks[partition].next_number
 
     @property
     def moves(self) -> list[Move]:
-        """All changes of owner so far."""
+        """Return all changes of owner so far."""
         return [move for track in self._tracks for move in track.moves]
 
     @property
     def gaps(self) -> list[Gap]:
-        """All gaps so far that were worth keeping."""
+        """Return all gaps kept so far."""
         return [gap for track in self._tracks for gap in track.gaps]
 
     def finish(self, sent: list[int]) -> Correctness:
-        """What exactly-once promises, after the last result has had time to arrive."""
+        """Return the violations of exactly-once, after a pause for the last results."""
         total = Correctness()
         for track, records in zip(self._tracks, sent, strict=True):
             track.finish(records)

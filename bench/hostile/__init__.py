@@ -1,1 +1,1 @@
-"""What hostile neighbours cost the others: see `python -m bench.hostile`."""
+"""The effect of a hostile tenant on others: see `python -m bench.hostile`."""

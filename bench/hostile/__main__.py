@@ -1,14 +1,14 @@
 """One hostile tenant against all others: `python -m bench.hostile`.
 
-A real API server and etcd, the operator beside them, and 50 StreamApps whose workers heartbeat over TLS from another
-process. First they are alone; then a hostile tenant, in a third process, sends forged tokens, opens connections that say
-nothing, and posts heartbeats of 16 MB, all at once. The run shows
+It uses a real API server and etcd, the operator, and 50 StreamApps whose workers send heartbeats over TLS from another
+process. First they are alone; then a hostile tenant in a third process sends forged tokens, opens idle connections, and
+posts heartbeats of 16 MB, all at once. The run measures
 
-- how late answers to the others' heartbeats come, before and meanwhile;
+- the delay of answers to the others' heartbeats, before and during the attack;
 - whether the operator kept its lease, and the longest time between two renewals;
-- the operator's memory, at its highest.
+- the highest memory of the operator.
 
-Everything runs on the same cores: what the attackers, the fleet and the API server take, the operator has not.
+Everything runs on the same cores, so attackers, fleet and API server take CPU time from the operator.
 
     python -m bench.hostile apps=50 workers=4 seconds=30 tokens=20000 idle=900 huge=6
 """
@@ -52,7 +52,7 @@ _MOST_LATE_S, _MOST_MB = 0.25, 400.0
 
 @dataclass(frozen=True)
 class Options:
-    """How large the run is, and how much the hostile tenant sends."""
+    """The size of the run and of the attack."""
 
     apps: int = 50
     workers: int = 4
@@ -70,32 +70,32 @@ class Options:
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What the run measured."""
+    """The measurements of a run."""
 
     apps: int
     workers: int
     calm: Phase
     attacked: Phase
     attack: dict[str, int]
-    """How much the hostile tenant sent, and how much of that was refused, by kind."""
+    """Requests of the hostile tenant, and how many were rejected, by kind."""
     refused: dict[str, int]
-    """What the operator counted, by reason."""
+    """Rejections that the operator counted, by reason."""
     lost_leases: int
     longest_renewal_s: float
     calm_mb: float
     most_mb: float
     connections: int
-    """At its highest."""
+    """The highest memory during the attack, in megabytes."""
     operator_core_share: float
-    """CPU of the operator during the attack, per second."""
+    """CPU time of the operator during the attack, per second."""
     operator_waited_share: float
-    """Time in which it could have run and had no core, per second: what others took of the machine."""
+    """Time in which the operator waited for a core, per second."""
     load_average: float
-    """Of the machine at the end: above its number of cores, times are not the operator's alone."""
+    """Load average at the end: above the number of cores, other processes distort the times."""
 
 
 class _Watch:
-    """The operator while it is attacked."""
+    """Observes the operator during the attack."""
 
     def __init__(self, api: AsyncApi, operator: OperatorProcess) -> None:
         assert operator.process is not None
@@ -106,8 +106,8 @@ class _Watch:
         self.leaders: set[str] = set()
         self._api = api
 
-    async def look(self) -> None:
-        """Until cancelled."""
+    async def poll(self) -> None:
+        """Observe until cancelled."""
         renewed, at = "", clock.monotonic()
         while True:
             self.most_mb = max(self.most_mb, self.process.memory_info().rss / 2**20)
@@ -126,7 +126,7 @@ class _Watch:
         return float(times.user + times.system)
 
     def waited(self) -> float:
-        """Seconds so far in which its main thread waited for a core; 0 where the system does not say."""
+        """Return the seconds in which its main thread waited for a core; 0 if the system does not report it."""
         try:
             return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[1]) / 1e9
         except OSError:
@@ -134,10 +134,10 @@ class _Watch:
 
 
 @contextlib.asynccontextmanager
-async def _child(module: str, told: msgspec.Struct, directory: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process of this bench, which ends with the block."""
+async def _child(module: str, options: msgspec.Struct, directory: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a child process of this bench while the block runs."""
     path = directory / f"{module}.json"
-    path.write_bytes(msgspec.json.encode(told))
+    path.write_bytes(msgspec.json.encode(options))
     command = (sys.executable, "-m", f"bench.hostile.{module}", str(path))
     with (directory / f"{module}.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -151,8 +151,8 @@ async def _child(module: str, told: msgspec.Struct, directory: Path) -> AsyncIte
         await process.wait()
 
 
-async def _told(process: asyncio.subprocess.Process) -> bytes:
-    """Ask a child for its figures."""
+async def _measurements(process: asyncio.subprocess.Process) -> bytes:
+    """Return the measurements of a child process."""
     assert process.stdin is not None
     process.stdin.write(b"\n")
     return await _line(process)
@@ -167,7 +167,7 @@ async def _line(process: asyncio.subprocess.Process) -> bytes:
 
 
 async def _tenants(api: AsyncApi, options: Options) -> tuple[list[TenantWorker], TenantWorker]:
-    """Make all of them; the others' workers, and one of the hostile tenant."""
+    """Create all tenants; return the workers of the others, and one of the hostile tenant."""
     names = [(f"tenant-{number // _APPS_PER_NAMESPACE}", f"app-{number}") for number in range(options.apps)]
     for namespace in dict.fromkeys([*(namespace for namespace, _ in names), _HOSTILE]):
         await create_namespace(api, namespace)
@@ -185,22 +185,18 @@ async def _tenants(api: AsyncApi, options: Options) -> tuple[list[TenantWorker],
 
 
 async def _authority(api: AsyncApi) -> str:
-    """The certificate that workers trust, PEM."""
+    """Return the CA certificate that workers trust, PEM."""
     secret = await api.get("Secret", _SYSTEM, "millpond-coordinator-tls")
     return base64.b64decode(secret["data"]["ca.crt"]).decode()
 
 
 def _refused(operator: OperatorProcess) -> dict[str, int]:
-    name = "millpond_coordinator_refusals_total{reason="
-    return {
-        key.removeprefix(name).strip('"}'): int(value)
-        for key, value in operator.metrics().items()
-        if key.startswith(name)
-    }
+    name = "millpond_coordinator_refusals_total"
+    return {each.labels["reason"]: int(each.value) for each in operator.metrics() if each.name == name}
 
 
 async def measure(server: SharedApiServer, operator: OperatorProcess, directory: Path, options: Options) -> Figures:
-    """Make the tenants, let them be alone, then attack."""
+    """Create the tenants, measure without attack, then attack; return the measurements."""
     async with AsyncApi(server.admin, agent="bench") as api:
         workers, hostile = await _tenants(api, options)
         ca, hostname = await _authority(api), f"millpond-coordinator.{_SYSTEM}.svc"
@@ -208,9 +204,9 @@ async def measure(server: SharedApiServer, operator: OperatorProcess, directory:
         watch = _Watch(api, operator)
         async with _child("fleet", plan, directory) as fleet:
             await _line(fleet)
-            looking = asyncio.create_task(watch.look())
+            polling = asyncio.create_task(watch.poll())
             await asyncio.sleep(options.calm)
-            calm, calm_mb = msgspec.json.decode(await _told(fleet), type=Phase), watch.most_mb
+            calm, calm_mb = msgspec.json.decode(await _measurements(fleet), type=Phase), watch.most_mb
             attack = Attack(
                 operator.coordinator_port, hostname, ca, hostile, workers[0], options.tokens,
                 options.tokens / options.seconds, options.idle, options.huge, options.huge_mb * 2**20,
@@ -219,16 +215,16 @@ async def measure(server: SharedApiServer, operator: OperatorProcess, directory:
                 await _line(attacker)
                 assert attacker.stdin is not None
                 attacker.stdin.write(b"\n")
-                await _told(fleet)  # what was late while that process started does not count
+                await _measurements(fleet)  # delays during the start of that process do not count
                 cpu, waited, began = watch.cpu(), watch.waited(), clock.monotonic()
                 await asyncio.sleep(options.seconds)
-                attacked = msgspec.json.decode(await _told(fleet), type=Phase)
+                attacked = msgspec.json.decode(await _measurements(fleet), type=Phase)
                 took = clock.monotonic() - began
                 share, waited_share = (watch.cpu() - cpu) / took, (watch.waited() - waited) / took
-                did = msgspec.json.decode(await _told(attacker), type=dict[str, int])
-            looking.cancel()
+                did = msgspec.json.decode(await _measurements(attacker), type=dict[str, int])
+            polling.cancel()
             with contextlib.suppress(asyncio.CancelledError, ApiFailure):
-                await looking
+                await polling
         return Figures(
             options.apps,
             len(workers),
@@ -248,10 +244,10 @@ async def measure(server: SharedApiServer, operator: OperatorProcess, directory:
 
 
 def run(options: Options) -> Figures:
-    """The whole of it.
+    """Run the whole bench.
 
     Raises:
-        BinariesMissing: there is no API server.
+        BinariesMissing: the API server is not installed.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -260,7 +256,7 @@ def run(options: Options) -> Figures:
 
 
 def main() -> None:
-    """Run it, print the table, and keep the figures; the status is 1 when a target is missed."""
+    """Run the bench; print and save the results; exit with status 1 if a target is missed."""
     options = Options(**{name: int(value) for name, value in from_arguments(sys.argv[1:]).items()})
     try:
         figures = run(options)
@@ -268,7 +264,8 @@ def main() -> None:
         sys.exit(str(missing))
     calm, attacked = figures.calm, figures.attacked
     print(
-        f"\n  {figures.apps} StreamApps, {figures.workers} workers, and one hostile tenant, on {os.cpu_count()} cores\n\n"
+        f"\n  {figures.apps} StreamApps, {figures.workers} workers, and one hostile tenant, on "
+        f"{os.cpu_count()} cores\n\n"
         f"  {'':<34}{'alone':>10}{'attacked':>12}"
     )
     for what, before, after, target in (

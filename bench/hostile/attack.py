@@ -1,7 +1,7 @@
-"""The hostile tenant, as a process of its own: `python -m bench.hostile.attack FILE`.
+"""The hostile tenant, a child process: `python -m bench.hostile.attack FILE`.
 
-All at once, from one line of standard input until the next: tokens as well made as they can be without the key, TLS connections that say
-nothing, and heartbeats of 16 MB from a worker that was let in. Then it prints what it did, as a line of JSON.
+From one line of standard input until the next, it sends all at once: tokens with a wrong signature, idle TLS
+connections, and heartbeats of 16 MB from an admitted worker. Then it prints its counters as a line of JSON.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from bench.hostile.tenants import AUDIENCE, TenantWorker
 
 __all__ = ("Attack",)
 
-#: A pod has one address; this tenant has a few pods.
+#: The addresses of the tenant's pods.
 _PODS = 4
-#: The address of the one that is let in.
+#: The address of the admitted worker.
 _WORKER = "127.66.1.1"
 _SENDERS = 64
 _PAUSE_S = 0.1
@@ -35,22 +35,22 @@ _ANSWER_S = 30.0
 
 
 class Attack(msgspec.Struct, frozen=True):
-    """What the process is told."""
+    """The options of the process."""
 
     port: int
     hostname: str
     ca: str
-    """PEM."""
+    """The coordinator's CA certificate, PEM."""
     worker: TenantWorker
-    """One that is let in."""
+    """An admitted worker."""
     victim: TenantWorker
-    """Whom the tokens claim to be."""
+    """The worker that forged tokens name."""
     tokens: int
     tokens_per_s: float
     idle: int
-    """Connections that say nothing, at the same time."""
+    """The number of idle connections."""
     huge: int
-    """Connections that send large heartbeats one after the other."""
+    """The number of connections that send large heartbeats one after the other."""
     huge_bytes: int
 
 
@@ -65,7 +65,7 @@ class _Attacker:
         self._numbers = itertools.count()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Attack until cancelled."""
         attack, self._began = self._attack, time.monotonic()
         async with asyncio.TaskGroup() as group:
             for _ in range(_SENDERS if attack.tokens else 0):
@@ -76,8 +76,8 @@ class _Attacker:
                 group.create_task(self._huge())
 
     async def begun(self) -> None:
-        """Wait until each kind of attack has been tried, however busy the machine is."""
-        while not (  # noqa: ASYNC110 - counters of many tasks
+        """Wait until each kind of attack was tried at least once."""
+        while not (  # noqa: ASYNC110 - polls counters of many tasks
             self._tried("token") >= min(self._attack.tokens, _SENDERS)
             and self._tried("idle") >= self._attack.idle
             and (not self._attack.huge or any(self._answered("huge")))
@@ -113,7 +113,7 @@ class _Attacker:
             await self._post("huge", _WORKER, self._large)
 
     async def _post(self, kind: str, source: str, request: bytes) -> None:
-        """Send something, if anything, and wait for what comes of it."""
+        """Send data, if any, and wait for the response."""
         try:
             reader, writer = await self._way.open(source)
         except OSError:
@@ -134,7 +134,7 @@ class _Attacker:
 
 
 def _large(worker: TenantWorker, size: int) -> bytes:
-    """A heartbeat of a worker that names tasks until it has about so many bytes."""
+    """Return a heartbeat with so many tasks that it has about the given number of bytes."""
     path = f"{worker.prefix}/v1/applications/{worker.application}/workers/{worker.name}/heartbeat"
     tasks = {f"9_{number}": {"role": "standby", "lag": number} for number in range(size // 45)}
     body = json.dumps(
@@ -145,7 +145,7 @@ def _large(worker: TenantWorker, size: int) -> bytes:
 
 
 def _forged(victim: TenantWorker, number: int) -> str:
-    """A token of the victim's with a claim changed, so that its signature is wrong."""
+    """Return a token of the victim with a changed claim, so that its signature is wrong."""
     head, payload, signature = victim.token.split(".")
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     assert AUDIENCE in claims["aud"]
@@ -154,9 +154,9 @@ def _forged(victim: TenantWorker, number: int) -> str:
     return f"{head}.{changed}.{signature}"
 
 
-async def main(told: bytes) -> None:
+async def main(options: bytes) -> None:
     """Attack from the first line of standard input until the second one."""
-    attacker = _Attacker(msgspec.json.decode(told, type=Attack))
+    attacker = _Attacker(msgspec.json.decode(options, type=Attack))
     loop = asyncio.get_running_loop()
     print("ready", flush=True)
     await loop.run_in_executor(None, sys.stdin.readline)

@@ -1,7 +1,7 @@
-"""The well-behaved tenants, as a process of its own: `python -m bench.hostile.fleet FILE`.
+"""The well-behaved tenants, a child process: `python -m bench.hostile.fleet FILE`.
 
-FILE says where the coordinator is and which workers there are. Each line of standard input begins a phase; what the phase
-before measured is printed as a line of JSON.
+FILE has the coordinator's address and the workers. Each line of standard input begins a phase; the measurements of the
+phase before it are printed as a line of JSON.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ _QUIET_S, _PATIENCE_S = 1.0, 120.0
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What the process is told."""
+    """The options of the process."""
 
     port: int
     hostname: str
     ca: str
-    """PEM."""
+    """The coordinator's CA certificate, PEM."""
     workers: tuple[TenantWorker, ...]
     tasks: int
     """Of each application."""
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """What happened to the heartbeats of a phase. Times in seconds."""
+    """The measurements of a phase's heartbeats. Times in seconds."""
 
     answered: int
     p50_s: float
-    """Of the time by which answers came later than they were asked for."""
+    """The delay of answers beyond their wait."""
     p99_s: float
     longest_s: float
     broken: int
-    """Connections that ended, or answers that were no answers."""
+    """Broken connections and invalid answers."""
 
 
 class Tenants(Fleet):
@@ -62,11 +62,11 @@ class Tenants(Fleet):
         self.counting = True
 
     def name(self, number: int) -> str:
-        """The id of a worker, which is its pod's name."""
+        """Return the id of a worker: the name of its pod."""
         return self._tenants[number].name
 
     def worker(self, id: str) -> Worker:
-        """A new worker, from an address of its own."""
+        """Return a new worker with its own address."""
         (number,) = (number for number, each in enumerate(self._tenants) if each.name == id)
         place = self._first + number
         made = Tenant(self, id, f"127.1.{place // 250}.{place % 250 + 1}")
@@ -75,7 +75,7 @@ class Tenants(Fleet):
 
 
 class Tenant(Worker):
-    """One worker, which connects again when its connection ends."""
+    """One worker, which reconnects when its connection ends."""
 
     def __init__(self, fleet: Tenants, id: str, source: str) -> None:
         super().__init__(fleet, id)
@@ -83,7 +83,7 @@ class Tenant(Worker):
         self._source = source
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         self.running = True
         while True:
             try:
@@ -100,14 +100,14 @@ class Tenant(Worker):
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that so much of all are not above; 0 of none."""
+    """Return a percentile by nearest rank; 0 without values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
-async def main(told: bytes) -> None:
+async def main(options: bytes) -> None:
     """Run the fleets until standard input ends."""
-    plan = msgspec.json.decode(told, type=Plan)
+    plan = msgspec.json.decode(options, type=Plan)
     way = Way(plan.port, ssl.create_default_context(cadata=plan.ca), plan.hostname)
     by_app: dict[tuple[str, str], list[TenantWorker]] = defaultdict(list)
     for each in plan.workers:
@@ -129,7 +129,7 @@ async def main(told: bytes) -> None:
 
 
 def _taken(fleets: Sequence[Tenants]) -> Phase:
-    """What was measured since the last time."""
+    """Return the measurements since the last call."""
     late = [seconds for fleet in fleets for seconds in (*fleet.probes, *fleet.lateness)]
     phase = Phase(
         sum(fleet.answers for fleet in fleets),

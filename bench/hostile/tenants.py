@@ -1,4 +1,4 @@
-"""Tenants of one operator on a real API server: their StreamApps, pods and tokens. No pod runs; workers are simulated."""
+"""Tenants on a real API server: their StreamApps, pods and tokens. No pod runs; workers are simulated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POLL_S = 0.1
 
 
 class TenantWorker(msgspec.Struct, frozen=True):
-    """A worker that may come to the coordinator."""
+    """A worker with a valid token."""
 
     namespace: str
     application: str
@@ -26,17 +26,17 @@ class TenantWorker(msgspec.Struct, frozen=True):
 
     @property
     def prefix(self) -> str:
-        """Of the paths of its StreamApp at the coordinator."""
+        """The path prefix of its StreamApp at the coordinator."""
         return f"/namespaces/{self.namespace}/{self.name.rpartition('-')[0]}"
 
 
 async def create_namespace(api: AsyncApi, name: str) -> None:
-    """Make a namespace for tenants."""
+    """Create a namespace for tenants."""
     await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
 async def create_app(api: AsyncApi, namespace: str, name: str, replicas: int) -> None:
-    """Make a StreamApp."""
+    """Create a StreamApp."""
     spec = {
         "image": "registry.example/delays:1",
         "topology": "app:delays",
@@ -55,19 +55,19 @@ async def create_app(api: AsyncApi, namespace: str, name: str, replicas: int) ->
 
 
 async def workers_of(api: AsyncApi, namespace: str, name: str) -> Sequence[TenantWorker]:
-    """Make the pods of a StreamApp as the StatefulSet's controller would, and tokens for them."""
+    """Create the pods of a StreamApp like the StatefulSet controller, and tokens for them."""
     workload = await _applied(api, namespace, name)
     return [await _worker(api, workload, number) for number in range(workload["spec"]["replicas"])]
 
 
 async def _applied(api: AsyncApi, namespace: str, name: str) -> Object:
-    """The StatefulSet, once the operator has made it.
+    """Wait for the StatefulSet of a StreamApp, and return it.
 
     Raises:
-        TimeoutError: it has not.
+        TimeoutError: the operator did not create it in time.
     """
     async with asyncio.timeout(PATIENCE_S):
-        while (found := await api.find("StatefulSet", namespace, name)) is None:  # noqa: ASYNC110 - another process's doing
+        while (found := await api.find("StatefulSet", namespace, name)) is None:  # noqa: ASYNC110 - polls
             await asyncio.sleep(_POLL_S)
     return found
 

@@ -1,1 +1,1 @@
-"""A worker with an empty disk is added: how long until it has its tasks, by replay and by snapshot."""
+"""The time until an added worker with an empty disk has its tasks, by replay and by snapshot."""

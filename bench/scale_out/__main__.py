@@ -1,4 +1,4 @@
-"""`python -m bench.scale_out`: add a worker with an empty disk in each way, print a table, write `build/bench-scale-out.json`."""
+"""`python -m bench.scale_out`: add workers with an empty disk; print a table, write `build/bench-scale-out.json`."""
 
 from __future__ import annotations
 
@@ -56,14 +56,15 @@ class _Size(click.ParamType[int]):
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option("--state-bytes", default="48M", type=_Size(), help="Keys and values of each task, such as 2G.")
-@click.option("--repeats", default=1, type=click.IntRange(1), help="Workers that are added in each way.")
-@click.option("--rate", default=1_000, type=click.IntRange(1), help="Records per second meanwhile.")
+@click.option("--repeats", default=1, type=click.IntRange(1), help="Workers to add in each way.")
+@click.option("--rate", default=1_000, type=click.IntRange(1), help="Input records per second.")
 @click.option("--seed", default=20_131, help="Of the values.")
 @click.option(
     "--directory",
     default=None,
     type=click.Path(path_type=Path),
-    help="For topics, states, snapshots and logs, emptied first. Default: bench-scale-out beside the figures.",
+    help="The directory of topics, states, snapshots and logs, which is emptied first. Default: bench-scale-out beside "
+    "the results.",
 )
 @click.option(
     "--output",
@@ -72,17 +73,17 @@ class _Size(click.ParamType[int]):
     help="Where the figures go.",
 )
 def main(state_bytes: int, repeats: int, rate: int, seed: int, directory: Path | None, output: Path) -> None:
-    """Add a worker with an empty disk to an application that runs, once by replay and once by a snapshot.
+    """Add a worker with an empty disk to a running application, once by replay and once by a snapshot.
 
-    What is measured and how is written down in docs/benchmarks.md.
+    docs/benchmarks.md describes what is measured, and how.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that workers and broker are stopped then too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # also stops the workers and the broker
     console = Console()
     directory = (directory or output.parent / "bench-scale-out").absolute()
     shutil.rmtree(directory, ignore_errors=True)
     console.print(
-        f"{PARTITIONS} tasks with {state_bytes / 1e6:,.0f} MB of state each, in rows of {VALUE_BYTES} bytes; {rate:,} records/s, "
-        f"exactly once, commit every {COMMIT_MS} ms, seed {seed}"
+        f"{PARTITIONS} tasks with {state_bytes / 1e6:,.0f} MB of state each, in rows of {VALUE_BYTES} bytes; "
+        f"{rate:,} records/s, exactly once, commit every {COMMIT_MS} ms, seed {seed}"
     )
     try:
         with contextlib.ExitStack() as stack:
@@ -96,7 +97,7 @@ def main(state_bytes: int, repeats: int, rate: int, seed: int, directory: Path |
                 rows = fill(
                     broker.bootstrap_servers, changelog, state_bytes, seed, lambda more: progress.advance(task, more)
                 )
-            # Nothing refers to its clients when the broker ends, or they would complain.
+            # Its clients are released before the broker ends: otherwise they log errors.
             figures, job_s, correctness = _bench(console, stack, broker, directory, state_bytes, rate).run(repeats)
     except (MillpondError, RunFailed, KafkaException) as error:
         raise click.ClickException(str(error)) from error
@@ -109,7 +110,7 @@ def main(state_bytes: int, repeats: int, rate: int, seed: int, directory: Path |
 
 
 class _SnapshotFleet(MillpondFleet):
-    """Workers of millpond; those that start while `snapshots` is set look for snapshots there."""
+    """Workers of millpond; those that start while `snapshots` is set load snapshots from there."""
 
     snapshots: Path | None = None
 
@@ -124,7 +125,7 @@ class _SnapshotFleet(MillpondFleet):
 def _bench(
     console: Console, stack: contextlib.ExitStack, broker: EmbeddedBroker, directory: Path, state_bytes: int, rate: int
 ) -> _Bench:
-    """Start coordinator, input and probe; they end with the stack."""
+    """Start coordinator, input and probe; the stack stops them."""
     work = Work(
         application=_ID,
         bootstrap=broker.bootstrap_servers,
@@ -151,7 +152,7 @@ def _bench(
 
 @dataclass
 class _Bench:
-    """An application on one worker, and others that are added one after the other."""
+    """An application on one worker, to which others are added one after the other."""
 
     console: Console
     fleet: _SnapshotFleet
@@ -161,10 +162,10 @@ class _Bench:
     patience_s: float
 
     def run(self, repeats: int) -> tuple[list[Figure], float, Correctness]:
-        """Measure; return the figures, how long the snapshot took in seconds, and what became of the records.
+        """Measure; return the measurements, the seconds of the snapshot, and violations of exactly-once.
 
         Raises:
-            RunFailed: something did not work.
+            RunFailed: a step failed, or took too long.
         """
         self.fleet.start(_FIRST)
         self.probe.start()
@@ -181,7 +182,7 @@ class _Bench:
         return figures, job_s, self.probe.finish(sent)
 
     def _add(self, way: Way, number: int) -> Figure:
-        """Add a worker, wait until it has its share, and take it away again."""
+        """Add a worker, wait until it has its share, and stop it again."""
         worker = f"{way}{number}"
         self.fleet.snapshots = self._snapshots if way == "snapshot" else None
         since_us, began = now_us(), time.monotonic()
@@ -211,7 +212,7 @@ class _Bench:
         )
         self.console.log(f"{way}: {figure.tasks} tasks in {figure.all_s:.1f} s")
         if way == "snapshot" and not figure.ingested:
-            self.console.log("[yellow]it replayed, which it took for quicker: choose more --state-bytes[/]")
+            self.console.log("[yellow]it chose to replay, which it expected to be faster: use more --state-bytes[/]")
         self.fleet.terminate(worker)
         self._until(lambda: self.fleet.ended(worker), f"end of {worker}")
         self._until(lambda: shared(self.fleet.holdings(), PARTITIONS), f"all tasks back at {_FIRST}")
@@ -247,7 +248,7 @@ class _Bench:
             )
         if done.returncode != 0:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-            raise RunFailed(f"no snapshot was made; it printed:\n{tail}\n(all of it is in {log})")
+            raise RunFailed(f"no snapshot was made; the last lines of {log}:\n{tail}")
         return time.monotonic() - began
 
     def _until(self, reached: Callable[[], bool], what: str, seconds: float | None = None) -> None:
@@ -263,7 +264,7 @@ class _Bench:
 
 
 def _show(console: Console, figures: list[Figure], job_s: float, correctness: Correctness) -> None:
-    table = Table(title="A worker with an empty disk is added")
+    table = Table(title="Adding a worker with an empty disk")
     table.add_column("way")
     for name in ("tasks", "first copy s", "all tasks s", "longest pause ms", "others ms", "stores loaded"):
         table.add_column(name, justify="right")

@@ -1,4 +1,4 @@
-"""State for the application: rows of its changelog that no record ever touches again."""
+"""Initial state of the application: changelog rows that no input record changes."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def fill(bootstrap: str, changelog: str, state_bytes: int, seed: int, on_progres
 
     Args:
         bootstrap: the broker.
-        changelog: name of the topic.
-        state_bytes: keys and values of each partition.
-        seed: of the values.
-        on_progress: told how many more rows are written.
+        changelog: the name of the topic.
+        state_bytes: the bytes of keys and values per partition.
+        seed: the seed of the values.
+        on_progress: called with the number of further rows written.
 
     Returns:
-        The rows of each partition.
+        The number of rows per partition.
 
     Raises:
         KafkaException: the topic cannot be created.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    # Compacted as changelogs are, but not while this runs: both ways are to find the same records.
+    # Compacted like a changelog, but not during this run: both ways have to read the same records.
     config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0", "min.compaction.lag.ms": "86400000"}
     made = admin.create_topics([NewTopic(changelog, num_partitions=PARTITIONS, replication_factor=1, config=config)])
     made[changelog].result(_TOPIC_TIMEOUT_S)
@@ -46,7 +46,7 @@ def fill(bootstrap: str, changelog: str, state_bytes: int, seed: int, on_progres
             "bootstrap.servers": bootstrap,
             "linger.ms": 20,
             "queue.buffering.max.messages": 500_000,
-            "log_level": 0,  # it outlives the broker
+            "log_level": 0,  # this client outlives the broker
         }
     )
     noise = random.Random(seed).randbytes(1 << 16).hex().encode()

@@ -1,1 +1,1 @@
-"""What a second worker brings: `python -m bench.scaling`."""
+"""The speed-up by a second worker: `python -m bench.scaling`."""

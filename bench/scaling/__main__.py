@@ -1,4 +1,4 @@
-"""`python -m bench.scaling`: measure, print the table, write `build/bench-scaling.json`."""
+"""`python -m bench.scaling`: measure, print a table, write `build/bench-scaling.json`."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _SETTLE: Final = 60.0
 _STALLED: Final = 60.0
 _SESSION_MS: Final = 6_000
 _APPLICATIONS: Final = {
-    "count": "group_by_key().count(): the broker works about as hard as the workers",
-    "busy": "the same after some microseconds of Python on every value: the workers are what limits",
+    "count": "group_by_key().count(): the broker uses about as much CPU time as the workers",
+    "busy": "the same after some microseconds of Python per value: the workers are the bottleneck",
 }
 _HOW: Final = {
     "alone": "one worker on a core of its own, broker on the others",
-    "halves": "two workers share that core, broker as before; speed-up: twice the rate, as each is a worker at half speed",
+    "halves": "two workers share that core, broker as before; speed-up: twice the rate, since each has half a core",
     "mixed": "two workers on a core each, broker on the same two",
     "apart": "two workers on a core each, broker on the others",
 }
@@ -52,7 +52,7 @@ _HOW: Final = {
 
 @dataclass
 class Bench:
-    """One invocation."""
+    """One run of the bench."""
 
     console: Console
     broker: EmbeddedBroker
@@ -64,10 +64,10 @@ class Bench:
     _number: int = 0
 
     def measure(self, application: str, name: str) -> None:
-        """One run: workers start and get their tasks; then there is something to do; then they drain it.
+        """Measure one run: workers start and get their tasks; then the input is committed; then they drain it.
 
         Raises:
-            RunFailed: when they do not.
+            RunFailed: they do not drain it in time.
         """
         placement = self.placements[name]
         self._number += 1
@@ -97,18 +97,19 @@ class Bench:
             cluster.delete([work.input, work.output, f"{identity}-"])
         self.runs.setdefault(application, {}).setdefault(name, []).append(run)
         self.console.log(
-            f"{application} {name}: {run.rps:,.0f} records/s, workers {run.worker_us:.2f} µs, broker {run.broker_us:.2f} µs a record"
+            f"{application} {name}: {run.rps:,.0f} records/s, workers {run.worker_us:.2f} µs, "
+            f"broker {run.broker_us:.2f} µs per record"
         )
 
     def warm(self, application: str) -> None:
-        """One run with the broker on its own core, for nothing: the broker is a JVM and has to be warm before it is measured.
+        """Run once unmeasured, with the broker on its own core: the broker is a JVM, which has to be warm.
 
         Raises:
-            RunFailed: when the workers do not drain the input.
+            RunFailed: the workers do not drain the input.
         """
         self.measure(application, "alone")
         self.runs.clear()
-        self.console.log("the broker is warm: that run is not in the figures")
+        self.console.log("the broker is warm: that run is not in the results")
 
     def _drained(self, fleet: MillpondFleet, placement: Placement, load: Load) -> Run:
         workers = [f"w{number}" for number in range(len(placement.workers))]
@@ -135,7 +136,7 @@ class Bench:
                     served.append((committed, cpu_seconds(broker)))
                     seen, news = committed, now
                 elif now - news > _STALLED:
-                    raise RunFailed(f"{fleet.work.application}: {seen} of {self.records} records, then nothing")
+                    raise RunFailed(f"{fleet.work.application}: {seen} of {self.records} records, then none")
                 time.sleep(_LOOK_EVERY)
         finally:
             group.close()
@@ -147,7 +148,7 @@ class Bench:
         return Run(found.rps, found.cpu_s_per_million, (last_cpu - first_cpu) / (last - first) * 1e6)
 
     def _settle(self, fleet: MillpondFleet, workers: int) -> None:
-        """Wait until the tasks are spread evenly and every one of them waits for input."""
+        """Wait until the tasks are spread evenly, and all of them wait for input."""
         deadline = time.monotonic() + _SETTLE
         while True:
             fleet.check()
@@ -160,7 +161,7 @@ class Bench:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.option("--quick", is_flag=True, help="A look: one run of each.")
+@click.option("--quick", is_flag=True, help="One run of each.")
 @click.option("--repeats", default=3, type=click.IntRange(1), help="Runs of each.")
 @click.option("--applications", default=",".join(_APPLICATIONS), help="Which applications.")
 @click.option(
@@ -171,8 +172,8 @@ class Bench:
     "--output", default=Path("build/bench-scaling.json"), type=click.Path(path_type=Path), help="Where the figures go."
 )
 def main(quick: bool, repeats: int, applications: str, records: int, seed: int, output: Path) -> None:
-    """The throughput of two workers on two cores, compared with one on one. docs/benchmarks.md says how."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that workers and broker are stopped then too
+    """Compare the throughput of two workers on two cores with one on one. docs/benchmarks.md describes how."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # also stops the workers and the broker
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
@@ -182,8 +183,9 @@ def main(quick: bool, repeats: int, applications: str, records: int, seed: int, 
         raise click.ClickException(str(error)) from error
     chosen = [name for name in _APPLICATIONS if name in applications.split(",")]
     console.print(
-        f"{records:,} records of {VALUE_BYTES} bytes, {KEYS:,} keys, {_PARTITIONS} partitions, exactly once, commit every "
-        f"{COMMIT_MS} ms, seed {seed}; all are there before the clock starts, and so are the workers, with their tasks"
+        f"{records:,} records of {VALUE_BYTES} bytes, {KEYS:,} keys, {_PARTITIONS} partitions, exactly once, commit "
+        f"every {COMMIT_MS} ms, seed {seed}; the measurement starts when all records are in Kafka and the workers have "
+        "their tasks"
     )
     for name in where:
         console.print(f"  [bold]{name}[/bold]: {_HOW[name]}")
@@ -212,16 +214,16 @@ def _finish(console: Console, found: Sequence[Line], output: Path) -> None:
     output.write_text(json.dumps([line.to_json() for line in found], indent=2) + "\n", encoding="utf-8")
     table = Table(
         title="Throughput of two workers, compared with one on a core of its own; medians",
-        caption=f"Target: {_TARGET} with a broker aside, which is what `halves` (or, with four cores, `apart`) shows. "
-        "by CPU: what the workers' CPU time a record allows.",
+        caption=f"Target: {_TARGET} with the broker on other cores, as in `halves` (or, with four cores, `apart`). "
+        "by CPU: the speed-up that the workers' CPU time per record allows.",
     )
     for name in ("application", "placement"):
         table.add_column(name)
     for name in (
         "workers",
         "records/s",
-        "workers' CPU\nµs a record",
-        "broker's CPU\nµs a record",
+        "workers' CPU\nµs per record",
+        "broker's CPU\nµs per record",
         "speed-up",
         "by CPU",
     ):

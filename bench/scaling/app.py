@@ -1,7 +1,8 @@
 """The two applications that are scaled, from `BENCH_INPUT` to `BENCH_OUTPUT`.
 
-`count` does as little per record as a stateful application can, so the broker works about as hard as the workers. `busy` has user
-code that takes some microseconds a record, as parsing and a little arithmetic do: there the workers are what limits.
+`count` does as little per record as a stateful application can, so the broker uses about as much CPU time as the
+workers. `busy` has user code that takes some microseconds per record, like parsing and a little arithmetic: there the
+workers are the bottleneck.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ _ROUNDS = 400  # about 15 microseconds
 
 
 def count() -> mp.Topology:
-    """Counts per key."""
+    """Return the topology: counts per key."""
     builder = mp.StreamsBuilder()
     _counted(builder.stream(os.environ["BENCH_INPUT"], key=mp.String, value=mp.String))
     return builder.build()
 
 
 def busy() -> mp.Topology:
-    """Counts per key, after some work on every value."""
+    """Return the topology: counts per key, after some work on every value."""
     builder = mp.StreamsBuilder()
     _counted(builder.stream(os.environ["BENCH_INPUT"], key=mp.String, value=mp.String).map_values(_work))
     return builder.build()

@@ -1,4 +1,4 @@
-"""From runs to speed-ups. Pure."""
+"""The speed-ups of runs. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.scaling.placement import Placement
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One drain of the input."""
+    """The measurements of one drain of the input."""
 
     rps: float
     """Input records per second, all workers together."""
@@ -24,22 +24,27 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One application in one placement: medians, and the speed-up over the worker alone."""
+    """One application in one placement: medians, and the speed-up compared with the worker alone."""
 
     application: str
     placement: str
     workers: int
     run: Run
     speed_up: float
-    """Records per second by those of one worker `alone`, repeat by repeat, then the median. Where workers share a core it is
-    multiplied by how many do: what they would reach on a core each."""
+    """Records per second divided by those of one worker `alone`, median of the repeats.
+
+    Where workers share a core, multiplied by their number: what they would reach with a core each.
+    """
     speed_ups: Sequence[float]
     cpu_speed_up: float
-    """What the workers' CPU time allows, on a core each: how many they are, by how much more CPU time a record takes than with
-    one alone. It says nothing of waiting, but other programs on the machine disturb it less."""
+    """The speed-up that the workers' CPU time allows with a core each.
+
+    It is their number, reduced by the additional CPU time per record compared with one worker alone. It ignores waits,
+    but other programs on the machine disturb it less.
+    """
 
     def to_json(self) -> dict[str, Any]:
-        """The object of this line in `bench-scaling.json`."""
+        """Return the object of this line in `bench-scaling.json`."""
         return {
             "application": self.application,
             "placement": self.placement,
@@ -54,15 +59,15 @@ class Line:
 
 
 def lines(application: str, placements: Mapping[str, Placement], runs: Mapping[str, Sequence[Run]]) -> list[Line]:
-    """The lines of one application.
+    """Return the lines of one application.
 
     Args:
         application: its name.
-        placements: all that were measured, `alone` among them.
-        runs: by placement; those of equal index followed each other.
+        placements: all measured placements, including `alone`.
+        runs: the runs by placement; those with the same index followed each other.
 
     Raises:
-        KeyError: without runs of `alone`.
+        KeyError: there are no runs of `alone`.
     """
     alone = runs["alone"]
     found = []

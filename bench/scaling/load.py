@@ -1,8 +1,9 @@
-"""Fills a topic in one transaction that is committed when the word is given: until then nobody sees a record of it.
+"""Fills a topic in one transaction that is committed on command: until then no consumer sees a record.
 
-So workers can be started, and have their tasks, before there is anything to do; then all of it is there at once.
+So workers can start and get their tasks before there is input; then all records are visible at once.
 
-python -m bench.scaling.load bootstrap=… topic=… records=1000000 seed=1 start_ms=…   (prints `loaded`, reads a line, commits)
+python -m bench.scaling.load bootstrap=… topic=… records=1000000 seed=1 start_ms=…   (prints `loaded`, reads a line,
+commits)
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from bench.options import from_arguments, to_arguments
 from bench.sides import RunFailed
 from bench.workloads import Data
 
-_TIMEOUT_MS: Final = 900_000  # the longest a broker allows
+_TIMEOUT_MS: Final = 900_000  # the longest that a broker allows
 _FLUSH: Final = 120.0
 
 
 class Load:
-    """A loader process that has written everything and holds its transaction open."""
+    """A loader process that has written everything, with its transaction still open."""
 
     def __init__(self, bootstrap: str, topic: str, data: Data) -> None:
-        """Write `data` to `topic`, which must exist; return when the broker has it.
+        """Write `data` to `topic`, which must exist; return when the broker has all records.
 
         Raises:
-            RunFailed: when it cannot be written.
+            RunFailed: a record cannot be written.
         """
         arguments = to_arguments(
             bootstrap=bootstrap, topic=topic, records=data.records, seed=data.seed, start_ms=data.start_ms
@@ -45,13 +46,13 @@ class Load:
             raise RunFailed(f"{topic} could not be filled: the loader's error is above")
 
     def commit(self) -> None:
-        """Let everybody see the records."""
+        """Commit the transaction, which makes the records visible."""
         self._process.communicate("commit\n", timeout=_FLUSH)
         if self._process.returncode:
             raise RunFailed("the transaction of the input could not be committed: the loader's error is above")
 
     def close(self) -> None:
-        """End the loader, whatever it does."""
+        """Kill the loader."""
         self._process.kill()
         self._process.wait()
 

@@ -1,4 +1,4 @@
-"""Which cores the workers and the broker of a run have, and how a process is given them (Linux)."""
+"""The cores of workers and broker in a run, and how to assign them to a process (Linux)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ class Placement:
     workers: tuple[frozenset[int], ...]
     rest: frozenset[int]
     shares: int = 1
-    """How many workers share each worker's core: each has that part of a core's speed."""
+    """The number of workers that share each worker's core."""
 
 
 def placements(cores: Sequence[int]) -> dict[str, Placement]:
-    """The placements to measure on a machine with these cores, by name.
+    """Return the placements to measure on a machine with these cores, by name.
 
-    `alone`: one worker has a core of its own, the rest has the others. `halves`: two workers share that core, so each is one at half
-    speed, and the broker, which serves both, still has its own: twice their rate is what two workers on two
-    cores would reach with a broker aside. `mixed`: two workers on a core each, with the broker on the same
-    two. `apart`, with four cores or more: two workers on a core each and the broker on the others, which needs no calculation.
+    - `alone`: one worker has a core of its own; everything else has the other cores.
+    - `halves`: two workers share that core, so each has half of it; the broker, which serves both, still has its own.
+      Twice their rate is what two workers on two cores would reach with the broker elsewhere.
+    - `mixed`: two workers on a core each, with the broker on the same two.
+    - `apart`, with four cores or more: two workers on a core each and the broker on the others; no calculation needed.
 
     Raises:
-        ValueError: when there is one core only.
+        ValueError: there is only one core.
     """
     if len(cores) < 2:
         message = "two workers on two cores cannot be measured on one core"
@@ -48,15 +49,15 @@ def placements(cores: Sequence[int]) -> dict[str, Placement]:
 
 
 def pin(pid: int, cores: frozenset[int]) -> None:
-    """Give a running process, all its threads, these cores; threads it makes later inherit them."""
+    """Assign cores to all threads of a running process; later threads inherit them."""
     for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
+        with contextlib.suppress(ProcessLookupError):  # the thread has just ended
             os.sched_setaffinity(int(task.name), cores)
 
 
 @contextlib.contextmanager
 def starting_on(cores: frozenset[int]) -> Iterator[None]:
-    """Processes that are started inside the block have these cores."""
+    """Assign cores to processes that are started inside the block."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:

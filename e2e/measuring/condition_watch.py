@@ -11,7 +11,7 @@ from e2e.beside import Beside
 from e2e.cluster import Object
 from e2e.commands import WORK
 from e2e.streamapp import StreamApp
-from tests.support.telling import Moment, flaps, is_ready, lies
+from tests.support.status_accuracy import Moment, false_reports, flaps, is_ready
 
 from e2e.measuring.meter import Meter
 
@@ -51,7 +51,7 @@ class ConditionWatch(Beside):
 
     def _end(self) -> None:
         with (WORK / "conditions.txt").open("w") as file:
-            file.writelines(f"{moment.words()}\n" for moment in self._moments)
+            file.writelines(f"{moment.text()}\n" for moment in self._moments)
 
     @contextlib.contextmanager
     def lost(self, node: str) -> Iterator[None]:
@@ -76,7 +76,7 @@ class ConditionWatch(Beside):
     def findings(self) -> list[str]:
         """Return what was reported wrongly for too long, and what changed briefly without a reason."""
         moments = list(self._moments)
-        return [*self._found, *lies(moments), *flaps(moments)]
+        return [*self._found, *false_reports(moments), *flaps(moments)]
 
     def hasty(self) -> list[str]:
         """Return events about transient problems of pods that were not pending for long enough."""

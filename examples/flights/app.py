@@ -28,7 +28,7 @@ class Hour(mp.Struct):
     minutes: int = 0
     mean_delay: float = 0.0
     seats: int = 0
-    worst: tuple[int, str] = (0, "")  # the longest delay, and whose it was
+    worst: tuple[int, str] = (0, "")  # the longest delay, and its airline
 
 
 def add(_airport: str, flight: Flight, hour: Hour) -> Hour:
@@ -56,7 +56,9 @@ def delays() -> mp.Topology:
         )
         .left_join(planes, lambda flight, plane: mp.replace(flight, seats=plane.seats) if plane else flight)
         .select_key(lambda _tail, flight: flight.origin)
-        .repartition(partitions=4, key=mp.String, value=mp.Json(Flight), name="by-airport")  # airports are tasks apart
+        .repartition(
+            partitions=4, key=mp.String, value=mp.Json(Flight), name="by-airport"
+        )  # airports in separate tasks
         .group_by_key()
         .windowed_by(mp.TimeWindows(timedelta(hours=1), grace=timedelta(minutes=10)))
         .aggregate(Hour, add, store="delays", value=mp.Json(Hour))

@@ -1,11 +1,11 @@
-"""What the airports' boards show: the last update of every flight, and the totals of each airport."""
+"""The application behind airport boards: the last update of every flight, and the totals of each airport."""
 
 from __future__ import annotations
 
 import millpond as mp
 
 
-class Update(mp.Struct):  # what an airline says of a flight, several times before it departs
+class Update(mp.Struct):  # sent by an airline several times before a flight departs
     origin: str
     dest: str
     carrier: str
@@ -14,7 +14,7 @@ class Update(mp.Struct):  # what an airline says of a flight, several times befo
     delay: int | None = None  # minutes; known once it has departed
 
 
-class Line(mp.Struct):  # of a board
+class Line(mp.Struct):  # one line of a board
     origin: str = ""
     dest: str = ""
     carrier: str = ""

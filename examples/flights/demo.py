@@ -1,7 +1,7 @@
-"""A year of flights through a real Kafka broker, exactly once, on three workers of which one is killed in the middle.
+"""A year of flights through a real Kafka broker, exactly once, on three workers, one of which is killed on the way.
 
-`make demo` runs it. At the end the output is compared with a plain loop over the same data; the exit status is 0 when
-they are the same, 1 when they differ, 2 when the demo could not come to an end.
+`make demo` runs it. At the end the output is compared with a plain loop over the same data. The exit status is 0 if
+they are equal, 1 if they differ, 2 if the demo failed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from millpond.broker import EmbeddedBroker
 from millpond.errors import MillpondError
 
 _OUTPUT = "delays-by-airport"
-_LOOK_EVERY_S = 0.1
-_STALLED_S = 90.0
+_POLL_S = 0.1
+_STALL_TIMEOUT_S = 90.0
 
 
 class DemoFailed(Exception):
-    """The demo cannot come to an end."""
+    """The demo cannot continue."""
 
 
 def main() -> int:
-    """Run the demo; returns the exit status."""
+    """Run the demo; return the exit status."""
     arguments = _arguments()
     console = Console(highlight=False)
     display = Display(console)
@@ -58,9 +58,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="demo.py", description="A year of flights, exactly once, through a kill -9.")
     parser.add_argument("--days", type=int, metavar="N", help="play only the first N days of the year")
     parser.add_argument(
-        "--seconds", type=float, default=20.0, help="play for so long; 0: as fast as it goes (default: 20)"
+        "--seconds", type=float, default=20.0, help="play for so many seconds; 0: as fast as possible (default: 20)"
     )
-    parser.add_argument("--workers", type=int, default=3, metavar="N", help="so many workers (default: 3)")
+    parser.add_argument("--workers", type=int, default=3, metavar="N", help="number of workers (default: 3)")
     parser.add_argument("--kills", type=int, default=1, metavar="N", help="kill a worker N times (default: 1)")
     return parser.parse_args()
 
@@ -101,40 +101,41 @@ def _follow(
     progress = display.progress
     progress.total = flights.total
     kill_at = [flights.total * (each + 1) // (kills + 1) for each in range(kills)]
-    moved = time.monotonic()
+    last_commit = time.monotonic()
     killed: float | None = None
     again_s: float | None = None
     while workers.away or not (progress.played == flights.total and lags.drained(flights.total)):
-        results.poll(_LOOK_EVERY_S)
+        results.poll(_POLL_S)
         before = lags.committed
-        lags.look()
+        lags.update()
         if flights.error is not None:
             raise DemoFailed(f"playing failed: {flights.error}")
         if lags.committed > before:
-            moved = time.monotonic()
-            again_s = moved - killed if again_s is None and killed is not None else again_s
-        elif time.monotonic() - moved > _STALLED_S:
+            last_commit = time.monotonic()
+            again_s = last_commit - killed if again_s is None and killed is not None else again_s
+        elif time.monotonic() - last_commit > _STALL_TIMEOUT_S:
             raise DemoFailed(
-                f"nothing was committed for {_STALLED_S:.0f} s; the log ends:\n{workers.session.log_end()}"
+                f"nothing was committed for {_STALL_TIMEOUT_S:.0f} s; the last lines of the log:\n"
+                f"{workers.session.log_tail()}"
             )
-        for told in workers.look():
-            display.event(told, "green")
+        for event in workers.new_events():
+            display.event(event, "green")
         if again_s is not None and not workers.lost:
             display.event(f"flights are committed again {again_s:.1f} s after the kill", "green")
             killed = again_s = None
         progress.played, progress.day = flights.played, flights.day
         progress.committed, progress.results = lags.committed, len(results.records)
-        progress.workers, progress.killed, progress.session = workers.words, bool(workers.lost), workers.status
+        progress.workers, progress.killed, progress.session = workers.summary, bool(workers.lost), workers.status
         display.update()
         if kill_at and lags.committed >= kill_at[0] and workers.settled:
             kill_at.pop(0)
-            told = workers.kill_the_reader()
+            event = workers.kill_reader()
             killed = time.monotonic()
             progress.kills += 1
-            display.event(f"{told}, with {lags.committed:,} of {flights.total:,} records committed", "bold red")
-            lags.look()  # what the killed one had asked for before its end
+            display.event(f"{event}, with {lags.committed:,} of {flights.total:,} records committed", "bold red")
+            lags.update()  # includes a commit that the killed worker had sent
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the workers and the broker, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # also ends the workers and the broker
     sys.exit(main())

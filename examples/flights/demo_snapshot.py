@@ -1,7 +1,7 @@
-"""A worker loses its disk: two ways back to its state, side by side, and one table as of three dates.
+"""A worker loses its disk: replay and snapshot restore its state side by side; and one table as of three dates.
 
-`make demo-snapshot` runs it. The exit status is 0 when both ways lead to the same tables, 1 when they do not, 2 when the demo could
-not come to an end.
+`make demo-snapshot` runs it. The exit status is 0 if both ways restore the same tables, 1 if they do not, 2 if the demo
+failed.
 """
 
 from __future__ import annotations
@@ -46,47 +46,47 @@ from millpond.runtime.config.model import Config
 from millpond.snapshots import versions
 from millpond.snapshots.locations import open_location
 
-_LOOK_S = 0.1
-_STALLED_S = 90.0
+_POLL_S = 0.1
+_STALL_TIMEOUT_S = 90.0
 _STORES = ("board", "airports")
 _NAMES = {"EWR": "EWR Newark", "JFK": "JFK Kennedy", "LGA": "LGA LaGuardia"}
 _BAR = 36
 
 
 class DemoFailed(Exception):
-    """The demo cannot come to an end."""
+    """The demo cannot continue."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way back."""
+    """One way to restore the state."""
 
     name: str
     seconds: float
-    """From the start of the worker until its tasks run."""
+    """Seconds from the start of the worker until its tasks run."""
     ingested: int
-    """Rows from the snapshot."""
+    """Rows ingested from the snapshot."""
     digests: dict[str, str]
-    """Of all rows of each store."""
+    """The digest of all rows of each store."""
 
 
 @dataclass
 class Outcome:
-    """What the demo found."""
+    """The result of the demo."""
 
     ways: list[Way]
     dates: list[tuple[str, list[dict[str, Any]]]]
-    """The table of airports as of each date."""
+    """The rows of the table of airports as of each date."""
 
     @property
     def equal(self) -> bool:
-        """Whether both ways lead to the same rows."""
+        """Whether both ways restore the same rows."""
         first, *others = [each.digests for each in self.ways]
         return all(each == first for each in others)
 
 
 class Demo:
-    """The steps, and what is shown of them."""
+    """The steps of the demo, and their display."""
 
     def __init__(self, console: Console, arguments: argparse.Namespace, stack: contextlib.ExitStack) -> None:
         self._console = console
@@ -94,14 +94,13 @@ class Demo:
         self._stack = stack
         self._begun = time.monotonic()
         self._terminal = console.is_terminal and not console.is_dumb_terminal
-        self._said = 0.0
         self.directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="boards-")))
         self.snapshots = self.directory / "snapshots"
-        columns = (TextColumn("         {task.description}"), BarColumn(_BAR), TextColumn("{task.fields[said]}"))
+        columns = (TextColumn("         {task.description}"), BarColumn(_BAR), TextColumn("{task.fields[detail]}"))
         self._progress = stack.enter_context(
             Progress(*columns, console=console, transient=True, disable=not self._terminal)
         )
-        self._bar: TaskID = self._progress.add_task("", total=None, said="", visible=False)
+        self._bar: TaskID = self._progress.add_task("", total=None, detail="", visible=False)
 
     def run(self) -> Outcome:
         """Run all steps."""
@@ -111,7 +110,7 @@ class Demo:
         spark = self._spark()
         rows = data.year(arguments.days)
         servers = self._stack.enter_context(EmbeddedBroker(self.directory / "kafka")).bootstrap_servers
-        self._event(f"Kafka runs on {servers}; Spark starts beside it")
+        self._event(f"Kafka runs on {servers}; Spark is starting")
         stage.create_topic(servers)
         config = Config.of(
             {
@@ -125,7 +124,7 @@ class Demo:
         board.start()
         took = board.await_ready(lambda _s: None)
         total = len(rows) * arguments.updates
-        self._event(f"one worker runs after {took:.1f} s; {total:,} updates of {len(rows):,} flights are on their way")
+        self._event(f"one worker runs after {took:.1f} s; {total:,} updates of {len(rows):,} flights are being sent")
 
         dates = _three_dates(rows)
         player = stage.Player(servers, stage.updates(rows, arguments.updates), dates)
@@ -139,13 +138,13 @@ class Demo:
         self._event(f"all of {player.played:,} updates are committed, {player.day}")
 
         ways = [
-            self._way(board, "replay", None),
-            self._way(board, "snapshot", self.snapshots),
+            self._restore(board, "replay", None),
+            self._restore(board, "snapshot", self.snapshots),
         ]
         board.stop()
         return Outcome(ways, [(day, self._table_as_of(config, version)) for day, version in made])
 
-    # Spark and its snapshots.
+    # Spark and its snapshots
 
     def _spark(self) -> Future[Any]:
         from millpond_spark.session import new_session, require_spark
@@ -156,21 +155,21 @@ class Demo:
         starter.shutdown(wait=False)
 
         def stop() -> None:
-            with contextlib.suppress(Exception):  # it was said, if it did not start
+            with contextlib.suppress(Exception):  # a failed start was reported already
                 started.result().stop()
 
         self._stack.callback(stop)
         return started
 
     def _snapshot(self, config: Config, spark: Future[Any], player: stage.Player, day: str) -> str:
-        """Make a snapshot; return its version. The player goes on as soon as it is fixed what belongs to the snapshot."""
+        """Make a snapshot; return its version. The player continues once the snapshot's end offsets are fixed."""
         from millpond_spark.job import create_snapshot
         from millpond_spark.progress import Stage
 
         def show(now: Stage, done: int, total: int) -> None:
             if now is Stage.READING and not fixed.is_set():
                 fixed.set()
-                player.go_on()
+                player.resume()
             self._show(f"snapshot: {now.value}", done, total, "" if not total else f"{done} of {total} tasks")
 
         fixed = threading.Event()
@@ -184,9 +183,10 @@ class Demo:
         took = time.monotonic() - begun
         self._hide()
         rows = sum(part.rows for store in made.manifest.stores for part in store.parts)
-        how = "built upon the previous one" if made.base else "from the whole changelogs"
+        how = "built on the previous one" if made.base else "from the whole changelogs"
         self._event(
-            f"snapshot as of {day}: {rows:,} rows, {how}, in {took:.1f} s; {player.played - before:,} more updates came meanwhile",
+            f"snapshot as of {day}: {rows:,} rows, {how}, in {took:.1f} s; "
+            f"{player.played - before:,} more updates were sent meanwhile",
             "green",
         )
         return made.manifest.version
@@ -195,43 +195,43 @@ class Demo:
         return versions.read(open_location(str(self.snapshots)), stage.APPLICATION_ID, version)
 
     def _table_as_of(self, config: Config, version: str) -> list[dict[str, Any]]:
-        """Return the rows of the store `airports` in one version, as `millpond state show airports --snapshot VERSION` reads them.
-
-        The one place to change when dates are looked up elsewhere, as in a catalog of all versions.
-        """
+        """Return the rows of `airports` in one version, like `millpond state show airports --snapshot VERSION`."""
         source = SnapshotSource(open_location(str(self.snapshots)), self._manifest(version))
         store = stores_of(boards(), config)["airports"]
         decode = RowDecoder(store.layout, store).row
         rows = (decode(*row) for row in all_rows(places([source], "airports"), "airports"))
         return sorted(rows, key=lambda row: str(row["key"]))
 
-    # The worker.
+    # The worker
 
     def _await_committed(
         self, player: stage.Player, committed: stage.Committed, board: stage.Board, total: int
     ) -> None:
-        """Wait until all that was sent before the player's next stop is committed."""
-        most, moved = -1, time.monotonic()
+        """Wait until everything sent before the player's next pause is committed."""
+        most, last_commit = -1, time.monotonic()
         while True:
-            held = player.held.is_set()
-            found = committed.look()
+            paused = player.paused.is_set()
+            found = committed.count()
             if player.error is not None:
                 raise DemoFailed(f"sending updates failed: {player.error}")
             if found > most:
-                most, moved = found, time.monotonic()
-            elif time.monotonic() - moved > _STALLED_S:
+                most, last_commit = found, time.monotonic()
+            elif time.monotonic() - last_commit > _STALL_TIMEOUT_S:
                 raise DemoFailed(
-                    f"nothing was committed for {_STALLED_S:.0f} s; the worker's log ends:\n{board.log_end()}"
+                    f"nothing was committed for {_STALL_TIMEOUT_S:.0f} s; the last lines of the worker's log:\n"
+                    f"{board.log_tail()}"
                 )
             self._show(f"updates, {player.day}", found, total, f"{found:,} of {total:,} committed")
-            if held and found >= player.played and board.totals() >= player.final:
+            if paused and found >= player.played and board.totals() >= player.final:
                 break
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         self._hide()
 
-    def _way(self, board: stage.Board, name: str, snapshots: Path | None) -> Way:
+    def _restore(self, board: stage.Board, name: str, snapshots: Path | None) -> Way:
         size = board.lose_disk()
-        self._event(f"kill -9, and the worker's disk is gone, {size / 1e6:.0f} MB; it starts again: {name}", "bold red")
+        self._event(
+            f"kill -9, and the worker's disk is deleted, {size / 1e6:.0f} MB; starting it again: {name}", "bold red"
+        )
         board.start(snapshots)
         took = board.await_ready(lambda seconds: self._show(name, 0, 0, f"{seconds:.1f} s"))
         self._hide()
@@ -250,7 +250,7 @@ class Demo:
         self._hide()
         return Way(name, took, ingested, digests)
 
-    # What is shown.
+    # Display
 
     def _event(self, text: str, style: str = "") -> None:
         line = Text(f"{time.monotonic() - self._begun:6.1f} s  ", style="dim").append(
@@ -258,10 +258,10 @@ class Demo:
         )
         self._console.print(line, soft_wrap=True)
 
-    def _show(self, what: str, done: int, total: int, said: str) -> None:
+    def _show(self, what: str, done: int, total: int, detail: str) -> None:
         if self._terminal:
             self._progress.update(
-                self._bar, description=what, completed=done, total=total or None, said=said, visible=True
+                self._bar, description=what, completed=done, total=total or None, detail=detail, visible=True
             )
 
     def _hide(self) -> None:
@@ -269,7 +269,7 @@ class Demo:
 
 
 def main() -> int:
-    """Run the demo; returns the exit status."""
+    """Run the demo; return the exit status."""
     arguments = _arguments()
     console = Console(highlight=False)
     try:
@@ -287,23 +287,23 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="demo_snapshot.py", description="A lost disk, and two ways back to its state."
+        prog="demo_snapshot.py", description="A lost disk, and two ways to restore its state."
     )
     parser.add_argument("--days", type=int, metavar="N", help="only the flights of the first N days of the year")
     parser.add_argument(
-        "--updates", type=int, default=5, metavar="N", help="so many updates of each flight (default: 5)"
+        "--updates", type=int, default=5, metavar="N", help="number of updates of each flight (default: 5)"
     )
     return parser.parse_args()
 
 
 def _three_dates(rows: Sequence[data.Row]) -> list[str]:
-    """Three days, the last one some days before the end, so that a tail of the changelog is left to replay."""
+    """Return three days. The last one is some days before the end, so that the changelog has a tail to replay."""
     days = sorted({row["scheduled"][:10] for row in rows})
     return [days[len(days) * part // 10] for part in (3, 6, 9)]
 
 
 def _digest(sources: Sequence[RowSource], store: str, on_rows: Callable[[int], None]) -> str:
-    """A digest of all rows of a store, as the worker holds them now."""
+    """Return a digest of all rows that the worker holds of a store."""
     digest, count = hashlib.sha256(), 0
     for key, value in all_rows(places(sources, store), store):
         digest.update(b"%d %d " % (len(key), len(value)) + key + value)
@@ -314,10 +314,10 @@ def _digest(sources: Sequence[RowSource], store: str, on_rows: Callable[[int], N
 
 
 def show_outcome(console: Console, outcome: Outcome) -> None:
-    """Show both ways side by side, the table as of three dates, and the verdict."""
+    """Print both ways side by side, the table as of three dates, and the verdict."""
     slowest = max(way.seconds for way in outcome.ways)
     ways = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
-    ways.add_column("way back", no_wrap=True)
+    ways.add_column("restore by", no_wrap=True)
     ways.add_column("")
     ways.add_column("seconds", justify="right", no_wrap=True)
     ways.add_column("rows loaded", justify="right", no_wrap=True)
@@ -343,13 +343,13 @@ def show_outcome(console: Console, outcome: Outcome) -> None:
             f"{int(each.split()[0]):,} rows of '{store}'" for store, each in outcome.ways[0].digests.items()
         )
         console.print(
-            f"IDENTICAL: both ways lead to the same {counted}, byte by byte.", style="bold green", soft_wrap=True
+            f"IDENTICAL: both ways restore the same {counted}, byte by byte.", style="bold green", soft_wrap=True
         )
     else:
-        console.print("DIFFERENT: the two ways do not lead to the same rows.", style="bold red", soft_wrap=True)
+        console.print("DIFFERENT: the two ways do not restore the same rows.", style="bold red", soft_wrap=True)
 
 
 if __name__ == "__main__":
     logging.getLogger("millpond").setLevel(logging.ERROR)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the worker and the broker, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # also ends the worker and the broker
     sys.exit(main())

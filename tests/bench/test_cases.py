@@ -1,4 +1,4 @@
-"""Which cases a bench run has, and that nobody meets a cold broker."""
+"""The cases of a bench run, and the warm-up of the broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CASE = Case("count", "exactly_once", 10, 10)
 
 
 def bench_that_notes(runs: list[tuple[str, Case]], printed: list[str]) -> Bench:
-    """A bench without a broker, whose runs are noted in order."""
+    """A bench without a broker, which records its runs."""
     progress: Any = SimpleNamespace(
         add_task=lambda *_, **__: 0, advance=lambda *_: None, console=SimpleNamespace(print=printed.append)
     )
@@ -39,7 +39,7 @@ def bench_that_notes(runs: list[tuple[str, Case]], printed: list[str]) -> Bench:
 
 
 def test_both_sides_warm_the_broker_before_the_first_pair() -> None:
-    """Both kinds of figures: one run of each side comes first, is thrown away, and the output says so."""
+    """For both kinds of measurements, one run of each side comes first and is dropped, which the output states."""
     runs: list[tuple[str, Case]] = []
     printed: list[str] = []
     bench = bench_that_notes(runs, printed)
@@ -55,7 +55,7 @@ def test_both_sides_warm_the_broker_before_the_first_pair() -> None:
 
 
 def test_count_and_window_run_with_every_number_of_keys() -> None:
-    """On the first number of partitions; on the others with the usual one. The other workloads have one table of keys."""
+    """On the first number of partitions; on others with the usual number. Other workloads have one number of keys."""
     cases = throughput_cases(["count", "join"], ["exactly_once"], [10, 1], [5_000, KEYS, 1_000_000])
     assert [(case.workload, case.partitions, case.keys) for case in cases] == [
         ("count", 10, 5_000),
@@ -69,12 +69,12 @@ def test_count_and_window_run_with_every_number_of_keys() -> None:
 
 @pytest.mark.parametrize(("keys", "usual"), [([5_000, KEYS], KEYS), ([7, 9], 7)])
 def test_the_usual_number_of_keys_is_one_asked_for(keys: list[int], usual: int) -> None:
-    """A user who asks for other numbers of keys gets no other."""
+    """Only the requested numbers of keys are used."""
     assert usual_keys(keys) == usual
 
 
 def test_the_input_has_the_keys_of_its_case() -> None:
-    """As many as asked for, in the stream and in the table."""
+    """The stream and the table have the requested number of keys."""
     data = Data(2_000, seed=7, start_ms=1_000, keys=20)
     assert {record.key for record in data.stream()} == {row.key for row in data.table()}
     assert len(list(data.table())) == 20

@@ -1,4 +1,4 @@
-"""What the failover bench makes of results: moves, pauses, what is lost or there twice."""
+"""The analysis of the failover bench: moves, pauses, lost and repeated results."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ owners = st.lists(
 def test_every_change_of_owner_is_a_timed_move(
     runs: list[tuple[str, int, int]],
 ) -> None:
-    """Owners take turns for random whiles with random pauses between: just those changes and those pauses are found."""
+    """Owners take random turns with random pauses: exactly these changes and pauses are found."""
     results: list[Result] = []
     expected: list[tuple[str, str, float]] = []
     number, now = 0, 0
@@ -84,7 +84,7 @@ def test_every_change_of_owner_is_a_timed_move(
     seed=st.integers(0, 1 << 32),
 )
 def test_missing_and_doubled_records_are_counted(records: int, lost: set[int], twice: set[int], seed: int) -> None:
-    """Any records taken out are lost, at the end too; any that come again, at once or later, are there twice."""
+    """Removed records are lost, also at the end; repeated ones, at once or later, are repeated."""
     lost = {number for number in lost if number < records}
     twice = {number for number in twice if number < records} - lost
     results = [made(number) for number in range(records) if number not in lost]
@@ -111,7 +111,7 @@ def test_count_that_skips_a_record_is_wrong_state() -> None:
 
 
 def test_killed_workers_tasks_are_timed_from_the_detection() -> None:
-    """Pause from the last committed record, `again` and `visible` from the moment of knowledge, lateness from sending."""
+    """Pauses count from the last committed record, `again` and `visible` from the known death."""
     before, after = made(100, "w0#1", 1_000_000), made(101, "w1#1", 2_300_000)
     (pause,) = pauses([Fault("kill_known", 1_050_000, "w0#1", 1_100_000)], [Move(before, after)])
     assert pause.failover
@@ -122,7 +122,7 @@ def test_killed_workers_tasks_are_timed_from_the_detection() -> None:
 
 
 def test_task_moved_during_a_kill_is_a_planned_move() -> None:
-    """It has no death to be timed from, and it counts for the target of planned migration."""
+    """It has no death, and counts for the target of planned migrations."""
     fault = Fault("freeze", 1_000_000, "w0#1", 7_000_000)
     move = Move(made(1, "w1#1", 1_100_000), made(2, "w2#1", 1_250_000))
     (pause,) = pauses([fault], [move])
@@ -136,7 +136,7 @@ def test_task_moved_during_a_kill_is_a_planned_move() -> None:
 
 
 def test_death_with_unknown_moment_has_only_a_pause() -> None:
-    """Nothing is made up where the time of detection cannot be seen."""
+    """Without a known time of detection, there is no value."""
     fault = Fault("freeze", 0, "w0#1", None)
     (pause,) = pauses([fault], [Move(made(1, "w0#1", 10_000), made(2, "w1#1", 6_010_000))])
     assert (pause.pause_ms, pause.again_ms) == (6000.0, None)
@@ -144,7 +144,7 @@ def test_death_with_unknown_moment_has_only_a_pause() -> None:
 
 @given(st.lists(st.integers(1, 1_000_000), min_size=1, max_size=6, unique=True), st.integers(0, 1_100_000))
 def test_a_move_belongs_to_the_latest_fault_before_it(begins: list[int], at: int) -> None:
-    """Windows follow each other without holes; what moved before the first belongs to none."""
+    """Windows have no gaps between them; moves before the first belong to none."""
     begins.sort()
     faults = [Fault("join", begin) for begin in begins]
     faults[-1] = Fault("leave", begins[-1])
@@ -160,7 +160,7 @@ def test_pauses_of_unmoved_tasks_are_measured() -> None:
     faults = [Fault("leave", 1_000_000), Fault("join", 5_000_000), Fault("leave", 9_000_000)]
     moves = [Move(made(1, "a", 1_900_000, partition=0), made(2, "b", 2_000_000, partition=0))]
     gaps = [
-        Gap(0, 1_800_000, 700_000),  # moved in this window: its pause is the move's
+        Gap(0, 1_800_000, 700_000),  # moved in this window: its pause counts for the move
         Gap(1, 1_800_000, 90_000),
         Gap(2, 1_900_000, 120_000),
         Gap(1, 6_000_000, 30_000),
@@ -171,7 +171,7 @@ def test_pauses_of_unmoved_tasks_are_measured() -> None:
 
 @given(st.lists(st.integers(1, 200_000), min_size=1, max_size=200))
 def test_gaps_are_kept_from_the_floor_on(lengths: list[int]) -> None:
-    """Short gaps are batches; every one from the floor on is kept with its length."""
+    """Short gaps are batches; all longer ones are kept with their length."""
     results, now = [made(0, processed_us=0)], 0
     for number, length in enumerate(lengths, 1):
         now += length
@@ -180,7 +180,7 @@ def test_gaps_are_kept_from_the_floor_on(lengths: list[int]) -> None:
 
 
 def test_a_line_of_the_report_has_its_agreed_fields() -> None:
-    """`bench-failover.json` is read by others: its names stay."""
+    """Other programs read `bench-failover.json`: its names are fixed."""
     fault = Fault("kill_known", 0, "w0#1", 50_000)
     (line,) = summarise([fault], [Move(made(1, "w0#1", 10_000), made(2, "w1#1", 400_000))], [])
     found = line.to_json()
@@ -216,30 +216,30 @@ def spread(*tasks: tuple[tuple[int, ...], dict[int, int | None]]) -> dict[str, H
 def test_fault_waits_for_caught_up_copies_of_all_tasks(
     holdings: dict[str, Held], is_covered: bool, is_balanced: bool
 ) -> None:
-    """What is measured are tasks with caught-up copies: each processed once, each copied elsewhere, all close to the end."""
+    """Only tasks with caught-up copies are measured: each has one owner, and a copy elsewhere near the end."""
     assert covered(holdings) == is_covered
     assert balanced(holdings) == is_balanced
 
 
 def test_a_worker_that_restores_is_not_ready_for_a_fault() -> None:
-    """Nor one that has said nothing yet."""
+    """A worker without a report is not settled either."""
     whole = {"w0": Held(frozenset(range(8)), {}), "w1": Held(frozenset(), dict.fromkeys(range(8), 0))}
     assert covered(whole)
     assert not covered({**whole, "w2": Held(ready=False)})
 
 
 def test_an_instances_status_is_read_back() -> None:
-    """What `holdings` of the Java source writes: state, active partitions, standbys with their lag, -1 for unknown."""
+    """The format of `holdings` in the Java source: state, active partitions, standbys with lag, -1 for unknown."""
     assert parse_status("RUNNING|0,3|1:17,2:-1") == Held(frozenset({0, 3}), {1: 17, 2: None}, ready=True)
     assert parse_status("REBALANCING||") == Held(ready=False)
 
 
 def test_the_broker_tells_when_a_member_was_found_dead() -> None:
-    """Its log has the moment, to the millisecond, and other groups' deaths are not ours."""
+    """The log has the time in milliseconds; deaths in other groups are ignored."""
     line = (
         "2026-11-21 06:34:09,082 [group-coordinator-event-processor-1] INFO org.apache.kafka.coordinator.group."
-        "GroupMetadataManager - [GroupCoordinator id=1 topic=__consumer_offsets partition=1] Member x-consumer-1 in group "
-        "app has failed, removing it from the group.\n"
+        "GroupMetadataManager - [GroupCoordinator id=1 topic=__consumer_offsets partition=1] Member x-consumer-1 in "
+        "group app has failed, removing it from the group.\n"
     )
     at = parse_death(line, "app")
     assert at is not None
@@ -249,21 +249,24 @@ def test_the_broker_tells_when_a_member_was_found_dead() -> None:
 
 
 def test_broker_log_shows_its_own_pauses() -> None:
-    """A pause of everything is told apart from one of a task."""
-    line = "2026-11-21 07:52:26,047 [x] ERROR y - [QuorumController id=1] Exceptionally slow controller event a(1) took 3497 ms."
+    """A stall of the broker is distinguished from a pause of a task."""
+    line = (
+        "2026-11-21 07:52:26,047 [x] ERROR y - [QuorumController id=1] Exceptionally slow controller event a(1) took "
+        "3497 ms."
+    )
     assert parse_stall(line) == 3497
     assert parse_stall(line.replace("Exceptionally slow", "Processed")) is None
 
 
 def test_keys_lie_where_the_default_partitioner_puts_them() -> None:
-    """Results of a task go to the partition of its own number, so that one task's open transaction hides no other's results."""
+    """Results of a task go to the partition with its number: open transactions hide no results of others."""
     all_keys = keys()
     assert [len(each) for each in all_keys] == [KEYS_PER_PARTITION] * PARTITIONS
     assert len({key for each in all_keys for key in each}) == KEYS_PER_PARTITION * PARTITIONS
 
 
 def test_the_application_counts_each_key_and_stamps_each_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through the real topology: every record has a result with the count the analysis expects, its owner and its times."""
+    """In the real topology, every record has a result with the expected count, its owner and its times."""
     for name, value in (("INPUT", "in"), ("OUTPUT", "out"), ("OWNER", "w0#1")):
         monkeypatch.setenv(f"BENCH_{name}", value)
     from bench.failover.app import topology

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.apiserver, pytest.mark.process, pyte
 
 
 def test_short_attack_costs_the_others_nothing() -> None:
-    """How late answers come is for the bench to say: here other tests run on the same cores."""
+    """Delays are not checked: other tests run on the same cores."""
     figures = run(Options(apps=3, workers=2, calm=1, seconds=5, tokens=500, idle=200, huge=2, huge_mb=4))
     assert figures.attacked.answered > 0
     assert figures.attacked.broken == 0

@@ -1,4 +1,4 @@
-"""What the bench of an added worker makes of what it sees."""
+"""The analysis of the bench of an added worker."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from bench.scale_out.figures import caught_up, longest_gap_ms, longest_pause_ms,
     ("text", "size"), [("17", 17), ("64M", 64_000_000), ("2g", 2_000_000_000), ("1.5K", 1_500), ("3GB", 3_000_000_000)]
 )
 def test_sizes_are_read(text: str, size: int) -> None:
-    """In powers of ten."""
+    """Sizes are in powers of ten."""
     assert size_of(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1", "2T", "M"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    """With what to write."""
+    """The error shows the right form."""
     with pytest.raises(ValueError, match="64M or 2G"):
         size_of(text)
 
 
 def test_a_copy_counts_once_its_lag_is_small() -> None:
-    """One whose lag is not known does not count, and neither does a worker that is not seen yet."""
+    """A copy with unknown lag does not count, and neither does an unknown worker."""
     held = Held(active=frozenset({1}), standby={2: 10, 3: 1_000_000, 4: None, 5: -1})
     assert caught_up({"new": held}, "new") == 2
     assert caught_up({"new": held}, "old") == 0
@@ -36,7 +36,7 @@ def test_a_copy_counts_once_its_lag_is_small() -> None:
 
 @given(st.sets(st.integers(0, 7)), st.booleans())
 def test_all_is_shared_when_each_task_has_one_owner_and_none_moves(given: set[int], ready: bool) -> None:
-    """Two workers with four of eight tasks each."""
+    """Two workers have four of eight tasks each."""
     rest = frozenset(range(8)) - given
     holdings = {"old": Held(active=rest), "new": Held(active=frozenset(given), ready=ready)}
     assert shared(holdings, 8) == (ready and len(given) == 4)
@@ -49,7 +49,7 @@ def result(owner: str, processed_us: int) -> Result:
 
 
 def test_pauses_are_those_of_tasks_that_moved_to_the_worker() -> None:
-    """Those that moved back, later, are not."""
+    """Tasks that moved back later do not count."""
     moves = [
         Move(result("old", 1_000), result("new", 4_000)),
         Move(result("old", 1_000), result("new", 3_000)),

@@ -1,4 +1,4 @@
-"""What the scaling bench makes of its runs, and where it puts its processes."""
+"""The analysis of the scaling bench, and the placement of its processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(rps: float) -> Run:
 
 @given(st.sets(st.integers(0, 200), min_size=2, max_size=64))
 def test_workers_and_broker_get_separate_cores(cores: set[int]) -> None:
-    """Alone, by halves and apart, the rest runs elsewhere; each worker has one core; nothing runs on cores that are not there."""
+    """In `alone`, `halves` and `apart` the rest runs on other cores; each worker has one core; all cores exist."""
     found = placements(sorted(cores))
     assert ("apart" in found) == (len(cores) >= 4)
     for name, placement in found.items():
@@ -35,14 +35,14 @@ def test_workers_and_broker_get_separate_cores(cores: set[int]) -> None:
 
 
 def test_one_core_is_not_enough() -> None:
-    """It is an error, not a figure."""
+    """It is an error, not a result."""
     with pytest.raises(ValueError, match="one core"):
         placements([3])
 
 
 @given(base=st.floats(1e3, 1e6), cost=st.floats(0.5, 1.5), repeats=st.integers(1, 5))
 def test_two_half_cores_count_as_two_slow_cores(base: float, cost: float, repeats: int) -> None:
-    """Workers whose records cost `cost` times as much as the lone one's are 2 / cost times as fast on two cores."""
+    """Two workers whose records cost `cost` times as much as one worker's are 2 / cost times as fast."""
     runs = {
         "alone": [run(base)] * repeats,
         "halves": [Run(base / cost, 3.0 * cost, 2.0)] * repeats,
@@ -56,7 +56,7 @@ def test_two_half_cores_count_as_two_slow_cores(base: float, cost: float, repeat
 
 
 def test_speed_ups_are_taken_repeat_by_repeat() -> None:
-    """A machine that was slow during one repeat was slow for all placements of it."""
+    """A machine that is slow during one repeat is slow for all its placements."""
     runs = {"alone": [run(100), run(10), run(100)], "halves": [run(90), run(9), run(20)]}
     assert lines("count", placements([0, 1]), runs)[1].speed_up == pytest.approx(1.8)
 
@@ -64,7 +64,7 @@ def test_speed_ups_are_taken_repeat_by_repeat() -> None:
 @pytest.mark.usefixtures("processes")
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are given by Linux's calls")
 def test_a_process_runs_where_it_is_put() -> None:
-    """Started on some cores, and moved to others with all of its threads, while this process stays where it was."""
+    """It starts on some cores, and moves to others with all its threads, while this process keeps its cores."""
     mine = os.sched_getaffinity(0)
     one = frozenset({min(mine)})
     program = "import threading, sys; threading.Thread(target=sys.stdin.read).start(); print('up', flush=True)"
@@ -84,7 +84,7 @@ def test_a_process_runs_where_it_is_put() -> None:
 
 @pytest.mark.parametrize("name", ["count", "busy"])
 def test_both_applications_count_correctly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The busy one does the same, only slower."""
+    """`busy` gives the same results, only slower."""
     monkeypatch.setenv("BENCH_INPUT", "in")
     monkeypatch.setenv("BENCH_OUTPUT", "out")
     from bench.scaling import app

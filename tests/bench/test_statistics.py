@@ -1,4 +1,4 @@
-"""What the bench makes of its samples."""
+"""The statistics of the bench."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ def test_start_up_cost_does_not_change_the_measured_speed(rate: float, cpu: floa
 
 
 def test_a_slow_warm_up_is_not_counted() -> None:
-    """A JVM that is slow before `WARM_UP` and fast after it is measured at its fast speed."""
+    """A JVM that is slow before `WARM_UP` and fast after it is measured at the fast speed."""
     warm = int(1000 * WARM_UP)
     samples = [Sample(0, 1, 0), Sample(100, warm, 50), Sample(101, 1000, 51)]
     assert drain(samples, 1000, rss_mb=1.0, output_records=1).rps == pytest.approx(1000 - warm)
 
 
 def test_a_run_that_did_not_finish_has_no_figures() -> None:
-    """Half a drain is an error, not a slow figure."""
+    """An incomplete drain is an error, not a slow result."""
     with pytest.raises(ValueError, match="500 of 1000"):
         drain([Sample(0, 400, 0), Sample(1, 500, 1)], 1000, rss_mb=1.0, output_records=1)
 
 
 def test_a_run_seen_only_at_its_end_has_no_figures() -> None:
-    """When nearly everything was committed at the first look, there is nothing to measure."""
+    """If nearly everything was committed at the first sample, nothing can be measured."""
     with pytest.raises(ValueError, match="use more records"):
         drain([Sample(0, 900, 0), Sample(1, 1000, 1)], 1000, rss_mb=1.0, output_records=1)
 
 
 def test_ratio_is_the_median_of_paired_ratios() -> None:
-    """A machine that was slow during one pair slows both of its runs: only paired ratios take that out."""
+    """A slow machine slows both runs of a pair: only ratios of pairs are not affected."""
     found = Throughput(CASE, 1000)
     for ours, theirs in ((200.0, 100.0), (20.0, 10.0), (90.0, 100.0)):
         found.pairs.append({"millpond": run(ours, 1.0), "kafka_streams": run(theirs, 4.0)})
@@ -65,7 +65,7 @@ def test_ratio_is_the_median_of_paired_ratios() -> None:
 
 
 def test_an_object_of_the_report_has_the_agreed_fields() -> None:
-    """`bench.json` is read by others: its names stay."""
+    """Other programs read `bench.json`: its names are fixed."""
     found = Throughput(CASE, 1000, [{"millpond": run(2.0), "kafka_streams": run(1.0)}]).to_json()
     assert found | {"workload": "count", "guarantee": "exactly_once", "commit_ms": 100, "partitions": 10} == found
     assert {"rps", "cpu_s_per_million", "rss_mb"} <= found["millpond"].keys() & found["kafka_streams"].keys()

@@ -1,4 +1,4 @@
-"""The work both sides do: the data, and that the two sources describe the same topologies."""
+"""The work of both sides: equal data and equal topologies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOPICS = {"input": "in", "table": "rows", "output": "out"}
 
 
 def test_the_same_seed_gives_the_same_records() -> None:
-    """Two runs of the bench with one seed measure the same bytes; another seed gives others."""
+    """Two runs with the same seed have the same bytes; another seed gives others."""
     first = list(Data(1000, seed=7, start_ms=0).stream())
     assert first == list(Data(1000, seed=7, start_ms=0).stream())
     assert first != list(Data(1000, seed=8, start_ms=0).stream())
@@ -41,7 +41,7 @@ def test_records_are_of_the_promised_size_and_in_time_order() -> None:
 
 
 def test_every_record_joins_a_row() -> None:
-    """The join's table has each key once, older than the whole stream."""
+    """The join's table has each key once, older than all records of the stream."""
     data = Data(2_000, seed=7, start_ms=1_000)
     rows = list(data.table())
     assert len({row.key for row in rows}) == len(rows) == KEYS
@@ -97,7 +97,7 @@ def test_a_workload_computes_what_its_description_says(workload: str) -> None:
 
 
 def test_arguments_survive_the_command_line() -> None:
-    """What the harness passes is what a side reads, `=` included."""
+    """Arguments are read as they were passed, including `=` in values."""
     assert from_arguments(to_arguments(input="a=b", records=3)) == {"input": "a=b", "records": "3"}
     with pytest.raises(ValueError, match="name=value"):
         from_arguments(["records"])
@@ -105,7 +105,7 @@ def test_arguments_survive_the_command_line() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="figures of processes are read from /proc")
 def test_a_process_is_measured_from_outside() -> None:
-    """Work shows up as CPU time, memory as a peak, and a process that is gone as an error."""
+    """CPU time and peak memory increase with work; an ended process is an error."""
     before = cpu_seconds(os.getpid())
     while os.times().user + os.times().system - before < 0.1:
         sum(range(10_000))

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: faults at random, then the check that nothing was lost and nothing came twice."""
+"""`python -m tests.chaos`: cause random faults, then check that nothing was lost and nothing repeated."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PLAIN_EVERY = 50  # statuses
 
 
 def main(arguments: list[str]) -> int:
-    """Run, and say what came of it; the exit code is 0 when all is well."""
+    """Run, and print the result; return 0 if there were no violations."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--faults", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=None, help="of the plan and the input; random without")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the plan and the input; default: random")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--standbys", type=int, default=1)
     parser.add_argument("--rate", type=float, default=200.0, help="orders per second")
@@ -31,9 +31,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--session", type=float, default=2.0, help="session timeout in seconds")
     parser.add_argument("--alone", action="store_true", help="one worker and no coordinator")
     parser.add_argument("--only", default="", help="kinds of faults, separated by commas: " + ", ".join(Kind))
-    parser.add_argument("--without-fencing", action="store_true", help="the run has to fail then")
+    parser.add_argument("--without-fencing", action="store_true", help="then the run has to fail")
     parser.add_argument("--plan", action="store_true", help="show the plan and end")
-    parser.add_argument("--directory", type=Path, default=None, help="for logs; build/chaos/SEED without")
+    parser.add_argument("--directory", type=Path, default=None, help="directory for logs; default: build/chaos/SEED")
     given = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     options = Options(
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
         Console(file=file, width=160).print(report)
         file.writelines(f"{finding}\n" for finding in outcome.findings)
     if outcome.good:
-        # Logs and plan stay; the data is what takes space.
+        # Logs and plan are kept; only the data is large.
         shutil.rmtree(options.directory / "broker" / "data", ignore_errors=True)
         shutil.rmtree(options.directory / "state", ignore_errors=True)
     return 0 if outcome.good else 1

@@ -1,12 +1,12 @@
-"""The application that chaos runs torment, and the names and formats that its verifier reads.
+"""The application of chaos runs, and the names and formats that its verifier reads.
 
-Orders of a customer have the customer's name as their key and ``<number> <word> <amount>`` as their value, the numbers
-of each customer being 0, 1, 2, … The first sub-topology keeps a journal per customer (a checksum over its orders in
-their order), joins each order with the customer's row, and sends it on by word. The second one tallies orders by word
-and window, and by word alone; a third output has each window once, when it is closed.
+The key of an order is the customer's name, its value ``<number> <word> <amount>``; the numbers of each customer are 0,
+1, 2, … The first sub-topology keeps a journal per customer (a checksum over its orders in their order), joins each
+order with the customer's row, and sends it on by word. The second one tallies orders by word and window, and by word
+alone; a third output has each window once, when it is closed.
 
-The end of it all does not depend on how partitions were interleaved: what belongs to one customer is in order wherever
-it is, and all sums commute.
+The final result does not depend on the order of partitions: the orders of one customer stay in order everywhere, and
+all sums commute.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORDS = "words"
 
 PARTITIONS = 4
 WINDOW = timedelta(seconds=10)
-#: Windows close when the input has ended: a worker that was away for long must not find its records late.
+#: Windows close when the input has ended: for a worker that was down for long, records must not be late.
 GRACE = timedelta(hours=1)
 #: Long enough that no window leaves its store, so that all of them can be checked.
 RETENTION = timedelta(hours=20)
@@ -35,45 +35,45 @@ WINDOW_KEY = mp.TimeWindowedSerde(mp.String, WINDOW)
 
 
 class Tally(mp.Struct, frozen=True):
-    """What is known of many orders."""
+    """The totals of many orders."""
 
     count: int = 0
     total: int = 0
-    """Sum of the amounts."""
+    """The sum of the amounts."""
     digest: int = 0
-    """Sum of `digest_of` over the orders: which ones they were, in whatever order."""
+    """The sum of `digest_of` over the orders, which identifies them in any order."""
     last: str = ""
-    """The newest one: customer and number."""
+    """The newest order: customer and number."""
 
 
 TALLY = mp.Json(Tally)
 
 
 def digest_of(customer: str, number: int | str) -> int:
-    """A number that stands for one order."""
+    """Return a number that identifies one order."""
     return zlib.crc32(f"{customer} {number}".encode())
 
 
 def tallied(tally: Tally, customer: str, number: int | str, amount: int | str) -> Tally:
-    """The tally with one more order."""
+    """Return the tally with one more order."""
     return Tally(
         tally.count + 1, tally.total + int(amount), tally.digest + digest_of(customer, number), f"{customer} {number}"
     )
 
 
 def journaled(entry: str | None, value: str) -> str:
-    """A customer's journal after one more order: how many, and the checksum of all in their order."""
+    """Return a customer's journal after one more order: the number of orders, and their checksum in order."""
     count, _, checksum = (entry or "0 0").partition(" ")
     return f"{int(count) + 1} {zlib.crc32(value.encode(), int(checksum))}"
 
 
 class Journal(mp.FixedKeyProcessor[str, str, str]):
-    """Writes each order into the journal of its customer, and passes it on with the customer's name in its value."""
+    """Adds each order to the journal of its customer, and forwards it with the customer's name in its value."""
 
     def init(self, context: mp.FixedKeyProcessorContext[str, str]) -> None:
         super().init(context)
         self._journal: Any = context.get_state_store(JOURNAL)
-        # Commits at odd moments, and a timer that follows the wall clock wherever that goes.
+        # Commits at irregular moments, and a timer that follows the wall clock through its jumps.
         context.schedule(timedelta(seconds=1), mp.PunctuationType.WALL_CLOCK_TIME, lambda _now: context.commit())
 
     def process(self, record: mp.FixedKeyRecord[str, str]) -> None:
@@ -87,7 +87,7 @@ def _tally(_word: str, value: str, tally: Tally) -> Tally:
 
 
 def topology() -> mp.Topology:
-    """The application's topology."""
+    """Return the application's topology."""
     builder = mp.StreamsBuilder()
     builder.add_state_store(mp.KeyValueStoreBuilder(name=JOURNAL, key=mp.String, value=mp.String))
     customers = builder.table(CUSTOMERS, key=mp.String, value=mp.String, store=CUSTOMERS)

@@ -1,4 +1,4 @@
-"""What the broker's own log tells of faults of the broker's."""
+"""Faults of the broker itself, from its log."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _REWOUND = re.compile(
 
 
 def rewound(log: Path) -> list[str]:
-    """When the broker may have answered with committed offsets of the past, in words.
+    """Return when the broker may have served outdated committed offsets, as texts.
 
-    A broker that starts may load the committed offsets twice. When the first load ends late, its end counts as that of the
-    second one (Kafka 4.1, `CoordinatorRuntime`): the offsets are served while the second load still goes through
-    them from the beginning. A task that is taken over in these seconds goes on where it was minutes before, whatever its
-    owners do, and so would one of Kafka Streams.
+    A starting broker may load the committed offsets twice. If the first load ends late, its end counts as that of the
+    second one (Kafka 4.1, `CoordinatorRuntime`): offsets are served while the second load still reads them from the
+    beginning. A task that is taken over in these seconds continues minutes in the past, whatever its owners do; in
+    Kafka Streams, too.
     """
     found = _REWOUND.findall(log.read_bytes()) if log.exists() else []
     return [f"{place.decode()} until {moment.decode()}" for moment, place in found]

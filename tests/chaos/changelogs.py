@@ -1,4 +1,4 @@
-"""What people do to changelogs: they delete one, restore it as the refusal of the workers says, or limit its records."""
+"""Faults in changelogs: one is deleted, restored as the workers' error says, or rejects records."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ("admit_records", "expected", "lose_and_restore", "reject_records")
 
 _DELETED = "was deleted, but the committed offsets still exist"
 _REJECTED = "was rejected: its record for changelog"
-#: Below a batch with one record, and just above the markers of transactions, which a topic has to take: the broker would
-#: try to write one for ever, and let nobody have the transactional id. And what a topic takes by default.
+#: Smaller than a batch with one record, but larger than transaction markers, which a topic must accept: the broker
+#: would retry them for ever, and block the transactional id. And the default of a topic.
 _LIMIT, _NO_LIMIT = "80", "1048588"
 _LIMITING = "max.message.bytes"
 _ENDED_S, _REFUSED_S, _GONE_S, _FENCED_S = 60.0, 60.0, 30.0, 30.0
@@ -27,27 +27,27 @@ _TICK_S = 0.05
 
 
 def expected(why: str) -> bool:
-    """Whether a worker that ended for this reason did what it should."""
+    """Return whether a worker should end for this reason."""
     return _DELETED in why or _REJECTED in why
 
 
 def reject_records(stage: Stage, store: str) -> None:
-    """Let the broker take no record of a changelog."""
+    """Let the broker reject all records of a changelog."""
     alter_topic(stage.address, stage.changelog(store), **{_LIMITING: _LIMIT})
 
 
 def admit_records(stage: Stage, store: str) -> None:
-    """Let the broker take them again."""
+    """Let the broker accept records of the changelog again."""
     alter_topic(stage.address, stage.changelog(store), **{_LIMITING: _NO_LIMIT})
 
 
 def lose_and_restore(stage: Stage, store: str, wrong: Callable[[str], None]) -> None:
-    """Delete a changelog while all workers are down, see that each refuses to go on, and restore it with its content.
+    """Delete a changelog while all workers are down, check that none of them starts, and restore the changelog.
 
     Args:
-        stage: where; its workers run again at the end, on empty disks.
-        store: whose changelog.
-        wrong: told of a worker that did not refuse.
+        stage: the processes; its workers run again at the end, with empty disks.
+        store: the store of the changelog.
+        wrong: called with a text if a worker started anyway.
     """
     wanted = {name: worker.start_at for name, worker in stage.workers.items() if worker.wanted}
     _end_workers(stage)
@@ -56,7 +56,7 @@ def lose_and_restore(stage: Stage, store: str, wrong: Callable[[str], None]) -> 
     rows, config = read(stage.address, topic), _config(stage.address, topic)
     delete_topics(stage.address, [topic])
     eventually(lambda: topic not in topic_names(stage.address), f"{topic} is deleted", _GONE_S)
-    _see_refusals(stage, wrong)
+    _check_refusals(stage, wrong)
     _end_workers(stage)
     create_topic(stage.address, topic, PARTITIONS, config)
     _write(stage.address, topic, rows)
@@ -82,13 +82,13 @@ def _end_workers(stage: Stage) -> None:
 
 
 def _fence(stage: Stage) -> None:
-    """End what transactions killed workers left open: all that is committed can be read then."""
+    """Abort open transactions of killed workers, so that all committed records can be read."""
     for name in stage.names:
         id = transactional_id(APPLICATION, name)
         Producer({"bootstrap.servers": stage.address, "transactional.id": id}).init_transactions(_FENCED_S)
 
 
-def _see_refusals(stage: Stage, wrong: Callable[[str], None]) -> None:
+def _check_refusals(stage: Stage, wrong: Callable[[str], None]) -> None:
     waiting = set(stage.usual)
     for name in waiting:
         stage.workers[name].want()
@@ -96,13 +96,13 @@ def _see_refusals(stage: Stage, wrong: Callable[[str], None]) -> None:
     while waiting:
         waiting -= {exit.who for exit in stage.supervise() if _DELETED in exit.why}
         if time.monotonic() > deadline:
-            wrong(f"{', '.join(sorted(waiting))} did not refuse to go on without a changelog")
+            wrong(f"{', '.join(sorted(waiting))} did not refuse to start without a changelog")
             return
         time.sleep(_TICK_S)
 
 
 def _config(address: str, topic: str) -> dict[str, str]:
-    """What the topic was made with."""
+    """Return the configuration of the topic."""
     client = AdminClient({"bootstrap.servers": address})
     (found,) = client.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
     entries = found.result(_GONE_S).items()

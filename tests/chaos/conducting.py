@@ -1,4 +1,4 @@
-"""Carries out a plan: each fault at its time, and its end at its own, whatever else is going on."""
+"""Carries out a plan: starts and ends each fault at its time."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _HOUR_S = 3600.0
 
 
 class Conductor:
-    """Brings the faults of a plan about.
+    """Causes the faults of a plan.
 
     Attributes:
-        done: faults that were carried out, with the moment, in monotonic seconds.
-        active: what is wrong right now.
-        broker_back_at: since when the broker is there, in monotonic seconds.
+        done: faults that were carried out, with their time in monotonic seconds.
+        active: the current faults.
+        broker_back_at: when the broker was started last, in monotonic seconds.
     """
 
     def __init__(self, stage: Stage, watch: Watch, plan: list[Fault]) -> None:
@@ -41,7 +41,7 @@ class Conductor:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._broker: Future[Any] | None = None
         self._began = time.monotonic()
-        #: What two overlapping faults hold in the same way ends with the later one.
+        #: Two overlapping faults with the same effect end with the later one.
         self._cuts: dict[Proxy, int] = {}
         self._controls = {name: Controls() for name in stage.names}
         self.broker_back_at = self._began
@@ -53,34 +53,34 @@ class Conductor:
 
     @property
     def over(self) -> bool:
-        """Whether everything has happened and is over."""
+        """Whether all faults have started and ended."""
         return not self._due and (self._broker is None or self._broker.done())
 
     @property
     def broker_away(self) -> bool:
-        """Whether the broker is on its way down or up."""
+        """Whether the broker is stopping or starting."""
         return self._broker is not None
 
     def step(self) -> None:
-        """Do what is due."""
+        """Start and end the faults that are due."""
         while self._due and self._due[0][0] <= time.monotonic():
             heapq.heappop(self._due)[2]()
         if self._broker is not None and self._broker.done():
             self._broker.result()
             self._broker = None
             self.broker_back_at = time.monotonic()
-            self.tell("the broker is back")
+            self.log_event("the broker is back")
 
     def stop(self) -> None:
-        """Drop what has not happened yet, and mend all connections."""
+        """Drop the remaining faults, and restore all connections."""
         self._due.clear()
         for proxy in [*self._stage.to_broker.values(), *self._stage.to_coordinator.values()]:
             proxy.mend()
         if self._broker is not None:
             self._broker.result()
 
-    def tell(self, text: str) -> None:
-        """Write an event down, in the monotonic seconds that all logs of the run have."""
+    def log_event(self, text: str) -> None:
+        """Log an event with monotonic seconds, like all logs of the run."""
         with self._events.open("a") as log:
             log.write(f"{time.monotonic():.3f} {text}\n")
 
@@ -89,7 +89,7 @@ class Conductor:
 
     def _begin(self, fault: Fault) -> None:
         now = time.monotonic()
-        self.tell(f"fault {fault}")
+        self.log_event(f"fault {fault}")
         self._watch.fault(fault.number, now)
         self.active[fault.number] = fault
         ends = self._act(fault, now)
@@ -99,12 +99,12 @@ class Conductor:
             if ends is not None:
                 ends()
             self.active.pop(fault.number, None)
-            self.tell(f"end of fault {fault.number} ({fault.kind} {fault.target})")
+            self.log_event(f"end of fault {fault.number} ({fault.kind} {fault.target})")
 
         self._at(now + fault.duration, end)
 
     def _act(self, fault: Fault, now: float) -> Callable[[], None] | None:
-        """Bring the fault about; returns what ends it."""
+        """Cause a fault; return the function that ends it."""
         stage = self._stage
         worker = stage.workers.get(fault.target)
         match fault.kind:
@@ -168,10 +168,10 @@ class Conductor:
             case Kind.DRAIN:
                 stage.coordinator.post(worker.name, "drain")
                 return lambda: self._undrain(worker.name)
-        raise AssertionError(f"nobody knows how to bring about {fault}")
+        raise AssertionError(f"there is no way to cause {fault}")
 
     def _lose_changelog(self, fault: Fault, now: float) -> None:
-        """Everything else waits until it is restored; how long work pauses is measured from then on."""
+        """Delete and restore a changelog. Other faults are delayed, and pauses are measured from the end of that."""
         if self._broker is not None:
             self._broker.result()
         for proxy in [*self._stage.to_broker.values(), *self._stage.to_coordinator.values()]:
@@ -185,10 +185,10 @@ class Conductor:
         took = self.broker_back_at - now
         self._due = [(moment + took, order, action) for moment, order, action in self._due]
         self._watch.begin_again(self.broker_back_at)
-        self.tell(f"the changelog of {fault.detail} is restored")
+        self.log_event(f"the changelog of {fault.detail} is restored")
 
     def _undrain(self, name: str) -> None:
-        # A coordinator that is away is asked again: the drain is an order of people, who would do the same.
+        # Requests to a coordinator that is down are repeated, as people do.
         if not self._stage.coordinator.post(name, "drain", method="DELETE"):
             self._at(time.monotonic() + 0.5, lambda: self._undrain(name))
 
@@ -209,7 +209,7 @@ class Conductor:
         def go_on() -> None:
             self._control(worker.name, stop=None)
             worker.resume(process)
-            # It may have stopped only now: it looks at its switches now and then.
+            # It may have stopped only now: it polls its switches.
             self._at(time.monotonic() + 10 * LOOK_EVERY_S, partial(worker.resume, process))
 
         return go_on

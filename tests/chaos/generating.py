@@ -1,4 +1,4 @@
-"""Input of known content: every record has a sender and a number, and what was sent is remembered."""
+"""Known input: every record has a sender and a number, and is remembered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.chaos.application import CUSTOMERS, GRACE, ORDERS, WINDOW
 
 __all__ = ("CLOSER", "Generator", "Order")
 
-#: The customer whose orders close all windows at the end.
+#: The customer of the orders that close all windows at the end.
 CLOSER = "closer"
 
 _GENERATORS = 2
@@ -25,7 +25,7 @@ _TICK_S = 0.01
 _UPDATE_EVERY_S = 0.5
 _WINDOW_MS = int(WINDOW.total_seconds() * 1000)
 _GRACE_MS = int(GRACE.total_seconds() * 1000)
-#: So far back that closing the windows leads to no time that brokers would find to be in the future.
+#: So far in the past that the orders that close windows are not in the future for brokers.
 _BACK_MS = 4 * 3600 * 1000
 
 
@@ -37,9 +37,9 @@ class Order(NamedTuple):
     word: str
     amount: int
     timestamp: int
-    """Event time, epoch ms."""
+    """The event time, epoch ms."""
     sent_at: float
-    """Monotonic seconds."""
+    """When it was sent, in monotonic seconds."""
 
     @property
     def value(self) -> str:
@@ -47,20 +47,20 @@ class Order(NamedTuple):
 
     @property
     def window(self) -> tuple[str, int]:
-        """Word and window start."""
+        """The word and the window start."""
         return self.word, self.timestamp // _WINDOW_MS * _WINDOW_MS
 
 
 class Generator:
-    """Sends orders, and now and then a new version of a customer, at a bounded rate until it is stopped.
+    """Sends orders, and sometimes a new version of a customer, at a bounded rate until `stop`.
 
-    Several producers take turns, each with customers of its own; all are idempotent and never give up. Event time runs
-    like the clock, with records out of order by less than the grace.
+    Several producers take turns, each with its own customers; all are idempotent and retry for ever. Event time follows
+    the clock, with records out of order by less than the grace.
 
     Attributes:
-        orders: what was sent, by customer; an order's number is its index.
-        versions: how many versions each customer has.
-        partition_of: the input partition of each customer, once something of it was delivered.
+        orders: the orders sent, by customer; an order's number is its index.
+        versions: the number of versions of each customer.
+        partition_of: the input partition of each customer, once a record of it was delivered.
         ends: the offset after the last delivered record, by topic and partition.
     """
 
@@ -100,7 +100,7 @@ class Generator:
         self.sent = 0
 
     def start(self) -> Self:
-        """Send the first version of every customer, and begin with the orders."""
+        """Send the first version of every customer, then start to send orders."""
         for customer, producer in [*self._customers, (CLOSER, self._producers[0])]:
             self._update(producer, customer, self._start_ms)
         self._flush()
@@ -109,17 +109,17 @@ class Generator:
         return self
 
     def stop(self) -> None:
-        """End the input; all of it is with the broker then.
+        """End the input; return when the broker has all records.
 
         Raises:
-            AssertionError: some of it could not be sent, so that nothing can be said about the rest.
+            AssertionError: some records could not be sent, so the results cannot be checked.
         """
         self._done.set()
         self._thread.join()
         self._flush()
 
     def close_windows(self) -> None:
-        """Send orders that are late enough to close every window there is: one for each word, so in every task."""
+        """Send orders that close all windows: one for each word, so in every task."""
         timestamp = self._start_ms + self._event_ms() + 2 * _WINDOW_MS + _GRACE_MS
         for word in self.words:
             self._order(self._producers[0], CLOSER, word, timestamp)
@@ -150,7 +150,7 @@ class Generator:
     def _order(self, producer: Producer, customer: str, word: str, timestamp: int) -> None:
         of_customer = self.orders[customer]
         order = Order(customer, len(of_customer), word, self._random.randrange(1, 100), timestamp, time.monotonic())
-        of_customer.append(order)  # before it is sent: whoever sees it comes and looks here
+        of_customer.append(order)  # before it is sent: readers look it up here
         self.sent += 1
         producer.produce(
             ORDERS, order.value.encode(), customer.encode(), timestamp=timestamp, on_delivery=self._delivered
@@ -174,5 +174,5 @@ class Generator:
     def _flush(self) -> None:
         for producer in self._producers:
             left = producer.flush(60)
-            assert not left, f"{left} input records are not with the broker after 60 s"
+            assert not left, f"{left} input records were not delivered within 60 s"
         assert self._failure is None, f"the input could not be sent: {self._failure}"

@@ -1,4 +1,4 @@
-"""The plan of a run's faults: a pure function of a seed, so that a run can be repeated."""
+"""The plan of the faults of a run: a pure function of a seed, so that a run can be repeated."""
 
 from __future__ import annotations
 
@@ -21,39 +21,41 @@ __all__ = (
     "make_plan",
 )
 
-#: Detail of a pause that begins with a transaction in hand whose offsets are not sent yet: nothing holds back others, who
-#: begin with the same records, and what comes after the pause is the commit.
+#: The detail of a pause that starts right before the offsets are sent to a transaction: nothing blocks other workers,
+#: which start with the same records, and the first step after the pause is the commit.
 ABOUT_TO_COMMIT = "about to commit"
 
 
 class Kind(enum.StrEnum):
-    """What goes wrong."""
+    """A kind of fault."""
 
     KILL = "kill"
-    """SIGKILL of a worker. `detail` says whether its end is reported to the coordinator; it starts again after a while."""
+    """SIGKILL of a worker, which starts again later. `detail` says whether its end is reported to the coordinator."""
     PAUSE = "pause"
-    """SIGSTOP of a worker, and SIGCONT after a while, mostly longer than its session: then it is a zombie. At once, or by
-    `detail` when it is about to commit."""
+    """SIGSTOP of a worker, and SIGCONT after a while, mostly longer than its session, which makes it a zombie.
+
+    At once, or, by `detail`, right before a commit.
+    """
     RESTART = "restart"
-    """SIGTERM of a worker, which comes back after a while."""
+    """SIGTERM of a worker, which starts again after a while."""
     CUT_BROKER = "cut broker"
-    """The connections between a worker and the broker."""
+    """A cut of the connections between a worker and the broker."""
     CUT_COORDINATOR = "cut coordinator"
-    """The connections between a worker and the coordinator."""
+    """A cut of the connections between a worker and the coordinator."""
     LOST_BROKER = "lost broker"
-    """As `CUT_BROKER`, for longer than a worker may be without brokers: others take its tasks over."""
+    """Like `CUT_BROKER`, for longer than a worker may be without brokers: others take over its tasks."""
     LOST_COORDINATOR = "lost coordinator"
-    """As `CUT_COORDINATOR`, for longer than the session: others take its tasks over while it has brokers."""
+    """Like `CUT_COORDINATOR`, for longer than the session: others take over its tasks while it has brokers."""
     SLOW_RECORD = "slow record"
-    """The next order that a worker processes takes so long: longer than the session, or than the transaction timeout."""
+    """A worker processes its next order for longer than the session, or than the transaction timeout."""
     SLOW_DISK = "slow disk"
-    """Each write of a worker's state takes so many ms longer."""
+    """Each write of a worker's state takes some ms longer."""
     CLOCK = "clock jump"
-    """The wall clock of a worker is so many hours off for a while."""
+    """The wall clock of a worker is wrong by some hours for a while."""
     DRAIN = "drain"
-    """A worker is drained, and used again after a while."""
+    """A worker is drained, and gets tasks again after a while."""
     SCALE_OUT = "scale out"
-    """One more worker for a while."""
+    """An additional worker runs for a while."""
     COORDINATOR_KILL = "coordinator kill"
     """SIGKILL of the coordinator, which starts again after a while."""
     BROKER_KILL = "broker kill"
@@ -61,12 +63,14 @@ class Kind(enum.StrEnum):
     BROKER_RESTART = "broker restart"
     """A clean stop of the broker, which starts again at once."""
     AWAY = "away"
-    """SIGKILL of a worker, which comes back when its rows are older than `delete.retention.ms` of the changelogs."""
+    """SIGKILL of a worker, which starts again when its rows are older than the changelogs' `delete.retention.ms`."""
     REJECTED = "rejected"
-    """The broker takes no record of a changelog, whose store `detail` names, for a while: workers end again and again."""
+    """The broker rejects all records of a changelog, whose store is `detail`, for a while: workers end repeatedly."""
     LOST_CHANGELOG = "lost changelog"
-    """Somebody deletes a changelog, whose store `detail` names, while all workers are down. They refuse to go on, and do so
-    when it is restored."""
+    """A changelog, whose store is `detail`, is deleted while all workers are down.
+
+    They refuse to start until it is restored.
+    """
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,11 @@ class Fault:
 
     number: int
     at: float
-    """Seconds after the first input."""
+    """Its time, in seconds after the first input."""
     kind: Kind
     target: str
     duration: float
-    """Seconds."""
+    """Its duration in seconds."""
     detail: str = ""
 
     def __str__(self) -> str:
@@ -110,20 +114,20 @@ _WEIGHTS = {
     Kind.LOST_CHANGELOG: 3,
 }
 _BROKER = {Kind.BROKER_KILL, Kind.BROKER_RESTART}
-#: What only a coordinator makes sense of.
+#: Faults that need a coordinator.
 _COORDINATED = {Kind.CUT_COORDINATOR, Kind.LOST_COORDINATOR, Kind.DRAIN, Kind.SCALE_OUT, Kind.COORDINATOR_KILL}
 _CUTS = {Kind.CUT_BROKER, Kind.CUT_COORDINATOR, Kind.LOST_BROKER, Kind.LOST_COORDINATOR}
 _BROKER_APART_S = 20.0
 _LONG = 100
 _STORES = (JOURNAL, CUSTOMERS, WINDOWS, TOTALS, BUFFER)
-#: Those whose records are larger than the markers of transactions.
+#: Stores with records that are larger than transaction markers.
 _LARGE_STORES = (JOURNAL, WINDOWS, TOTALS, BUFFER)
-#: How long changelogs keep deletions: a worker that was away for longer restores its stores from the beginning.
+#: The time for which changelogs keep deletions: a worker that was down for longer restores its stores completely.
 DELETE_RETENTION_S = 20.0
 _AWAY_S = (1.1 * DELETE_RETENTION_S, 1.3 * DELETE_RETENTION_S)
-#: How long the workers of a run may be without brokers, and how long a transaction may be open, in seconds.
+#: The time that workers may be without brokers, and the transaction timeout, in seconds.
 LOST_AFTER_S, TRANSACTION_S = 5.0, 10.0
-#: The application starts, and every task has begun, before the first fault.
+#: The application starts, and every task runs, before the first fault.
 _FIRST_S = 3.0
 
 
@@ -138,17 +142,17 @@ def make_plan(
     coordinated: bool = True,
     only: Collection[Kind] = (),
 ) -> list[Fault]:
-    """So many faults, at random times, with no regard to whether the one before is over.
+    """Return faults at random times, which may overlap.
 
     Args:
-        seed: decides everything.
-        faults: how many.
-        every: mean seconds between two faults.
-        workers: their names.
-        spare: the name of the worker that is there for a while now and then; None for none.
-        session: after so many seconds of silence a worker counts as gone.
+        seed: determines the whole plan.
+        faults: the number of faults.
+        every: the mean time between two faults in seconds.
+        workers: the names of the workers.
+        spare: the name of the additional worker; None for none.
+        session: the session timeout in seconds.
         coordinated: whether there is a coordinator.
-        only: kinds to choose from; all when empty.
+        only: the kinds to choose from; empty for all.
     """
     pick = random.Random(f"faults {seed}")
     names = list(workers)
@@ -159,20 +163,20 @@ def make_plan(
         and (coordinated or kind not in _COORDINATED)
         and (spare is not None or kind is not Kind.SCALE_OUT)
     }
-    assert weights, "there is no fault to choose"
+    assert weights, "no kind of fault is left to choose from"
     plan: list[Fault] = []
     at = _FIRST_S
-    #: Until when a process is down: what is not there cannot be killed.
+    #: Until when each process is down, so that it cannot be killed.
     down: dict[str, float] = {}
     while len(plan) < faults:
         missing = {each: weight for each, weight in weights.items() if all(fault.kind is not each for fault in plan)}
-        # A long plan has every kind: what is rare comes at its end at the latest.
+        # A long plan has every kind: rare ones come at its end at the latest.
         late = faults >= _LONG and faults - len(plan) <= len(missing)
         kinds = missing if late else weights
         kind = pick.choices(list(kinds), list(kinds.values()))[0]
         fault = _drawn(pick, len(plan), at, kind, names, spare, session)
         busy = down.get(fault.target, 0.0) > at and kind not in _CUTS
-        if busy or (kind is Kind.AWAY and down.get(kind, 0.0) > at):  # the others have to go on meanwhile
+        if busy or (kind is Kind.AWAY and down.get(kind, 0.0) > at):  # the others have to continue meanwhile
             at += 0.05
             continue
         if kind in {Kind.KILL, Kind.RESTART, Kind.COORDINATOR_KILL, Kind.AWAY, Kind.REJECTED, Kind.LOST_CHANGELOG}:
@@ -233,5 +237,5 @@ def _drawn(
 
 
 def described(plan: Iterable[Fault]) -> str:
-    """The plan as text, a fault a line."""
+    """Return the plan as text, one fault per line."""
     return "".join(f"{fault}\n" for fault in plan)

@@ -1,4 +1,4 @@
-"""The processes of a run: a broker, a coordinator, workers. Each is killed by its pid, and leaves its logs behind."""
+"""The processes of a run: a broker, a coordinator, workers. Each is killed by its pid, and keeps its logs."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ __all__ = ("Coordinator", "Exit", "WorkerProcess", "broker_with_listeners", "env
 
 ROOT = Path(__file__).resolve().parents[2]
 _AGAIN_S = 0.5
-"""What ended by itself is started again after so long."""
+"""The pause before a process that ended by itself is started again, in seconds."""
 _END_S = 45.0
-"""What was told to end is killed after so long, as a cluster would."""
+"""The time after SIGTERM before a process is killed, in seconds."""
 _CALL_S = 2.0
 
 
-#: Below those that connections get, so that they are free later, too; none is given out twice.
+#: Below the ports of outgoing connections, so that they stay free; none is returned twice.
 _ports = iter(random.sample(range(20_000, 32_000), 12_000))
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """Return a free port of this machine."""
     for port in _ports:
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
@@ -48,18 +48,18 @@ def free_port() -> int:
 
 
 def environment() -> dict[str, str]:
-    """The environment of a child: it imports what this process imports."""
+    """Return the environment of a child, which imports the same code as this process."""
     given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     roots = [*given, str(Path(millpond.__file__).parents[1]), str(ROOT / "operator"), str(ROOT)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(roots), "PYTHONFAULTHANDLER": "1"}
 
 
 def broker_with_listeners(directory: Path, listeners: Mapping[str, tuple[int, Proxy]]) -> EmbeddedBroker:
-    """A broker that is at one port for the test, and for each worker behind a proxy of its own.
+    """A broker with one port for the test, and one proxy for each worker.
 
     Args:
-        directory: its data and its log.
-        listeners: name -> the port the broker listens on, and the proxy whose port it advertises for it.
+        directory: of its data and log.
+        listeners: name -> the port of the broker, and the proxy whose port it advertises.
     """
     own, controller = free_port(), free_port()
     names = {name.upper(): ports for name, ports in listeners.items()}
@@ -82,7 +82,7 @@ def broker_with_listeners(directory: Path, listeners: Mapping[str, tuple[int, Pr
 
 @dataclass(frozen=True)
 class Exit:
-    """A process that ended by itself."""
+    """The end of a process that ended by itself."""
 
     who: str
     at: float
@@ -92,10 +92,10 @@ class Exit:
 
 
 class WorkerProcess:
-    """A worker: one process after another under one name.
+    """A worker: one process after another with the same name.
 
     Attributes:
-        wanted: whether it is to run; what ended by itself is then started again.
+        wanted: whether it should run; if so, it is started again when it ends by itself.
         start_at: when to start it, in monotonic seconds.
     """
 
@@ -117,17 +117,17 @@ class WorkerProcess:
         return self.process is not None and self.process.poll() is None
 
     def set(self, controls: worker.Controls) -> None:
-        """Turn its switches."""
+        """Set its switches."""
         aside = self.control.with_suffix(".new")
         aside.write_bytes(msgspec.json.encode(controls))
         aside.rename(self.control)
 
     def want(self, at: float = 0.0) -> None:
-        """Let it run from some moment on."""
+        """Let it run from a given moment."""
         self.wanted, self.start_at = True, at
 
     def supervise(self, now: float) -> Exit | None:
-        """Start it when it is time; tells when it ended by itself."""
+        """Start it when it is due; return its end if it ended by itself."""
         found = None
         if self.process is not None and self.process.poll() is not None:
             if not self._expected:
@@ -159,42 +159,42 @@ class WorkerProcess:
             )  # fmt: skip
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Kill it by SIGKILL, and wait for its end."""
         if self.process is not None:
             self._expected = True
             self.process.kill()
             self.process.wait()
 
     def terminate(self) -> None:
-        """SIGTERM: it hands over and ends."""
+        """Stop it by SIGTERM: it hands over and ends."""
         if self.process is not None:
             self._expected = True
             self._end_by = self._end_by or time.monotonic() + _END_S
             self.process.send_signal(signal.SIGTERM)
 
     def show_threads(self) -> None:
-        """Let it write into its log where each of its threads is."""
+        """Let it log the stacks of all its threads."""
         if self.running and self.process is not None:
             self.process.send_signal(signal.SIGUSR1)
 
     def pause(self) -> subprocess.Popen[bytes] | None:
-        """SIGSTOP; returns the process to resume."""
+        """Stop it by SIGSTOP; return the process to resume."""
         if self.running and self.process is not None:
             self.process.send_signal(signal.SIGSTOP)
         return self.process
 
     def resume(self, process: subprocess.Popen[bytes] | None) -> None:
-        """SIGCONT, if that process is still there."""
+        """Continue that process by SIGCONT, if it still exists."""
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGCONT)
 
     @property
     def evidence(self) -> list[Path]:
-        """What all its processes wrote down, oldest first."""
+        """The event files of all its processes, oldest first."""
         return sorted(self._directory.glob(f"{self.name}-*.jsonl"))
 
     def facts(self, what: str) -> list[dict[str, Any]]:
-        """What it told, over all its processes."""
+        """Return the events of one kind of all its processes."""
         return [
             fact
             for path in self.evidence
@@ -203,7 +203,7 @@ class WorkerProcess:
         ]
 
     def facts_of_life(self, after: float) -> list[dict[str, Any]]:
-        """What the first process that started after a moment, in monotonic seconds, told of stores that it restored."""
+        """Return the restore events of the first process that started after a moment in monotonic seconds."""
         facts = [fact for what in ("started", "restore started") for fact in self.facts(what) if fact["at"] > after]
         facts.sort(key=lambda fact: float(fact["at"]))
         starts = [number for number, fact in enumerate(facts) if fact["what"] == "started"]
@@ -218,11 +218,11 @@ class WorkerProcess:
             return str(refusals[-1]["sentence"])
         logs = sorted(self._directory.glob(f"{self.name}-*.log"))
         lines = [line for line in logs[-1].read_text(errors="replace").splitlines() if line.strip()] if logs else []
-        return lines[-1] if lines else "it left no word"
+        return lines[-1] if lines else "it logged nothing"
 
 
 class Coordinator:
-    """The coordinator's process: the same port and the same store, however often it is killed."""
+    """The coordinator: it keeps its port and its store after each kill."""
 
     def __init__(self, application: str, directory: Path, *, standbys: int, session: float) -> None:
         self._application = application
@@ -241,17 +241,17 @@ class Coordinator:
         return self.process is not None and self.process.poll() is None
 
     def want(self, at: float = 0.0) -> None:
-        """Let it run from some moment on."""
+        """Let it run from a given moment."""
         self.wanted, self.start_at = True, at
 
     def supervise(self, now: float) -> Exit | None:
-        """Start it when it is time; tells when it ended by itself."""
+        """Start it when it is due; return its end if it ended by itself."""
         found = None
         if self.process is not None and self.process.poll() is not None:
             if not self._expected:
                 log = self._directory / f"coordinator-{self.starts - 1:03}.log"
                 lines = log.read_text(errors="replace").splitlines()
-                found = Exit("coordinator", now, self.process.returncode, lines[-1] if lines else "it left no word")
+                found = Exit("coordinator", now, self.process.returncode, lines[-1] if lines else "it logged nothing")
                 self.start_at = max(self.start_at, now + _AGAIN_S)
             self.process = None
         if self.wanted and self.process is None and now >= self.start_at:
@@ -275,14 +275,14 @@ class Coordinator:
             )  # fmt: skip
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Kill it by SIGKILL, and wait for its end."""
         if self.process is not None:
             self._expected = True
             self.process.kill()
             self.process.wait()
 
     def post(self, worker_name: str, what: str, method: str = "POST") -> bool:
-        """Tell it that a worker is `gone`, or to `drain` it; whether it heard that."""
+        """Request `gone` or `drain` for a worker; return whether it answered."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_CALL_S)
         try:
             connection.request(method, f"/v1/applications/{self._application}/workers/{worker_name}/{what}")

@@ -1,7 +1,7 @@
-"""Connections that can be cut: a TCP proxy before each port, in a thread of the test.
+"""Connections that can be cut: a TCP proxy in front of each port, in a thread of the test.
 
-A cut does what networks do: bytes are held back in one direction or both, and arrive late when it is over, or the
-connections are reset, and new ones until it is over.
+A cut behaves like a network: bytes are held back in one direction or both, and arrive when it is over; or connections
+are reset, and new ones too until it is over.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Any, Self
 __all__ = ("Cut", "Proxies", "Proxy")
 
 _CHUNK = 256 * 1024
-#: Of the loop, before it ends: an accepted connection takes a few until it is served.
+#: Turns of the loop before it ends: an accepted connection needs some until it is served.
 _TURNS = 5
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Cut(enum.StrEnum):
-    """How a connection is cut."""
+    """A kind of cut."""
 
     BOTH = "both"
-    """Nothing gets through; what was sent meanwhile arrives afterwards."""
+    """All bytes are held back, and arrive afterwards."""
     UP = "up"
-    """The client's bytes are held back; it still hears the server."""
+    """The client's bytes are held back; the server's arrive."""
     DOWN = "down"
-    """The server's bytes are held back: it gets requests whose answers do not arrive."""
+    """The server's bytes are held back: it gets requests, but its answers do not arrive."""
     RESET = "reset"
-    """Connections are closed, and new ones too."""
+    """Connections are reset, and new ones too."""
 
 
 class Proxy:
@@ -48,7 +48,7 @@ class Proxy:
         self._resets = False
         self._writers: dict[asyncio.StreamWriter, None] = {}
         self.port = 0
-        """Where it listens, once it was started."""
+        """Its port, once it is started."""
         self._server: asyncio.Server | None = None
 
     def _open(self) -> None:
@@ -60,7 +60,7 @@ class Proxy:
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     def accept_no_more(self) -> None:
-        """In the loop's thread. A server that is closed at once forgets the connections that it has just accepted."""
+        """Close it, in the loop's thread. A server that closes at once loses connections that it just accepted."""
         for each in self._server.sockets if self._server is not None else ():
             self._loop.remove_reader(each.fileno())
 
@@ -72,11 +72,11 @@ class Proxy:
         self._drop()
 
     def cut(self, how: Cut) -> None:
-        """Cut the connections, from any thread; a new cut takes the place of the one before."""
+        """Cut the connections, from any thread; a new cut replaces the one before."""
         self._loop.call_soon_threadsafe(self._cut, how)
 
     def mend(self) -> None:
-        """Let everything through again, from any thread."""
+        """End the cut, from any thread."""
         self._loop.call_soon_threadsafe(self._cut, None)
 
     def _cut(self, how: Cut | None) -> None:
@@ -120,20 +120,20 @@ class Proxy:
                 writer.write(data)
                 await writer.drain()
         await gate.wait()
-        # One side has ended: so does the other.
+        # When one side ends, the other one is closed.
         writer.close()
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
-        # Without lingering, closing sends a reset instead of an orderly end.
+        # SO_LINGER 0: closing sends a reset.
         if (connection := writer.get_extra_info("socket")) is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         writer.transport.abort()
 
 
 class Proxies:
-    """All proxies of a run and the thread they live in."""
+    """All proxies of a run, and their thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -148,7 +148,9 @@ class Proxies:
         async def end() -> None:
             for proxy in self._proxies:
                 proxy.accept_no_more()
-            for _ in range(_TURNS):  # connections that were just accepted get to where they can be closed
+            for _ in range(
+                _TURNS
+            ):  # lets connections that were just accepted reach the state in which they can be closed
                 await asyncio.sleep(0)
             for proxy in self._proxies:
                 proxy.stop()
@@ -156,7 +158,7 @@ class Proxies:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
-            for _ in range(_TURNS):  # and what is closed, to its end
+            for _ in range(_TURNS):  # lets closing connections end
                 await asyncio.sleep(0)
 
         self._call(end())
@@ -165,7 +167,7 @@ class Proxies:
         self._loop.close()
 
     def before(self, target: Callable[[], int]) -> Proxy:
-        """A proxy before a port, which is asked for anew for each connection."""
+        """Return a proxy in front of a port, which is looked up for each connection."""
 
         async def made() -> Proxy:
             proxy = Proxy(self._loop, target)

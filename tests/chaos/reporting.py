@@ -1,4 +1,4 @@
-"""What people see of a run: how it is getting on, and what it came to."""
+"""The output of a run: progress and result."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SHOWN = 12
 
 
 def view(status: Status) -> Group:
-    """A run under way."""
+    """Return the display of a running run."""
     head = Text.assemble(
         (f" {status.phase}", "bold"), f"   {status.elapsed:5.0f} s of about {status.total:.0f} s   ",
         (f"{status.faults} of {status.of} faults", "bold cyan"),
-        f"   {status.sent:,} orders sent, {status.sent - status.seen:,} under way",
+        f"   {status.sent:,} orders sent, {status.sent - status.seen:,} in flight",
         (f"   silent for {status.idle_s:.1f} s", "yellow") if status.idle_s > 2 else "",
     )  # fmt: skip
     wrong = Text.assemble(
@@ -41,9 +41,9 @@ def view(status: Status) -> Group:
 
 
 def summary(outcome: Outcome) -> Group:
-    """A run that is over: figures per kind of fault, and what was wrong."""
+    """Print the result of a run: pauses per kind of fault, and violations."""
     options = outcome.options
-    table = Table(title="Until every task went on after a fault, in seconds", title_justify="left")
+    table = Table(title="Seconds from a fault until every task continued", title_justify="left")
     for name in ("fault", "count", "p50", "p99", "max"):
         table.add_column(name, justify="left" if name == "fault" else "right")
     by_kind: dict[str, list[float]] = defaultdict(list)
@@ -56,7 +56,8 @@ def summary(outcome: Outcome) -> Group:
     everything = [pause for pauses in by_kind.values() for pause in pauses]
     table.add_row("all", str(len(outcome.carried_out)), *_figures(everything), style="bold")
     lines = [
-        f"seed {options.seed}: {outcome.orders:,} orders, {len(outcome.carried_out)} faults in {outcome.seconds:.0f} s, "
+        f"seed {options.seed}: {outcome.orders:,} orders, {len(outcome.carried_out)} faults in "
+        f"{outcome.seconds:.0f} s, "
         f"{outcome.starts} starts of workers",
         f"caught up {outcome.catch_up_s:.1f} s after the last fault"
         if outcome.catch_up_s is not None
@@ -82,8 +83,8 @@ def summary(outcome: Outcome) -> Group:
             firsts[finding.place].append(str(finding))
         parts.append(_list("such as", [text for texts in firsts.values() for text in texts[:4]], 40))
     if outcome.rewound:
-        parts.append(_list("the broker loaded its committed offsets while it served them", outcome.rewound))
-    verdict = "Exactly once: nothing lost, nothing twice." if outcome.exactly_once else "NOT exactly once."
+        parts.append(_list("the broker served committed offsets while it loaded them", outcome.rewound))
+    verdict = "Exactly once: nothing lost, nothing repeated." if outcome.exactly_once else "NOT exactly once."
     parts.append(Text(verdict, style="bold green" if outcome.exactly_once else "bold red"))
     parts.append(Text(f"plan, logs and findings: {options.directory}"))
     return Group(*parts)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""One run from beginning to end: input, faults, the wait until all is caught up, and the check of everything."""
+"""One run from start to end: input, faults, the wait until everything is caught up, and all checks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tests.support.kafka import read
 __all__ = ("Outcome", "Status", "run")
 
 _START_S = 120.0
-#: With every fault over, all has to be through within this time.
+#: After the last fault, everything has to be processed within this time.
 _CATCH_UP_S = 90.0
-#: Without anything coming out for so long, the run is stuck.
+#: Without output for so long, the run is stuck.
 _STUCK_S = 60.0
 _TICK_S = 0.02
 _WRITTEN_S = 5.0
@@ -36,42 +36,42 @@ _WRITTEN_S = 5.0
 
 @dataclass
 class Outcome:
-    """What a run came to."""
+    """The result of a run."""
 
     options: Options
     plan: list[Fault]
     carried_out: list[Fault] = field(default_factory=list)
     orders: int = 0
     seconds: float = 0.0
-    """From the first fault to the end of the last."""
+    """Seconds from the first fault to the end of the last."""
     catch_up_s: float | None = None
-    """From the end of the faults until all was committed; None when that never came."""
+    """Seconds from the end of the faults until everything was committed; None if that did not happen."""
     pauses: dict[int, float] = field(default_factory=dict)
-    """Fault number -> seconds until all tasks had put out something newer than the fault."""
+    """Fault number -> seconds until all tasks had output that is newer than the fault."""
     exits: list[Exit] = field(default_factory=list)
     violations: list[tuple[float, str]] = field(default_factory=list)
-    """What was seen to be wrong while it ran: monotonic seconds, and what."""
+    """Violations during the run: monotonic seconds, and a text."""
     stuck: str | None = None
     findings: list[Finding] = field(default_factory=list)
     copies: Copies = field(default_factory=Copies)
     starts: int = 0
     rewound: list[str] = field(default_factory=list)
-    """When the broker may have answered with committed offsets of the past (`broker_log.py`)."""
+    """When the broker may have served outdated committed offsets (`broker_log.py`)."""
 
     @property
     def exactly_once(self) -> bool:
-        """Whether nothing was lost, nothing came twice, and all of it came."""
+        """Whether nothing was lost or repeated, and everything was processed."""
         return not (self.findings or self.violations or self.stuck)
 
     @property
     def good(self) -> bool:
-        """Whether it also went on by itself all the time: no worker and no coordinator gave up."""
+        """Whether, in addition, no worker and no coordinator ended by itself."""
         return self.exactly_once and not self.exits
 
 
 @dataclass
 class Status:
-    """How a run is getting on."""
+    """The progress of a run."""
 
     phase: str
     elapsed: float
@@ -91,12 +91,12 @@ class Status:
 def run(
     options: Options, show: Callable[[Status], None] = lambda _status: None, plan: list[Fault] | None = None
 ) -> Outcome:
-    """Carry out a run; everything that was written stays in its directory.
+    """Carry out a run; all its files are kept in its directory.
 
     Args:
-        options: what the run is like.
-        show: told now and then how it is getting on.
-        plan: the faults; made from the seed without.
+        options: the options.
+        show: called periodically with the progress.
+        plan: the faults; None to make them from the seed.
     """
     with Stage(options) as stage:
         plan = plan or make_plan(
@@ -109,7 +109,7 @@ def run(
 
 
 class _Stuck(Exception):
-    """Nothing comes out any more."""
+    """There is no output any more."""
 
 
 class _Run:
@@ -166,10 +166,10 @@ class _Run:
             self._tick("faults")
             idle = time.monotonic() - max(self._watch.progressed_at, conductor.broker_back_at)
             if idle > _STUCK_S and not conductor.broker_away:
-                raise _Stuck(f"nothing came out for {idle:.0f} s; tasks: {', '.join(self._watch.stragglers())}")
+                raise _Stuck(f"no output for {idle:.0f} s; tasks: {', '.join(self._watch.stragglers())}")
         self._outcome.seconds = time.monotonic() - self._began
         self._outcome.carried_out = [fault for fault, _ in conductor.done]
-        conductor.tell("all faults are over")
+        conductor.log_event("all faults are over")
 
     def _finish(self) -> None:
         self._generator.stop()
@@ -178,7 +178,7 @@ class _Run:
         self._outcome.catch_up_s = time.monotonic() - ended
         self._generator.close_windows()
         self._wait(self._caught_up, "closing windows", _CATCH_UP_S)
-        # The state is written right after the commit that others see; nothing tells when.
+        # The state is written right after the visible commit; no event marks that.
         written = time.monotonic() + _WRITTEN_S
         self._wait(lambda: time.monotonic() > written, "settling", 2 * _WRITTEN_S)
 
@@ -195,15 +195,16 @@ class _Run:
             self._tick(phase)
             if time.monotonic() > deadline:
                 raise _Stuck(
-                    f"{phase} was not over after {timeout_s:.0f} s: {self._watch.seen} of {self._generator.sent} orders "
-                    f"came out; tasks by their delay: {', '.join(self._watch.stragglers()) or 'none'}; offsets to go: "
+                    f"{phase} was not over after {timeout_s:.0f} s: {self._watch.seen} of {self._generator.sent} "
+                    f"orders came out; tasks by their delay: {', '.join(self._watch.stragglers()) or 'none'}; "
+                    "offsets to go: "
                     f"{self._stage.lags(dict(self._generator.ends))}"
                 )
 
     def _tick(self, phase: str) -> None:
         for exit in self._stage.supervise():
             if self._conductor is not None:
-                self._conductor.tell(f"{exit.who} ended by itself ({exit.code}): {exit.why}")
+                self._conductor.log_event(f"{exit.who} ended by itself ({exit.code}): {exit.why}")
         now = time.monotonic()
         if now >= self._next_show:
             self._next_show = now + 0.2
@@ -221,10 +222,10 @@ class _Run:
         time.sleep(_TICK_S)
 
     def _note_pauses(self) -> None:
-        """Write down which task each fault held up the longest, and when nothing came out of a task."""
+        """Write the longest pause of each fault and its task, and gaps in the output of tasks, into files."""
         directory = self._stage.directory
         pauses = [
-            f"{fault}  {self._watch.pauses[fault.number][0]:.2f} s, {self._watch.pauses[fault.number][1]} was the last\n"
+            f"{fault}  {self._watch.pauses[fault.number][0]:.2f} s, {self._watch.pauses[fault.number][1]} last\n"
             for fault in self._plan
             if fault.number in self._watch.pauses
         ]
@@ -236,10 +237,10 @@ class _Run:
         directory.joinpath("gaps.txt").write_text("".join(gaps))
 
     def _note_views(self) -> None:
-        """Write down what the coordinator and Kafka say of the assignment, while they still can."""
+        """Write the assignment of the coordinator and of Kafka into files, while they run."""
         stage = self._stage
         if self._conductor is not None:
-            self._conductor.tell("stuck")
+            self._conductor.log_event("stuck")
             self._outcome.carried_out = [fault for fault, _ in self._conductor.done]
             self._conductor.stop()
         if not stage.options.alone:
@@ -250,7 +251,7 @@ class _Run:
             (stage.directory / "owners-when-stuck.txt").write_text(repr(stage.owners()))
 
     def _find_old_rows(self) -> list[Finding]:
-        """Stores that a worker went on with after it was away for longer than changelogs keep deletions."""
+        """Return stores that a worker reused after it was down for longer than changelogs keep deletions."""
         if self._conductor is None:
             return []
         found = []
@@ -261,7 +262,7 @@ class _Run:
             for fact in self._stage.workers[fault.target].facts_of_life(began + 0.9 * fault.duration):
                 place = (fact["store"], fact["partition"])
                 if place not in seen and 0 < fact["start"] < fact["end"]:
-                    found.append(Finding(fault.target, f"went on with old rows of {place} after fault {fault.number}"))
+                    found.append(Finding(fault.target, f"reused old rows of {place} after fault {fault.number}"))
                 seen.add(place)
         return found
 

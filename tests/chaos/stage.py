@@ -1,4 +1,4 @@
-"""Everything a run runs on: broker, coordinator, workers, and the proxies between them."""
+"""The processes of a run: broker, coordinator, workers, and the proxies between them."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is like."""
+    """The options of a run."""
 
     seed: int
     directory: Path
-    """For everything that is written."""
+    """The directory of all files."""
     faults: int = 200
     workers: int = 3
     standbys: int = 1
     rate: float = 200.0
     """Orders per second."""
     every: float = 3.5
-    """Mean seconds between two faults."""
+    """The mean time between two faults, in seconds."""
     session: float = 2.0
     """The coordinator's session timeout, in seconds."""
     alone: bool = False
-    """One worker and no coordinator."""
+    """Whether there is one worker and no coordinator."""
     fencing: bool = True
-    """False: transactional ids are nobody's. The run has to fail then."""
+    """False: transactional ids are unique per process. Then the run has to fail."""
     only: frozenset[Any] = frozenset()
-    """Kinds of faults to choose from; all when empty."""
+    """The kinds of faults to choose from; empty for all."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Further settings of the workers."""
 
 
 class Stage:
-    """The processes of one run and what lies between them; everything ends with the `with` block.
+    """The processes of one run and the proxies between them; all are stopped at the end of the `with` block.
 
     Attributes:
-        workers: by name; the last one is the spare one.
-        exits: processes that ended by themselves.
+        workers: the workers by name; the last one is the spare one.
+        exits: the ends of processes that ended by themselves.
     """
 
     def __init__(self, options: Options) -> None:
@@ -68,12 +68,12 @@ class Stage:
 
     @property
     def usual(self) -> list[str]:
-        """Names of the workers that are there when nothing is wrong."""
+        """The names of the permanent workers."""
         return self.names[:-1]
 
     @property
     def spare(self) -> str:
-        """Name of the worker that comes and goes."""
+        """The name of the spare worker."""
         return self.names[-1]
 
     @property
@@ -86,11 +86,11 @@ class Stage:
         return f"{APPLICATION}-{WORDS}-repartition"
 
     def changelog(self, store: str) -> str:
-        """Name of a store's changelog topic."""
+        """Return the name of a store's changelog topic."""
         return f"{APPLICATION}-{store}-changelog"
 
     def state_of(self, worker: str) -> Path:
-        """A worker's state directory."""
+        """Return a worker's state directory."""
         return self.directory / "state" / APPLICATION / worker
 
     def __enter__(self) -> Self:
@@ -144,10 +144,10 @@ class Stage:
             "commit.interval.ms": 100,
             "transaction.timeout.ms": int(TRANSACTION_S * 1000),
             "brokers.unreachable.timeout.ms": int(LOST_AFTER_S * 1000),
-            # What went through the repartition topic and the changelogs is read again at the end, to the last record.
+            # The repartition topic and the changelogs are read completely at the end.
             "repartition.purge.interval.ms": _DAY_MS,
             "topic.min.compaction.lag.ms": str(_DAY_MS),
-            # A worker that is away for longer may not build upon its rows.
+            # A worker that is down for longer may not reuse its rows.
             "topic.delete.retention.ms": str(int(DELETE_RETENTION_S * 1000)),
             # Rows are read from the database, not from memory.
             "rocksdb.row.cache.bytes": 0,
@@ -161,7 +161,7 @@ class Stage:
         return {**settings, **self.options.settings}
 
     def supervise(self) -> list[Exit]:
-        """Start what is to run and does not, as a cluster's supervisor would; tells what ended by itself."""
+        """Start processes that should run, like a supervisor; return the ends of those that ended by themselves."""
         now = time.monotonic()
         found = [
             exit
@@ -172,7 +172,7 @@ class Stage:
         return found
 
     def restart_broker(self, *, kill: bool) -> Future[Any]:
-        """End the broker and start it again, beside everything else."""
+        """Restart the broker in the background."""
 
         def again() -> None:
             if kill:
@@ -184,7 +184,7 @@ class Stage:
         return self._brokers.submit(again)
 
     def lags(self, ends: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """How many offsets the application has not committed, for those of these partitions where it is behind."""
+        """Return the number of uncommitted offsets of those partitions that have some."""
         behind = {}
         for topic in {topic for topic, _ in ends}:
             committed = committed_offsets(self.address, APPLICATION, topic)
@@ -194,7 +194,7 @@ class Stage:
         return behind
 
     def owners(self) -> dict[tuple[int, int], str | None]:
-        """Who owns each task, by sub-topology and partition, as the committed metadata says."""
+        """Return the owner of each task in the committed metadata, by sub-topology and partition."""
         found = {}
         for subtopology, topic in ((0, ORDERS), (1, self.repartition)):
             for partition, (_, metadata) in committed_offsets(self.address, APPLICATION, topic).items():

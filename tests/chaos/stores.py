@@ -1,4 +1,4 @@
-"""What workers have on their disks at the end: each partition of a store is a prefix of its changelog, the owner's all of it."""
+"""The check of state files: a store partition equals a prefix of its changelog, on the owner all of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.kafka import Row
 
 __all__ = ("Copies", "find_in_stores")
 
-#: The sub-topology each store belongs to.
+#: The sub-topology of each store.
 SUBTOPOLOGY = {JOURNAL: 0, CUSTOMERS: 0, WINDOWS: 1, TOTALS: 1, BUFFER: 1}
 _TIMESTAMPED = {CUSTOMERS, WINDOWS, TOTALS}
 _long = struct.Struct(">q")
@@ -23,14 +23,14 @@ _long = struct.Struct(">q")
 
 @dataclass
 class Copies:
-    """What was found on the disks."""
+    """The store partitions on the disks."""
 
     owned: int = 0
-    """Store partitions of the workers that own them."""
+    """The number of store partitions on their owners."""
     complete: int = 0
-    """Copies of others that are at the end of their changelog."""
+    """The number of copies on other workers at the end of their changelog."""
     behind: int = 0
-    """Copies of others that are not."""
+    """The number of other copies."""
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -42,7 +42,7 @@ def find_in_stores(
     """Compare the state files of stopped workers with the changelogs, row by row.
 
     Args:
-        directories: of the state, by worker.
+        directories: the state directories by worker.
         changelogs: all committed records of each store's changelog, in order.
         owners: the worker that owns a task, by sub-topology and partition.
     """
@@ -75,7 +75,7 @@ def find_in_stores(
                     copies.complete += offset >= end
                     copies.behind += offset < end
     copies.findings += [
-        Finding(f"{store} {partition}", "nobody who owns it has it")
+        Finding(f"{store} {partition}", "its owner has no copy")
         for store, partition in by_partition
         if (store, partition) not in owned
     ]
@@ -86,11 +86,11 @@ def _compare(file: StateFile, store: str, partition: int, log: list[Row], *, min
     offset = file.offset(store, partition)
     if offset is None:
         if mine and log:
-            return "it says nothing of where it stands in the changelog"
+            return "it has no changelog offset"
         offset = 0
     end = log[-1].offset + 1 if log else 0
     if mine and offset < end:
-        return f"it stands at offset {offset} of the changelog, which ends at {end}"
+        return f"its offset is {offset}, but the changelog ends at {end}"
     wanted: dict[bytes, bytes] = {}
     for row in log:
         if row.offset >= offset:

@@ -1,4 +1,4 @@
-"""Exactly once through faults at random, and the same without fencing, which must be seen to fail."""
+"""Exactly once through random faults; the same without fencing has to fail."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.chaos.reporting import summary
 from tests.chaos.running import Outcome, run
 from tests.chaos.stage import Options
 
-#: In the share that each run of all tests has, and in full length; `make chaos` and `make soak` have more.
+#: The number of faults in a normal test run and in full length; `make chaos` and `make soak` have more.
 FAULTS, ALL_FAULTS = 5, 16
-#: Not pytest's temporary directory: what a failed run left behind is kept.
+#: Not pytest's temporary directory: the files of a failed run are kept.
 _DIRECTORY = ROOT / "build" / "chaos"
-#: Zombies with work in their hands: stopped when they are about to commit, for so long that others take their tasks over and
-#: commit, also on a busy machine, and not so long that the broker ends their transactions, which would be a fence too.
+#: Zombies with open work: stopped right before a commit, for so long that others take over their tasks and commit, also
+#: on a busy machine, but not so long that the broker aborts their transactions, which would fence them, too.
 _ZOMBIE_S = 12.0
 _TRANSACTION_MS = 20_000
 _TWO_AT_ONCE = (2.0, 2.5)
@@ -40,7 +40,7 @@ def _directory(name: str, seed: int) -> Path:
     return directory
 
 
-def _tell(outcome: Outcome, *, kept: bool) -> None:
+def _report(outcome: Outcome, *, kept: bool) -> None:
     Console(file=sys.stdout, width=150).print(summary(outcome))
     if not kept:
         shutil.rmtree(outcome.options.directory)
@@ -51,10 +51,10 @@ def _tell(outcome: Outcome, *, kept: bool) -> None:
 @pytest.mark.xdist_group("chaos")
 @pytest.mark.usefixtures("own_brokers")
 def test_chaos_exactly_once(seed: int, soak: bool) -> None:
-    """Three workers with standbys through faults of all kinds: every record is where it should be, once."""
+    """Three workers with standbys and faults of all kinds: every record is processed exactly once."""
     faults = ALL_FAULTS if soak else FAULTS
     outcome = run(Options(seed=seed, directory=_directory("faults", seed), faults=faults, every=2.5))
-    _tell(outcome, kept=not outcome.good)
+    _report(outcome, kept=not outcome.good)
     assert outcome.exactly_once
     assert not outcome.exits
     assert len(outcome.carried_out) == faults
@@ -66,13 +66,13 @@ def test_chaos_exactly_once(seed: int, soak: bool) -> None:
 @pytest.mark.usefixtures("own_brokers")
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "unfenced"])
 def test_chaos_without_fencing_doubles_records(fencing: bool, seed: int, soak: bool) -> None:
-    """Workers that come back after others took their tasks over do no harm; with transactional ids of nobody they do."""
+    """Workers that continue after others took over their tasks do no harm; with unique transactional ids they do."""
     options = Options(
         seed=seed, directory=_directory("zombies", seed), rate=600.0, fencing=fencing,
         settings={"transaction.timeout.ms": _TRANSACTION_MS},
     )  # fmt: skip
     outcome = run(options, plan=_zombies(_TWO_IN_TURN if soak else _TWO_AT_ONCE))
-    _tell(outcome, kept=outcome.exactly_once is not fencing)
+    _report(outcome, kept=outcome.exactly_once is not fencing)
     assert not outcome.stuck
     assert outcome.exactly_once is fencing
     twice = [finding for finding in outcome.findings if "twice" in finding.text]

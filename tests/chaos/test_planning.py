@@ -21,7 +21,7 @@ def test_one_seed_makes_one_plan() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_plan_has_every_kind_at_the_given_rate(seed: int) -> None:
-    """200 faults are of all kinds, hit every process, come one after another, and take less than a quarter of an hour."""
+    """200 faults have all kinds, hit every process, are in order, and take less than a quarter of an hour."""
     plan = make_plan(seed, 200, **_CLUSTER)
     assert [fault.number for fault in plan] == list(range(200))
     assert [fault.at for fault in plan] == sorted(fault.at for fault in plan)
@@ -32,7 +32,7 @@ def test_plan_has_every_kind_at_the_given_rate(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_overlapping_faults_kill_only_running_processes(seed: int) -> None:
-    """Many faults begin before another ends; a worker that is down by the plan is not killed or stopped meanwhile."""
+    """Many faults overlap; a worker that is down by the plan is not killed or stopped meanwhile."""
     plan = make_plan(seed, 200, **_CLUSTER)
     overlapping = sum(any(each.at < fault.at < each.at + each.duration for each in plan) for fault in plan)
     assert overlapping > 50
@@ -45,13 +45,13 @@ def test_overlapping_faults_kill_only_running_processes(seed: int) -> None:
 
 
 def test_most_pauses_outlast_the_session() -> None:
-    """A paused worker mostly loses its tasks before it goes on."""
+    """A paused worker mostly loses its tasks before it continues."""
     pauses = [fault for seed in range(10) for fault in make_plan(seed, 200, **_CLUSTER) if fault.kind is Kind.PAUSE]
     assert sum(fault.duration > 2.0 for fault in pauses) > len(pauses) * 0.6
 
 
 def test_plan_can_be_limited_to_some_kinds() -> None:
-    """`only` leaves the other kinds out, and a worker alone gets no fault that needs a coordinator."""
+    """`only` leaves the other kinds out, and a single worker gets no fault that needs a coordinator."""
     only = make_plan(1, 30, **_CLUSTER, only={Kind.KILL})
     assert {fault.kind for fault in only} == {Kind.KILL}
     alone = make_plan(1, 200, every=2.0, workers=["w0"], spare=None, session=2.0, coordinated=False)

@@ -1,4 +1,4 @@
-"""Cut connections behave as networks do."""
+"""Cut connections behave like networks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.kafka import eventually
 
 
 class _Echo:
-    """Answers every line with itself, and remembers what it heard."""
+    """A server that returns every line, and remembers it."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -77,17 +77,17 @@ def _silent(client: socket.socket) -> bool:
 
 
 def test_proxy_forwards_bytes_both_ways(proxy: Proxy) -> None:
-    """Uncut, a proxy changes nothing."""
+    """Without a cut, a proxy changes nothing."""
     with _connected(proxy):
         pass
 
 
 @pytest.mark.parametrize(("cut", "heard"), [(Cut.UP, False), (Cut.BOTH, False), (Cut.DOWN, True)])
 def test_delayed_bytes_arrive_late(proxy: Proxy, echo: _Echo, cut: Cut, heard: bool) -> None:
-    """During a cut nothing is answered, and only a cut of the way back lets requests through; afterwards all arrives."""
+    """During a cut no answers arrive, and requests only if just the answers are cut; afterwards everything arrives."""
     with _connected(proxy) as client:
         proxy.cut(cut)
-        # The cut takes hold in the proxy's own thread.
+        # The proxy cuts in its own thread.
         eventually(lambda: not (proxy._up.is_set() and proxy._down.is_set()), "the cut holds", 30)
         client.sendall(b"late")
         if heard:
@@ -99,12 +99,12 @@ def test_delayed_bytes_arrive_late(proxy: Proxy, echo: _Echo, cut: Cut, heard: b
 
 
 def test_reset_closes_connections_until_it_is_lifted(proxy: Proxy) -> None:
-    """Connections end at once, new ones too, and afterwards they are accepted again."""
+    """Connections are reset at once, new ones too; afterwards they are accepted again."""
     with _connected(proxy) as client:
         proxy.cut(Cut.RESET)
         with pytest.raises(ConnectionResetError):
             client.recv(100)
-    # The reset may reach the new connection while it is still being made.
+    # The reset may reach the new connection while it is being established.
     with pytest.raises(ConnectionResetError), socket.create_connection(("127.0.0.1", proxy.port), 5) as other:
         other.recv(100)
     proxy.mend()
@@ -114,7 +114,7 @@ def test_reset_closes_connections_until_it_is_lifted(proxy: Proxy) -> None:
 
 
 def test_proxies_that_end_leave_no_connection_open(echo: _Echo) -> None:
-    """A connection that is made in that moment is closed as well: an open one would fail some later test."""
+    """A connection that is established at that moment is closed as well: an open one would fail a later test."""
     for _ in range(3):
         over = threading.Event()
         with warnings.catch_warnings(record=True) as told, contextlib.ExitStack() as stack:

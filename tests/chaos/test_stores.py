@@ -1,4 +1,4 @@
-"""The check of local stores finds every row that is not what the changelog says."""
+"""The check of local stores finds every row that differs from the changelog."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _check(tmp_path: Path, rows: dict[bytes, bytes], offset: int | None, *, owne
 
 
 def test_store_equal_to_its_changelog_is_accepted(tmp_path: Path) -> None:
-    """Newest values, deletions applied, offset at the end."""
+    """A correct store has the newest values, no deleted rows, and the end offset."""
     copies = _check(tmp_path, {b"ann": b"2 33", b"cem": b"1 44"}, 6)
     assert not copies.findings
     assert copies.owned == len(STORES) * PARTITIONS
@@ -59,7 +59,7 @@ def test_an_owner_whose_store_differs_is_found(tmp_path: Path, rows: dict[bytes,
 
 
 def test_lagging_copy_equals_the_changelog_at_its_offset(tmp_path: Path) -> None:
-    """A standby's rows are those of the changelog up to its offset: neither less nor more."""
+    """A standby has exactly the rows of the changelog up to its offset."""
     copies = _check(tmp_path, {b"ann": b"2 33", b"bob": b"1 22"}, 3, owner="w1")
     assert not [finding for finding in copies.findings if finding.place.startswith("w0")]
     assert (copies.behind, copies.complete) == (1, 0)
@@ -68,6 +68,6 @@ def test_lagging_copy_equals_the_changelog_at_its_offset(tmp_path: Path) -> None
 
 
 def test_the_owner_of_each_task_has_its_stores(tmp_path: Path) -> None:
-    """A task whose owner left no state is found."""
+    """A task without state on its owner is found."""
     copies = _check(tmp_path, {b"ann": b"2 33", b"cem": b"1 44"}, 6, owner="w9")
     assert {finding.place for finding in copies.findings} >= {f"{JOURNAL} 0", f"{CUSTOMERS} 3"}

@@ -1,4 +1,4 @@
-"""The verifier finds each way in which records can go wrong, and nothing where nothing is wrong."""
+"""The verifier finds each kind of violation, and none in correct output."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Topics = dict[str, list[Row]]
 
 @pytest.fixture(scope="module")
 def right() -> tuple[Topics, Topics, Truth]:
-    """What the real topology makes of some orders: topics, changelogs, and the truth."""
+    """The output of the real topology for some orders: topics, changelogs, and the expected output."""
     pick = random.Random(1)
     orders: dict[str, list[Order]] = {customer: [] for customer in [*_CUSTOMERS, CLOSER]}
     versions = dict.fromkeys(orders, 1)
@@ -82,7 +82,7 @@ def _places(topics: Topics, changelogs: Topics, truth: Truth) -> set[str]:
 
 
 def test_topology_output_without_faults_is_accepted(right: tuple[Topics, Topics, Truth]) -> None:
-    """The truth, computed from the input alone, is what the real topology puts out and logs."""
+    """The expected output, computed from the input alone, equals the output and changelogs of the real topology."""
     topics, changelogs, truth = right
     assert all(topics.values())
     assert all(changelogs.values())
@@ -103,12 +103,12 @@ def _last_lost(rows: list[Row]) -> list[Row]:
 
 
 def _back_and_again(rows: list[Row]) -> list[Row]:
-    """A transaction that took effect twice: the same records, one after another, once more."""
+    """Return records with a transaction repeated: the same records once more, in order."""
     return [*rows[:45], *rows[40:45], *rows[45:]]
 
 
 def _swapped(rows: list[Row]) -> list[Row]:
-    """Two records of one key have changed places."""
+    """Return records with two records of one key exchanged."""
     first = 30
     second = next(at for at in range(first + 1, len(rows)) if rows[at].key == rows[first].key)
     swapped = list(rows)
@@ -124,17 +124,17 @@ def _of_another_time(rows: list[Row]) -> list[Row]:
     ("topic", "wrong"),
     [
         *itertools.product([WORDS, RESULTS], [_lost, _last_lost, _twice, _back_and_again, _swapped]),
-        # A count of those may be left out: totals are what a cache lets through.
+        # Single counts may be missing: a cache skips some totals.
         *itertools.product([TOTALS], [_last_lost, _twice, _back_and_again, _swapped]),
     ],
 )
 def test_lost_doubled_or_reordered_records_are_found(
     right: tuple[Topics, Topics, Truth], topic: str, wrong: Callable[[list[Row]], list[Row]]
 ) -> None:
-    """Whichever record is missing, there twice, or before another of its key, the topic is found to be wrong."""
+    """Any missing, repeated or reordered record in a topic is found."""
     topics, changelogs, truth = right
     if topic == WORDS and wrong is _swapped:
-        # Words are in order by customer there.
+        # In it, words are in the order of each customer.
         topics = {**topics, WORDS: _swapped_of_customer(topics[WORDS])}
     else:
         topics = {**topics, topic: wrong(topics[topic])}
@@ -153,14 +153,14 @@ def _swapped_of_customer(rows: list[Row]) -> list[Row]:
 
 @pytest.mark.parametrize("topic", [WORDS, RESULTS])
 def test_a_record_with_another_time_is_found(right: tuple[Topics, Topics, Truth], topic: str) -> None:
-    """Event times come through unchanged; the newest one of a window is its time."""
+    """Event times are unchanged; the newest one of a window is its time."""
     topics, changelogs, truth = right
     assert topic in _places({**topics, topic: _of_another_time(topics[topic])}, changelogs, truth)
 
 
 @pytest.mark.parametrize("wrong", ["lost", "twice", "incomplete"])
 def test_missing_doubled_or_incomplete_windows_are_found(right: tuple[Topics, Topics, Truth], wrong: str) -> None:
-    """Each window leaves the buffer once, with all of its orders."""
+    """Each window leaves the buffer once, with all its orders."""
     topics, changelogs, truth = right
     first, *others = topics[FINALS]
     tally = msgspec.json.decode(first.value or b"", type=Tally)
@@ -174,14 +174,14 @@ def test_missing_doubled_or_incomplete_windows_are_found(right: tuple[Topics, To
 def test_a_changelog_that_lost_doubled_or_reordered_changes_is_found(
     right: tuple[Topics, Topics, Truth], store: str, wrong: Callable[[list[Row]], list[Row]]
 ) -> None:
-    """A changelog's counts grow from record to record, and it ends with the truth."""
+    """Counts in a changelog increase from record to record, up to the expected ones."""
     topics, changelogs, truth = right
     places = _places(topics, {**changelogs, store: wrong(changelogs[store])}, truth)
     assert places == {f"changelog of {store}"}
 
 
 def test_a_journal_that_took_orders_in_another_order_is_found(right: tuple[Topics, Topics, Truth]) -> None:
-    """A journal's checksum tells the order of a customer's orders: one that never was is seen."""
+    """A journal's checksum depends on the order of orders: a wrong order is found."""
     topics, changelogs, truth = right
     log = changelogs[JOURNAL]
     count = (log[-5].value or b"").split(b" ")[0]
@@ -190,7 +190,7 @@ def test_a_journal_that_took_orders_in_another_order_is_found(right: tuple[Topic
 
 
 def test_join_with_an_older_row_is_found(right: tuple[Topics, Topics, Truth]) -> None:
-    """An order that saw an older version of its customer than the one before it is found."""
+    """An order with an older version of its customer than the order before it is found."""
     topics, changelogs, truth = right
     rows = topics[WORDS]
     at = next(at for at in range(len(rows) - 1, 0, -1) if not (rows[at].value or b"").endswith(b" 1"))

@@ -1,6 +1,6 @@
-"""What has to be true of every topic at the end, record by record, computed from what went in.
+"""The checks of every topic at the end, record by record, against results computed from the input.
 
-Each check looks at one place and finds everything that is wrong there, so that a failed run says where it began.
+Each check finds all violations in one place, so that a failed run shows where it began.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Windowed = tuple[str, int]
 
 
 class Finding(NamedTuple):
-    """Something that is wrong."""
+    """A violation."""
 
     place: str
     """Topic or store."""
@@ -54,7 +54,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What a tally has to come to; which order was its last one is not decided by the input."""
+    """The expected result of a tally; the input does not determine which order is the last one."""
 
     count: int = 0
     total: int = 0
@@ -65,13 +65,13 @@ class Sums:
 
 
 def sums(tally: Tally) -> Sums:
-    """A tally's sums."""
+    """Return the sums of a tally."""
     return Sums(tally.count, tally.total, tally.digest)
 
 
 @dataclass
 class Truth:
-    """What has to come out, computed from what went in."""
+    """The expected output, computed from the input."""
 
     orders: Mapping[str, Sequence[Order]]
     versions: Mapping[str, int]
@@ -82,7 +82,7 @@ class Truth:
     closed: set[Windowed] = field(init=False, default_factory=set)
     words: dict[str, Sums] = field(init=False, default_factory=dict)
     journals: dict[str, list[str]] = field(init=False, default_factory=dict)
-    """Each customer's journal after its first order, its second one, …"""
+    """Each customer's journal after the first order, the second one, …"""
 
     def __post_init__(self) -> None:
         for customer, orders in self.orders.items():
@@ -101,18 +101,18 @@ class Truth:
 
 
 def windowed_key(data: bytes) -> Windowed:
-    """An output key: word, window start."""
+    """Return the parts of an output key: word, window start."""
     return data[:-8].decode(), _long.unpack_from(data, len(data) - 8)[0]
 
 
 def changelog_key(data: bytes) -> Windowed:
-    """A window store's changelog key: word, window start, sequence number."""
+    """Return the parts of a window store's changelog key: word, window start, sequence number."""
     at = len(data) - _start_and_sequence.size
     return data[:at].decode(), _start_and_sequence.unpack_from(data, at)[0]
 
 
 def find_in_topics(topics: Mapping[str, Iterable[Row]], truth: Truth) -> list[Finding]:
-    """What is wrong in the repartition topic and in the outputs; names of topics are the application's."""
+    """Return violations in the repartition topic and in the outputs, by the application's names of topics."""
     found = [Finding(WORDS, text) for text in _repartitioned(topics[WORDS], truth)]
     found += [Finding(RESULTS, text) for text in _results(topics[RESULTS], truth)]
     found += [Finding(FINALS, text) for text in _finals(topics[FINALS], truth)]
@@ -121,7 +121,7 @@ def find_in_topics(topics: Mapping[str, Iterable[Row]], truth: Truth) -> list[Fi
 
 
 def _repartitioned(rows: Iterable[Row], truth: Truth) -> Iterable[str]:
-    """Each order went through once, each customer's in their order, and joined with a table that never went back."""
+    """Check that each order was repartitioned once, in its customer's order, with versions that never go back."""
     seen: dict[str, Row] = {}
     last: dict[tuple[int, str], tuple[int, int]] = {}
     for row in rows:
@@ -129,12 +129,12 @@ def _repartitioned(rows: Iterable[Row], truth: Truth) -> Iterable[str]:
         name, number, version = f"{customer} {number_text}", int(number_text), int(version_text)
         order = truth.by_id.get(name)
         if order is None or (order.word, str(order.amount), order.timestamp) != (word, amount, row.timestamp):
-            yield f"{name} is not what was sent: {row}"
+            yield f"{name} differs from what was sent: {row}"
             continue
         if row.key != word.encode():
             yield f"{name} has the key {row.key!r}"
         if (before := seen.get(name)) is not None:
-            yield f"{name} came twice, at {_at(before)} and {_at(row)}"
+            yield f"{name} is there twice, at {_at(before)} and {_at(row)}"
             continue
         seen[name] = row
         last_number, last_version = last.get((row.partition, customer), (-1, 0))
@@ -147,7 +147,7 @@ def _repartitioned(rows: Iterable[Row], truth: Truth) -> Iterable[str]:
 
 
 def _results(rows: Iterable[Row], truth: Truth) -> Iterable[str]:
-    """Each order changed its window once: count, total and digest grew by that order and by nothing else."""
+    """Check that each order changed its window once: count, total and digest increased by that order only."""
     state: dict[Windowed, Sums] = {}
     times: dict[Windowed, int] = {}
     seen: set[str] = set()
@@ -155,14 +155,14 @@ def _results(rows: Iterable[Row], truth: Truth) -> Iterable[str]:
         key, tally = windowed_key(row.key or b""), _tally.decode(row.value or b"{}")
         order = truth.by_id.get(tally.last)
         if order is None or order.window != key:
-            yield f"{key} was changed by {tally.last}, which does not belong there, at {_at(row)}"
+            yield f"{key} was changed by {tally.last}, which does not belong to it, at {_at(row)}"
             continue
         if tally.last in seen:
-            yield f"{tally.last} was tallied twice, the second time at {_at(row)}"
+            yield f"{tally.last} was tallied twice, again at {_at(row)}"
         seen.add(tally.last)
         wanted = state.get(key, Sums()).plus(order)
         if sums(tally) != wanted:
-            yield f"{key} should come to {wanted} with {tally.last}, but comes to {sums(tally)}, at {_at(row)}"
+            yield f"{key} should have {wanted} with {tally.last}, but has {sums(tally)}, at {_at(row)}"
         state[key] = sums(tally)
         times[key] = max(times.get(key, 0), order.timestamp)
         if row.timestamp != times[key]:
@@ -172,12 +172,12 @@ def _results(rows: Iterable[Row], truth: Truth) -> Iterable[str]:
 
 
 def _finals(rows: Iterable[Row], truth: Truth) -> Iterable[str]:
-    """Each closed window came once, complete, with its newest time."""
+    """Check that each closed window was output once, complete, with its newest time."""
     seen: dict[Windowed, Sums] = {}
     for row in rows:
         key, tally = windowed_key(row.key or b""), _tally.decode(row.value or b"{}")
         if key in seen:
-            yield f"{key} came again, at {_at(row)}"
+            yield f"{key} is there again, at {_at(row)}"
         seen[key] = sums(tally)
         if row.timestamp != truth.times.get(key):
             yield f"{key} has the time {row.timestamp} instead of {truth.times.get(key)}, at {_at(row)}"
@@ -185,7 +185,7 @@ def _finals(rows: Iterable[Row], truth: Truth) -> Iterable[str]:
 
 
 def _totals(rows: Iterable[Row], truth: Truth) -> Iterable[str]:
-    """The count of each word grows from record to record, and ends with the truth."""
+    """Check that the count of each word increases from record to record, up to the expected one."""
     last: dict[str, Sums] = {}
     for row in rows:
         word, tally = (row.key or b"").decode(), _tally.decode(row.value or b"{}")
@@ -196,7 +196,7 @@ def _totals(rows: Iterable[Row], truth: Truth) -> Iterable[str]:
 
 
 def find_in_changelogs(changelogs: Mapping[str, Iterable[Row]], results: Iterable[Row], truth: Truth) -> list[Finding]:
-    """What is wrong in the changelogs, by the stores' names; what they log of windows has to be what came out."""
+    """Return violations in the changelogs, by store; windows in them have to equal the output."""
     came_out = {(windowed_key(row.key or b""), _tally.decode(row.value or b"{}")) for row in results}
     found = [Finding(_log(JOURNAL), text) for text in _journal(changelogs[JOURNAL], truth)]
     found += [Finding(_log(CUSTOMERS), text) for text in _customers(changelogs[CUSTOMERS], truth)]
@@ -217,7 +217,7 @@ def _journal(rows: Iterable[Row], truth: Truth) -> Iterable[str]:
         count = int(entry.split(" ")[0])
         entries = truth.journals.get(customer, [])
         if not 0 < count <= len(entries) or entries[count - 1] != entry:
-            yield f"{customer} has an entry it never had, {entry}, at {_at(row)}"
+            yield f"{customer} has the wrong entry {entry}, at {_at(row)}"
         if count <= (before := last.get(customer, 0)):
             yield f"{customer} has {count} orders after {before}, at {_at(row)}"
         last[customer] = count
@@ -239,7 +239,7 @@ def _windows(rows: Iterable[Row], came_out: set[tuple[Windowed, Tally]], truth: 
     for row in rows:
         key, tally = changelog_key(row.key or b""), _tally.decode(row.value or b"{}")
         if (key, tally) not in came_out:
-            yield f"{key} is logged with {tally}, which never came out, at {_at(row)}"
+            yield f"{key} is logged with {tally}, which is not in the output, at {_at(row)}"
         if tally.count <= (before := last.get(key, Sums()).count):
             yield f"{key} has the count {tally.count} after {before}, at {_at(row)}"
         last[key] = sums(tally)
@@ -251,13 +251,13 @@ def _buffer(rows: Iterable[Row], truth: Truth) -> Iterable[str]:
     for row in rows:
         left[windowed_key(row.key or b"")] = row.value
     held = {key for key, value in left.items() if value is not None}
-    yield from (f"{key} is still held back" for key in sorted(held & truth.closed))
+    yield from (f"{key} is still in the buffer" for key in sorted(held & truth.closed))
     yield from (f"{key} is not held back" for key in sorted(truth.windows.keys() - truth.closed - held))
-    yield from (f"{key} was never held back" for key in sorted(truth.closed - left.keys()))
+    yield from (f"{key} was never in the buffer" for key in sorted(truth.closed - left.keys()))
 
 
 def _differences(found: Mapping, wanted: Mapping) -> Iterable[str]:
-    """Where the ends differ."""
+    """Return differences of the final values."""
     yield from (
         f"{key} ends with {found.get(key)} instead of {wanted.get(key)}"
         for key in sorted(found.keys() | wanted.keys())

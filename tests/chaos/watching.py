@@ -1,8 +1,8 @@
-"""What can be seen while a run goes on: which orders came out, in which task, and how long each fault held that up.
+"""The observation of a run: which orders were output by which task, and the pauses after each fault.
 
-Two topics are followed as any consumer of committed records would: the repartition topic, which shows what the first
-sub-topology did, and the results, which show the second. What is wrong there is said at once, with the time, since that
-is worth most to whoever reads the logs; the whole truth is checked at the end.
+It reads two topics as a consumer of committed records: the repartition topic, which shows the first sub-topology, and
+the results, which show the second. Violations are reported at once, with the time, which helps to read the logs; the
+complete check comes at the end.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ _DEAF_S = 5.0
 
 
 class Watch:
-    """Follows the output in a thread of its own.
+    """Reads the output in a thread.
 
     Attributes:
-        seen: how many different orders came out at the end.
+        seen: the number of different orders in the results.
         repartition_ends: the offset after the last record seen, by partition of the repartition topic.
-        violations: (monotonic seconds, what is wrong).
-        progressed_at: when something new came out last, in monotonic seconds.
-        pauses: fault number -> seconds until every task had put out something that came in after the fault, and the
-            task that was the last one.
-        gaps: (task, from, to) when nothing came out of a task for long, in monotonic seconds.
+        violations: (monotonic seconds, text).
+        progressed_at: the time of the last new output, in monotonic seconds.
+        pauses: fault number -> seconds until every task had output from input after the fault, and the last task.
+        gaps: (task, from, to) of long times without output of a task, in monotonic seconds.
     """
 
     def __init__(self, bootstrap_servers: str, generator: Generator, repartition: str) -> None:
@@ -50,12 +49,12 @@ class Watch:
         self._repartitioned: set[tuple[bytes, bytes]] = set()
         self._results: set[str] = set()
         self._task_of_word: dict[str, int] = {}
-        #: The newest sending time of what came out, by task.
+        #: The newest send time in the output, by task.
         self._newest: dict[tuple[int, int], float] = {}
         self._heard = 0.0
         self._positions: dict[tuple[str, int], int] = {}
         self._arrived: dict[tuple[int, int], float] = {}
-        #: By fault: its moment, and the task that is the last one to go on.
+        #: By fault: its time, and the last task to continue.
         self._waiting: dict[int, tuple[float, str]] = {}
         self._lock = threading.Lock()
         self.seen = 0
@@ -66,7 +65,7 @@ class Watch:
         self.gaps: list[tuple[str, float, float]] = []
 
     def start(self) -> Self:
-        """Begin to follow."""
+        """Start to read."""
         self._thread.start()
         return self
 
@@ -75,17 +74,17 @@ class Watch:
         self._thread.join()
 
     def fault(self, number: int, at: float) -> None:
-        """A fault happened: measure how long it takes until all tasks go on."""
+        """Measure the time from a fault until all tasks continue."""
         with self._lock:
             self._waiting[number] = (at, "")
 
     def begin_again(self, at: float) -> None:
-        """Everything stood still on purpose until now: measure all faults that are not over from here on."""
+        """Everything was stopped on purpose until now: measure all open faults from now on."""
         with self._lock:
             self._waiting = {number: (at, task) for number, (_, task) in self._waiting.items()}
 
     def stragglers(self) -> list[str]:
-        """Tasks, by when something that was sent newly came out of them last, the slowest first."""
+        """Return tasks by the age of their newest output, the oldest first."""
         now = time.monotonic()
         ages = sorted(((now - self._newest.get(task, now), task) for task in self._tasks()), reverse=True)
         return [f"{_name(task)}: {age:.1f} s" for age, task in ages if age > 2]
@@ -107,7 +106,7 @@ class Watch:
                 self._measure()
                 now = time.monotonic()
                 if now - max(self._heard, renewed) > _DEAF_S:
-                    # A client may not notice for minutes that a broker is back; what is measured here is not clients.
+                    # A client may need minutes to reconnect to a broker; clients are not measured here.
                     consumer.close()
                     consumer, renewed = self._consumer(), now
         finally:

@@ -1,10 +1,10 @@
-"""One worker of the chaos application in a process of its own, with switches for what no signal can do to it.
+"""One worker process of the chaos application, with switches for faults that no signal can cause.
 
-A control file tells how slow its disk is, and how far off its wall clock. With `fencing` off, its transactional ids
-are nobody's: then nobody can be fenced, and a zombie commits what it likes. Nothing in millpond knows of this: what the
-runtime calls is wrapped from outside.
+A control file sets the delay of its disk and the error of its wall clock. With `fencing` off, its transactional ids are
+unique per process: then no producer is fenced, and a zombie can commit. millpond has no code for this: the calls of the
+runtime are wrapped from outside.
 
-What the worker tells goes to a file as one JSON object per line, written at once, so that a kill loses none of it.
+Events of the worker are written to a file at once, one JSON object per line, so that a kill loses none.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tests.chaos import application
 
 __all__ = ("LOOK_EVERY_S", "REFUSED", "Controls")
 
-#: Exit code of a worker that ended with one of millpond's own errors; its sentence is in the evidence.
+#: The exit code of a worker that ended with one of millpond's errors; the message is in the evidence.
 REFUSED = 3
-#: How often it looks at its control file, in seconds.
+#: The interval in which it reads its control file, in seconds.
 LOOK_EVERY_S = 0.05
 
 
@@ -43,40 +43,40 @@ class Controls(msgspec.Struct, frozen=True):
     """The content of the control file."""
 
     write_delay_s: float = 0.0
-    """Each write of the state takes so much longer."""
+    """The additional time of each write of the state."""
     clock_offset_s: float = 0.0
     """Added to the wall clock."""
     stop: int | None = None
-    """The process stops, as by SIGSTOP, when it is about to commit: once for every number that is given here."""
+    """The process stops like SIGSTOP right before a commit: once for each new number."""
     slow: int | None = None
-    """The next order takes `slow_s` longer: once for every number that is given here."""
+    """The next order takes `slow_s` longer: once for each new number."""
     slow_s: float = 0.0
 
 
 class Evidence(mp.WorkerListener):
-    """Writes down what the worker tells."""
+    """Writes the worker's events to a file."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def tell(self, what: str, **facts: Any) -> None:
+    def record(self, what: str, **facts: Any) -> None:
         os.write(self._file, json.dumps({"what": what, "at": time.monotonic(), **facts}).encode() + b"\n")
 
     def state_changed(self, state: WorkerState) -> None:
-        self.tell("state", state=state.value)
+        self.record("state", state=state.value)
 
     def restore_started(self, store: str, partition: int, start: int, end: int) -> None:
-        self.tell("restore started", store=store, partition=partition, start=start, end=end)
+        self.record("restore started", store=store, partition=partition, start=start, end=end)
 
     def restore_ended(self, store: str, partition: int, records: int) -> None:
-        self.tell("restore ended", store=store, partition=partition, records=records)
+        self.record("restore ended", store=store, partition=partition, records=records)
 
     def committed(self, stats: CommitStats) -> None:
-        self.tell("committed", records=stats.records, partitions=stats.partitions, seconds=round(stats.seconds, 4))
+        self.record("committed", records=stats.records, partitions=stats.partitions, seconds=round(stats.seconds, 4))
 
 
 def _obey(path: Path) -> None:
-    """Let the control file decide about the clock, the disk and the commits of this process."""
+    """Apply the control file to the clock, the disk and the commits of this process."""
     controls, stopped, slowed = Controls(), None, None
     real_time, real_time_ns, real_write, real_portions = time.time, time.time_ns, StateFile.write, commit.portions
 
@@ -110,7 +110,7 @@ def _obey(path: Path) -> None:
                 if raw != seen:
                     seen, controls = raw, msgspec.json.decode(raw, type=Controls)
             except (OSError, msgspec.DecodeError):
-                pass  # not there yet, or half written: the next look sees it
+                pass  # missing or incomplete: the next read succeeds
             time.sleep(LOOK_EVERY_S)
 
     time.time = lambda: real_time() + controls.clock_offset_s
@@ -122,10 +122,10 @@ def _obey(path: Path) -> None:
 
 
 def _switch_fencing_off() -> None:
-    """Let every producer have a transactional id that nobody else ever had.
+    """Give every producer a unique transactional id.
 
-    A zombie goes on with its commit then: without fencing, it would be chance that a client that was frozen in a commit is given
-    up before the commit is through.
+    Then a zombie completes its commit: otherwise only chance decides whether a client that was frozen during a commit
+    is dropped before the commit completes.
     """
     setattr(commit, "_STUCK_S", 60.0)
     real = clients.transactional_id
@@ -135,15 +135,15 @@ def _switch_fencing_off() -> None:
 
 
 def main(options: dict[str, Any]) -> int:
-    """Run a worker until SIGTERM; returns the exit code."""
-    faulthandler.register(signal.SIGUSR1)  # to see where every thread is when a run is stuck
+    """Run a worker until SIGTERM; return the exit code."""
+    faulthandler.register(signal.SIGUSR1)  # prints the stacks of all threads when a run is stuck
     _obey(Path(options["control"]))
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(levelname)s %(name)s %(message)s")
     logging.getLogger().handlers[0].setFormatter(
         _MonotonicFormatter("%(monotonic).3f %(levelname)s %(name)s %(message)s")
     )
     evidence = Evidence(options["evidence"])
-    evidence.tell("started", pid=os.getpid())
+    evidence.record("started", pid=os.getpid())
     if not options["fencing"]:
         _switch_fencing_off()
     config = mp.Config.of(options["settings"])
@@ -153,13 +153,13 @@ def main(options: dict[str, Any]) -> int:
     try:
         worker.run()
     except mp.MillpondError as error:
-        evidence.tell("refused", kind=type(error).__name__, sentence=str(error))
+        evidence.record("refused", kind=type(error).__name__, sentence=str(error))
         return REFUSED
     return 0
 
 
 class _MonotonicFormatter(logging.Formatter):
-    """Times as the test has them, whatever happens to the wall clock."""
+    """Formats times by the monotonic clock, whatever happens to the wall clock."""
 
     def format(self, record: logging.LogRecord) -> str:
         record.monotonic = time.monotonic()

@@ -1,4 +1,4 @@
-"""The command line from a user's side: applications in files, commands in this process or in one of their own."""
+"""The command line as users see it: applications in files, commands in this process or in child processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOTS = os.pathsep.join([str(WORKER_ROOT), str(WORKER_ROOT.with_name("operator")
 
 
 class Ended(NamedTuple):
-    """How a command ended, and what it said."""
+    """The result of a command: exit status and output."""
 
     status: int
     out: str
@@ -38,7 +38,7 @@ Application = Callable[[str], str]
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test has a current directory and an environment of its own."""
+    """Give each test its own current directory and environment."""
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("MILLPOND_") and not name.startswith(("MILLPOND_TEST", "MILLPOND_CACHE")):
@@ -66,7 +66,7 @@ def millpond(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def application(tmp_path: Path) -> Application:
-    """Write a module into the current directory; its name is new, since Python imports a name once."""
+    """Write a module into the current directory under a new name, since Python imports each name once."""
 
     def write(text: str) -> str:
         name = f"app_{uuid.uuid4().hex[:8]}"
@@ -77,7 +77,7 @@ def application(tmp_path: Path) -> Application:
 
 
 class Process:
-    """A command in a process of its own, its output collected in a file."""
+    """A command in a child process, with its output in a file."""
 
     def __init__(self, directory: Path, *arguments: object) -> None:
         self._said = directory / f"said-{uuid.uuid4().hex[:6]}"
@@ -101,7 +101,7 @@ class Process:
         return self._process.poll() is None
 
     def says(self, text: str) -> bool:
-        """Whether it has said so; it must still be running if not."""
+        """Return whether the output contains a text; if not, it must still run."""
         if text in self.said:
             return True
         assert self.running, f"it ended with {self._process.returncode} before it said {text!r}:\n{self.said}"
@@ -111,11 +111,11 @@ class Process:
         self._process.send_signal(number)
 
     def wait(self, timeout_s: float = 60) -> int:
-        """Its exit status."""
+        """Wait for its end; return the exit status."""
         return self._process.wait(timeout_s)
 
     def end(self) -> None:
-        """Make sure it is gone."""
+        """Kill it if it still runs."""
         if self.running:
             self._process.kill()
             self._process.wait(10)
@@ -123,7 +123,7 @@ class Process:
 
 @pytest.fixture
 def start(tmp_path: Path, processes: None) -> Iterator[Callable[..., Process]]:
-    """Start commands in processes of their own; they end with the test."""
+    """Start commands in child processes; they end with the test."""
     started: list[Process] = []
 
     def begin(*arguments: object) -> Process:
@@ -172,7 +172,7 @@ def counted(
     app_id: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[int], str]:
-    """Leave the changelog of an application that has counted so many words; return where its topology is."""
+    """Create the changelog of an application that has counted so many words; return its ``MODULE:ATTRIBUTE``."""
 
     def count(words: int) -> str:
         monkeypatch.setenv("WORDS", create_topic("words", partitions=2))

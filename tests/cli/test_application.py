@@ -1,4 +1,4 @@
-"""Finding the application, and what is said when it cannot be found."""
+"""Loading the application, and the errors if it cannot be loaded."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def extend(name: str, text: str) -> None:
     ],
 )
 def test_topologies_builders_and_functions_are_accepted(application: Application, attribute: str) -> None:
-    """Whatever leads to a topology without an argument is an application."""
+    """Everything that gives a topology without arguments is an application."""
     name = application(COUNT)
     extend(name, attribute)
     assert load_topology(f"{name}:topology").subtopologies()
 
 
 def test_attributes_of_attributes_are_found(application: Application) -> None:
-    """`module:Class.attribute` leads there."""
+    """`module:Class.attribute` names nested attributes."""
     name = application(COUNT)
     extend(name, "class Apps:\n    words = staticmethod(count)")
     assert load_topology(f"{name}:Apps.words").subtopologies()
@@ -56,15 +56,15 @@ def test_attributes_of_attributes_are_found(application: Application) -> None:
         ("x = 1 / 0", "{}:x", ["cannot be imported", "ZeroDivisionError", "{}.py, line 1"]),
         ("def x(:", "{}:x", ["cannot be imported", "SyntaxError", "line 1"]),
         ("x = 5", "{}:x", ["is a int", "should be a Topology"]),
-        ("def x(): pass", "{}:x", ["NoneType", "lack a return"]),
-        ("def x(a, b=1): pass", "{}:x", ["wants the arguments a:"]),
+        ("def x(): pass", "{}:x", ["NoneType", "return statement missing"]),
+        ("def x(a, b=1): pass", "{}:x", ["requires the arguments a:"]),
         ("\ndef x():\n    raise KeyError('k')", "{}:x", ["failed: KeyError: 'k'", "{}.py, line 3"]),
     ],
 )
 def test_unusable_application_is_one_sentence(
     millpond: Millpond, application: Application, text: str, target: str, told: list[str]
 ) -> None:
-    """Each way to miss an application has its own sentence, without a traceback, and exit status 2."""
+    """Each kind of wrong application has its own message, without a traceback, and exit status 2."""
     name = application(text)
     ended = millpond("topology", target.format(name))
     assert ended.status == 2
@@ -76,7 +76,7 @@ def test_unusable_application_is_one_sentence(
 
 
 def test_topology_errors_of_the_application_are_shown(millpond: Millpond, application: Application) -> None:
-    """What millpond says of the topology is not wrapped in anything."""
+    """Errors of millpond about the topology are printed unchanged."""
     name = application("""
         from millpond.topology import Topology
         def build():

@@ -1,4 +1,4 @@
-"""`millpond catalog`: what it lists, shows, compares and asks, and what it says when it cannot."""
+"""`millpond catalog`: list, show, diff and sql, and their errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOUR = datetime(2026, 1, 1, 10, tzinfo=UTC)
 
 
 def counts(values: dict[str, int], raw: dict[str, bytes] | None = None) -> Any:
-    """A store of counts; the values of some keys could not be decoded."""
+    """A store of counts with some undecoded values."""
     raw = raw or {}
     return pa.table(
         {
@@ -40,7 +40,7 @@ def counts(values: dict[str, int], raw: dict[str, bytes] | None = None) -> Any:
 
 
 def flights(rows: list[tuple[str, dict[str, Any]]], kind: Any) -> Any:
-    """A store of windows, whose values have fields."""
+    """A window store with values that have fields."""
     return pa.table(
         {
             "key": pa.array([key for key, _ in rows], pa.string()),
@@ -54,7 +54,7 @@ def flights(rows: list[tuple[str, dict[str, Any]]], kind: Any) -> Any:
 
 @pytest.fixture
 def run(millpond: Millpond, tmp_path: Path) -> Callable[..., Ended]:
-    """Run a sub-command on two versions of the application `app`; the later one's flights have a field more."""
+    """Run a sub-command on two versions of the application `app`; values of the later one have one more field."""
     location = open_location(str(tmp_path / "tables"))
     few = pa.struct([("late", pa.int64())])
     more = pa.struct([("late", pa.int64()), ("tags", pa.list_(pa.string()))])
@@ -83,7 +83,7 @@ def lines(ended: Ended) -> list[dict[str, Any]]:
 
 
 def test_list_shows_the_newest_first(run: Callable[..., Ended]) -> None:
-    """Each store with its rows, and what could not be decoded; as JSON the offsets, too."""
+    """It shows each store with its rows and undecoded values; as JSON also the offsets."""
     ended = run("list")
     assert ended.status == 0
     found = [line.split() for line in ended.out.splitlines()[1:]]
@@ -100,7 +100,7 @@ def test_list_shows_the_newest_first(run: Callable[..., Ended]) -> None:
     [((), NEW), (("--as-of", OLD), OLD), (("--as-of", "2026-01-01T12:00"), OLD), (("--as-of", "0=19"), OLD)],
 )
 def test_show_shows_a_store_at_a_moment(run: Callable[..., Ended], as_of: tuple[str, ...], version: str) -> None:
-    """By version, by time, by offsets."""
+    """A moment is a version, a time or offsets."""
     found = {row["key"]: row["value"] for row in lines(run("show", "counts", *as_of, "--json"))}
     assert found == ({"a": 1, "b": 2, "c": 3} if version == OLD else {"a": 1, "c": 4, "d": 5, "e": None})
     ended = run("show", "counts", *as_of)
@@ -109,7 +109,7 @@ def test_show_shows_a_store_at_a_moment(run: Callable[..., Ended], as_of: tuple[
 
 
 def test_show_has_nested_columns_and_tells_how_many_rows_it_leaves_out(run: Callable[..., Ended]) -> None:
-    """Windows as times, fields as JSON."""
+    """Windows are shown as times, fields as JSON."""
     ended = run("show", "delays-by-hour", "--limit", "1")
     assert "2026-01-01 10:00:00Z" in ended.out
     assert '{"late":5,"tags":null}' in ended.out
@@ -117,7 +117,7 @@ def test_show_has_nested_columns_and_tells_how_many_rows_it_leaves_out(run: Call
 
 
 def test_diff_names_the_rows_that_differ(run: Callable[..., Ended]) -> None:
-    """Added, removed, changed; between moments of any form; nothing between a version and itself."""
+    """It shows added, removed and changed rows between moments of any form; none between a version and itself."""
     found = {
         row["key"]: (row["change"], row["value_before"], row["value_after"])
         for row in lines(run("diff", "counts", OLD, NEW, "--json"))
@@ -133,7 +133,7 @@ def test_diff_names_the_rows_that_differ(run: Callable[..., Ended]) -> None:
 
 
 def test_diff_compares_values_across_a_change_of_their_type(run: Callable[..., Ended]) -> None:
-    """A field that was added is null before: rows that do not have it are the same."""
+    """A new field is null in older versions: rows without it are equal."""
     (row,) = lines(run("diff", "delays-by-hour", OLD, NEW, "--json"))
     assert (row["change"], row["key"]) == ("changed", "LGA")
     assert row["value_before"] == {"late": 6, "tags": None}
@@ -141,7 +141,7 @@ def test_diff_compares_values_across_a_change_of_their_type(run: Callable[..., E
 
 
 def test_sql_sees_all_stores_of_one_moment(run: Callable[..., Ended]) -> None:
-    """Joins, times and nested fields, without a library of DuckDB's that would have to be downloaded."""
+    """Joins, times and nested fields work without DuckDB extensions, which would have to be downloaded."""
     query = (
         "SELECT count(*) AS n, sum(c.value) AS total, max(d.value.late) AS late, "
         "any_value(strftime(d.window_start, '%H')) AS hour FROM counts c CROSS JOIN \"delays-by-hour\" d"
@@ -164,7 +164,7 @@ def test_sql_sees_all_stores_of_one_moment(run: Callable[..., Ended]) -> None:
     ],
 )
 def test_sql_reads_tables_and_nothing_else(run: Callable[..., Ended], query: str, message: str, tmp_path: Path) -> None:
-    """No file, no network, no writing: one sentence."""
+    """SQL cannot read files, use the network or write: the error is one sentence."""
     ended = run("sql", query)
     assert (ended.status, ended.out) == (1, "")
     assert message in ended.err
@@ -183,7 +183,7 @@ def test_sql_reads_tables_and_nothing_else(run: Callable[..., Ended], query: str
 def test_what_is_not_there_is_said_in_one_sentence(
     run: Callable[..., Ended], arguments: tuple[str, ...], message: str
 ) -> None:
-    """With what there is."""
+    """The error lists what exists."""
     ended = run(*arguments)
     assert (ended.status, ended.out) == (1, "")
     assert message in ended.err
@@ -191,7 +191,7 @@ def test_what_is_not_there_is_said_in_one_sentence(
 
 
 def test_a_table_that_lost_a_file_is_said_in_one_sentence(run: Callable[..., Ended], tmp_path: Path) -> None:
-    """Deleted by hand, or by retention while it is read."""
+    """A table was deleted by hand, or by retention while it was read."""
     for path in (tmp_path / "tables").rglob("*.parquet"):
         path.unlink()
     ended = run("show", "counts")
@@ -200,7 +200,7 @@ def test_a_table_that_lost_a_file_is_said_in_one_sentence(run: Callable[..., End
 
 
 def test_the_location_may_be_a_setting(millpond: Millpond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without one, the option is named; an empty one is no error to list."""
+    """Without a location, the error names the option; listing an empty location is no error."""
     assert "--location URI" in millpond("catalog", "list", "--application-id", "app").err
     monkeypatch.setenv("MILLPOND_CATALOG_LOCATION", str(tmp_path / "none"))
     assert millpond("catalog", "list", "--application-id", "app").out == "There are no tables of 'app'.\n"

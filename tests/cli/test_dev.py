@@ -1,4 +1,4 @@
-"""`millpond dev`: a broker and a worker with one command."""
+"""`millpond dev`: a broker and a worker by one command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support import kafka
 def test_one_command_runs_an_application_from_nothing(
     start: Callable[..., Process], application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Broker, topics and worker come up; words are counted; Ctrl-C ends all of it and leaves nothing behind."""
+    """Broker, topics and worker start; words are counted; Ctrl-C ends everything and deletes all files."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
@@ -30,7 +30,7 @@ def test_one_command_runs_an_application_from_nothing(
     address = re.search(r"broker (\S+)", dev.said)
     assert address is not None
     kafka.produce(address[1], "words", [(None, "hello"), (None, "world"), (None, "hello")])
-    counted = {(b"hello", b"\0" * 7 + b"\2"), (b"world", b"\0" * 7 + b"\1")}  # two tasks: either may be first
+    counted = {(b"hello", b"\0" * 7 + b"\2"), (b"world", b"\0" * 7 + b"\1")}  # two tasks, in any order
     rows = kafka.read_until(address[1], "counts", lambda rows: {(row.key, row.value) for row in rows} >= counted)
     assert {row.key for row in rows} == {b"hello", b"world"}
     assert kafka.topic_names(address[1]) >= {"words", "counts", "count-by-word-repartition", "count-counts-changelog"}
@@ -53,11 +53,11 @@ def _topology() -> Topology:
 
 
 def test_topics_that_are_read_or_written_are_created() -> None:
-    """Those that exist are left alone, and internal ones are the worker's business."""
+    """Existing topics are not changed, and the worker creates internal ones."""
     assert missing_topics(_topology(), {}, 4) == {"left": 4, "right": 4, "result": 4}
     assert missing_topics(_topology(), {"left": 4, "right": 4, "result": 1}, 4) == {}
 
 
 def test_created_topics_fit_those_they_are_joined_with() -> None:
-    """Co-partitioned topics get the count of the one that is there, whatever was asked for."""
+    """Co-partitioned topics get the number of partitions of the existing one, not the requested number."""
     assert missing_topics(_topology(), {"left": 6}, 4) == {"right": 6, "result": 4}

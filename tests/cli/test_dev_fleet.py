@@ -1,4 +1,4 @@
-"""`millpond dev --workers N` on a real broker: workers share the tasks, and all goes on while they come and go."""
+"""`millpond dev --workers N` on a real broker: workers share the tasks, and processing continues when some end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORDS = "abcdefgh"
 
 
 class Running:
-    """A session in another process, and its topics."""
+    """A session in a child process, and its topics."""
 
     def __init__(self, process: Process, broker: Broker, words: str, counts: str) -> None:
         self.process = process
@@ -44,7 +44,7 @@ class Running:
         return None if remote is None else remote.status()
 
     def await_status(self, holds: Callable[[SessionStatus], bool], what: str) -> SessionStatus:
-        """The first status for which `holds` is true."""
+        """Return the first status for which `holds` is true."""
         found: list[SessionStatus] = []
 
         def reached() -> bool:
@@ -65,7 +65,7 @@ class Running:
         return remote.command(command, **arguments)  # type: ignore[arg-type]
 
     def counts_once_more(self) -> None:
-        """Each word is sent, and counted exactly as often as it has been sent so far."""
+        """Send each word, and wait until its count equals the number of sends."""
         kafka.produce(self._broker, self._words, [(None, word) for word in WORDS])
         self._sent += 1
         latest: dict[str, list[int]] = {}
@@ -77,12 +77,12 @@ class Running:
             return all(latest.get(word, [0])[-1] >= self._sent for word in WORDS)
 
         kafka.read_until(self._broker, self._counts, counted)
-        # A count never goes back, and none is skipped but by the cache.
+        # Counts never go back; only the cache skips some.
         assert all(latest[word] == sorted(set(latest[word])) for word in WORDS), latest
         assert {word: latest[word][-1] for word in WORDS} == dict.fromkeys(WORDS, self._sent)
 
     def processes(self) -> list[psutil.Process]:
-        """The session's and all its children's."""
+        """Return the process ids of the session and all its children."""
         process = psutil.Process(self.process.pid)
         return [process, *process.children(recursive=True)]
 
@@ -118,7 +118,7 @@ def dev(
 
 
 def settled(workers: int, standbys: int = 0) -> Callable[[SessionStatus], bool]:
-    """So many workers run, every task is where it should be, and so are all the copies that there should be."""
+    """Return a condition: so many workers run, with all their tasks and standbys."""
 
     def holds(status: SessionStatus) -> bool:
         rows = status.workers
@@ -136,12 +136,12 @@ def settled(workers: int, standbys: int = 0) -> Callable[[SessionStatus], bool]:
 
 
 def shared(status: SessionStatus) -> bool:
-    """Three workers share the eight tasks as they do in the end: one that came late has got what it is to have."""
+    """Return whether three workers share the eight tasks, including a worker that started late."""
     return settled(3, standbys=4)(status) and sorted(len(row.active) for row in status.workers) == [2, 3, 3]
 
 
 def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., Running], tmp_path: Path) -> None:
-    """Three start; one is killed and comes back; one is drained; one is left; Ctrl-C leaves nothing behind."""
+    """Three start; one is killed and restarted; two are drained; Ctrl-C leaves no process and no file."""
     session = dev("--workers", 3, "--standbys", 1)
     status = session.await_status(shared, "three workers share eight tasks and four copies")
     assert status.tasks == 8
@@ -175,7 +175,7 @@ def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., R
         session.do("drain", worker="w1")
     session.counts_once_more()
 
-    session.do("kill", worker="coordinator", restart_after_s=10)  # for so long that this is seen, and counted meanwhile
+    session.do("kill", worker="coordinator", restart_after_s=10)  # long enough to observe it, and to count meanwhile
     session.await_status(lambda status: status.coordinator == "", "the coordinator is gone")
     session.counts_once_more()
     session.await_status(lambda status: status.coordinator != "", "the coordinator is back")
@@ -185,7 +185,7 @@ def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., R
     session.counts_once_more()
 
     processes = session.processes()
-    assert len(processes) >= 5  # the session, its leash, a coordinator and two workers
+    assert len(processes) >= 5  # the session, its reaper, a coordinator and two workers
     session.process.signal(signal.SIGINT)
     assert session.process.wait() == 0, session.process.said
     kafka.eventually(lambda: not any(map(alive, processes)), "every process is gone")
@@ -195,7 +195,7 @@ def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., R
 
 
 def test_nothing_is_left_when_the_session_itself_is_killed(dev: Callable[..., Running], tmp_path: Path) -> None:
-    """Workers, coordinator and temporary files go with it, even though it has no chance to see to it."""
+    """Workers, coordinator and temporary files are removed, although the session cannot do that itself."""
     session = dev("--workers", 2)
     session.await_status(settled(2), "two workers share the tasks")
     processes = session.processes()
@@ -208,7 +208,7 @@ def test_nothing_is_left_when_the_session_itself_is_killed(dev: Callable[..., Ru
 def test_unusable_application_ends_the_session_with_its_error(
     dev: Callable[..., Running],
 ) -> None:
-    """No worker has ever run, and they would all say the same: it is not tried for ever."""
+    """If no worker ever ran, all have the same error: the session ends instead of retrying for ever."""
     session = dev("--workers", 2, "--set", "state.dir=/dev/null/nowhere")
     assert session.process.wait() in (1, 2)
     last = session.process.said.strip().splitlines()[-1]
@@ -217,7 +217,7 @@ def test_unusable_application_ends_the_session_with_its_error(
 
 
 def alive(process: psutil.Process) -> bool:
-    """Whether it runs, and is no other process with its id."""
+    """Return whether this very process runs, not another one with the same id."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

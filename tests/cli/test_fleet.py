@@ -1,4 +1,4 @@
-"""The parts of a session of workers that need no broker: figures, the table, keys, commands of other terminals."""
+"""The parts of a session that need no broker: metrics, the table, keys, commands of other terminals."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from millpond.cli.dev import child_reaper as leash
-from millpond.cli.dev import control, keys
-from millpond.cli.dev.children import ProcessLog
+from millpond.cli.dev import child_reaper, control_server, keys
+from millpond.cli.dev.actions import ACTIONS, KEYS
+from millpond.cli.dev.child_processes import ProcessLog
 from millpond.cli.dev.remote import CommandFailed, NoSession, Remote, SessionFile
 from millpond.cli.dev.status import Restoring, SessionStatus, WorkerPhase, WorkerStatus
 from millpond.cli.dev.view import table
-from millpond.cli.dev.worker_metrics import Figures, Scrape, parse
+from millpond.cli.dev.worker_metrics import RecentMetrics, Scrape, parse
 from millpond.runtime.config.model import Config
 from millpond.runtime.http.metrics import WorkerMetrics
 from tests.cli.conftest import Millpond
 from tests.support.kafka import eventually
 
-# Figures ----------------------------------------------------------------------------------------------------------
+# Metrics
 
 
 def test_metrics_of_a_worker_are_parsed() -> None:
-    """The figures are read from the text that a worker's own registry writes."""
+    """The metrics are parsed from the text of a worker's own registry."""
     from prometheus_client import generate_latest
 
     metrics = WorkerMetrics(Config.of({"application.id": "a", "bootstrap.servers": "b:1"}))
@@ -47,8 +47,8 @@ def test_metrics_of_a_worker_are_parsed() -> None:
     assert scrape.buckets[float("inf")] == 2
 
 
-def test_tasks_and_restores_are_told_apart_by_their_labels() -> None:
-    """Positions are per task and topic, a restore's progress per store partition, finished ones left out."""
+def test_tasks_and_restores_are_separated_by_their_labels() -> None:
+    """Positions are per task and topic; restore progress is per store partition, without finished ones."""
     scrape = parse(
         'millpond_worker_state{state="running",worker="w0"} 0.0\n'
         'millpond_worker_state{state="restoring",worker="w0"} 1.0\n'
@@ -62,32 +62,32 @@ def test_tasks_and_restores_are_told_apart_by_their_labels() -> None:
     assert scrape.state == "restoring"
     assert scrape.inputs["0_3", "flights"].position == 12
     assert scrape.inputs["0_3", "flights"].caught_up
-    assert scrape.restoring == (Restoring('a \\"b\\"', 3, 30, 100),)
+    assert scrape.restoring == (Restoring('a "b"', 3, 30, 100),)
 
 
 def test_rates_and_commit_times_are_those_of_the_last_seconds() -> None:
-    """What was long ago does not count: a burst at the start is not in the rate, nor in the p99."""
-    figures = Figures()
+    """Older scrapes do not count: a burst at the start is neither in the rate nor in the p99."""
+    metrics = RecentMetrics()
     inf = float("inf")
-    figures.add(Scrape(processed=0, commits=0, buckets={0.01: 0, 1.0: 0, inf: 0}), now=0)
-    assert figures.records_per_second is None
-    figures.add(Scrape(processed=100_000, commits=100, buckets={0.01: 0, 1.0: 100, inf: 100}), now=1)
-    assert figures.records_per_second == 100_000
-    assert figures.commit_p99_ms is not None
-    assert figures.commit_p99_ms > 900
+    metrics.add(Scrape(processed=0, commits=0, buckets={0.01: 0, 1.0: 0, inf: 0}), now=0)
+    assert metrics.records_per_second is None
+    metrics.add(Scrape(processed=100_000, commits=100, buckets={0.01: 0, 1.0: 100, inf: 100}), now=1)
+    assert metrics.records_per_second == 100_000
+    assert metrics.commit_p99_ms is not None
+    assert metrics.commit_p99_ms > 900
     for second in range(2, 10):
         buckets = {0.01: second * 10, 1.0: 100 + second * 10, inf: 100 + second * 10}
-        figures.add(Scrape(processed=100_000 + second, commits=100 + second * 10, buckets=buckets), now=second)
-    assert figures.records_per_second == pytest.approx(1)
-    assert figures.commit_p99_ms < 10
-    assert figures.last_commit == 9
+        metrics.add(Scrape(processed=100_000 + second, commits=100 + second * 10, buckets=buckets), now=second)
+    assert metrics.records_per_second == pytest.approx(1)
+    assert metrics.commit_p99_ms < 10
+    assert metrics.last_commit == 9
 
 
 def test_log_tail_yields_the_last_error_and_the_address(tmp_path: Path) -> None:
-    """Lines may be written in pieces; another process in the same log starts with nothing."""
+    """Lines may be written in parts; a new process in the same log starts without an error or an address."""
     path = tmp_path / "w0.log"
     log = ProcessLog(path)
-    log.look()
+    log.read()
     with path.open("a") as file:
         for piece in (
             "2026-01-01T00:00:00.000Z INFO x metrics on http://127.0.0.1:5/metrics\nmill",
@@ -95,17 +95,17 @@ def test_log_tail_yields_the_last_error_and_the_address(tmp_path: Path) -> None:
         ):
             file.write(piece)
             file.flush()
-            log.look()
+            log.read()
     assert (log.metrics, log.error) == ("http://127.0.0.1:5/metrics", "no topic 'x'.")
     log.new_process()
     assert (log.metrics, log.error) == ("", "")
     with path.open("a") as file:
         file.write("Traceback (most recent call last):\n  File x\nValueError: bad\n")
-    log.look()
+    log.read()
     assert log.error == "ValueError: bad"
 
 
-# The table --------------------------------------------------------------------------------------------------------
+# The table
 
 STATUS = SessionStatus(
     application="delays", title="delays", guarantee="exactly_once", bootstrap_servers="b:1", directory="/logs",
@@ -125,7 +125,7 @@ STATUS = SessionStatus(
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_table_has_a_row_per_worker_at_any_width(width: int) -> None:
-    """Figures, bars, and the reason why one does not run; nothing is wrapped but errors."""
+    """It has metrics, restore progress, and the reason why a worker does not run; only errors are wrapped."""
     out = io.StringIO()
     Console(file=out, width=width, color_system=None).print(table(STATUS))
     lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
@@ -142,11 +142,11 @@ def test_table_has_a_row_per_worker_at_any_width(width: int) -> None:
     assert "/logs/w3.log" in " ".join(lines)
 
 
-# Commands ---------------------------------------------------------------------------------------------------------
+# Commands
 
 
 class Recorder:
-    """Stands where the fleet is: what it is told to do is written down."""
+    """A fake fleet that records its commands."""
 
     def __init__(self, application: str) -> None:
         self.launch = SimpleNamespace(config=SimpleNamespace(application_id=application))
@@ -170,12 +170,12 @@ class Recorder:
 
 @asynccontextmanager
 async def sessions(*fleets: Recorder) -> AsyncIterator[Callable[..., Awaitable[object]]]:
-    """Sessions that can be reached; yields what calls another terminal's function beside them."""
+    """Run sessions; yield a function that runs another terminal's commands in a thread."""
     from contextlib import AsyncExitStack
 
     async with AsyncExitStack() as stack:
         for fleet in fleets:
-            await stack.enter_async_context(control.serving(fleet, lambda: STATUS))  # type: ignore[arg-type]
+            await stack.enter_async_context(control_server.serving(fleet, lambda: STATUS))  # type: ignore[arg-type]
         yield asyncio.to_thread
 
 
@@ -185,7 +185,7 @@ def _runtime_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_session_is_controlled_from_another_terminal(millpond: Millpond) -> None:
-    """Commands arrive with their arguments, refusals come back as sentences, and the table is the session's own."""
+    """Commands arrive with their arguments, rejections return as messages, and the table is the session's own."""
     fleet = Recorder("delays")
 
     async def talk() -> None:
@@ -221,7 +221,7 @@ def test_a_session_must_be_named_when_there_are_several(millpond: Millpond) -> N
 
 
 def test_only_this_user_can_command_a_session(tmp_path: Path) -> None:
-    """Without the token of the session's file nothing happens; the file is this user's alone, and goes in the end."""
+    """Requests without the token in the session file are rejected; only this user can read that file."""
     fleet = Recorder("delays")
     directory = tmp_path / "run" / "millpond"
 
@@ -244,7 +244,7 @@ def test_only_this_user_can_command_a_session(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    """Somebody else may have made it before, to learn the token."""
+    """Another user may have created it to learn the token."""
     directory = tmp_path / "run" / "millpond"
     directory.mkdir(parents=True)
     directory.chmod(0o755)
@@ -253,13 +253,13 @@ def test_a_directory_that_others_can_read_is_refused(tmp_path: Path) -> None:
         async with sessions(Recorder("delays")):
             pass
 
-    with pytest.raises(NoSession, match="can be read by others"):
+    with pytest.raises(NoSession, match="can be read by other users"):
         asyncio.run(talk())
 
 
 @pytest.mark.usefixtures("processes")
 def test_a_session_that_died_is_forgotten(tmp_path: Path) -> None:
-    """A file whose process is gone names no session, and is removed."""
+    """The session file of a process that has ended is ignored and deleted."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     directory = tmp_path / "run" / "millpond"
@@ -272,27 +272,38 @@ def test_a_session_that_died_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_keys_command_the_fleet() -> None:
-    """`+` and `-` change the number by one; `k` and `d` wait for a digit; other keys cancel and do nothing."""
+    """`+` and `-` change the number of workers; `k` and `d` wait for a digit; other keys cancel and do nothing."""
     fleet = Recorder("delays")
-    pressed = keys.Keys(fleet)  # type: ignore[arg-type]
+    pressed = keys.Keyboard(fleet)  # type: ignore[arg-type]
     for key in "+-k1d0kx2dd1k9":
         pressed.press(key)
     assert fleet.done == [("scale", 4), ("scale", 2), ("kill", "w1", 1.0), ("drain", "w0"), ("drain", "w1")]
 
 
-# Children ---------------------------------------------------------------------------------------------------------
+def test_verbs_and_keys_are_one_table(millpond: Millpond) -> None:
+    """Each key performs an action that is a verb, and the help shows all of both."""
+    fleet = SimpleNamespace(wanted=3)
+    assert {key.command(fleet, "w0").do for key in KEYS.values()} <= set(ACTIONS)  # type: ignore[arg-type]
+    ended = " ".join(millpond("dev", "--help").out.split())
+    assert all(f"millpond dev {name} {action.example} " in ended for name, action in ACTIONS.items())
+    assert all(key.hint in ended for key in KEYS.values())
+
+
+# Child processes
 
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("orderly", [True, False])
 def test_children_die_with_a_session_that_cannot_stop_them(tmp_path: Path, orderly: bool) -> None:
-    """When its input ends without a word the leash kills what it holds, and only that; after `done` it does nothing."""
+    """If its input ends without `done`, the reaper kills the watched processes and no others; else none."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     sleep = [sys.executable, "-S", "-c", "import signal; signal.pause()"]
     held, released = subprocess.Popen(sleep), subprocess.Popen(sleep)
     try:
-        watching = subprocess.Popen([sys.executable, "-I", "-S", leash.__file__, str(scratch)], stdin=subprocess.PIPE)
+        watching = subprocess.Popen(
+            [sys.executable, "-I", "-S", child_reaper.__file__, str(scratch)], stdin=subprocess.PIPE
+        )
         said = f"+{held.pid}\n+{released.pid}\n-{released.pid}\n" + ("done\n" if orderly else "")
         watching.communicate(said.encode(), timeout=30)
         assert scratch.exists() is orderly

@@ -1,4 +1,4 @@
-"""The command line as such: help, exit statuses, errors."""
+"""The command line: help, exit statuses, errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cli.conftest import COUNT, WORKER_ROOT, Application, Millpond
 
 
 def test_help_names_every_command_and_the_exit_statuses(millpond: Millpond) -> None:
-    """A newcomer who types `millpond --help` sees what there is."""
+    """`millpond --help` lists all commands."""
     ended = millpond("--help")
     assert ended.status == 0
     assert all(name in ended.out for name in _COMMANDS)
@@ -22,7 +22,7 @@ def test_help_names_every_command_and_the_exit_statuses(millpond: Millpond) -> N
 
 @pytest.mark.parametrize("name", _COMMANDS)
 def test_every_command_has_help(millpond: Millpond, name: str) -> None:
-    """Every command can be loaded, and explains itself."""
+    """Every command can be loaded, and has a help text."""
     ended = millpond(name, "--help")
     assert ended.status == 0
     assert f"millpond {name}" in ended.out
@@ -30,8 +30,12 @@ def test_every_command_has_help(millpond: Millpond, name: str) -> None:
 
 @pytest.mark.usefixtures("processes")
 def test_help_loads_no_command() -> None:
-    """Help is quick, and works even if a command's own needs are broken: no command's module is loaded for it."""
-    code = "import sys; from millpond.cli import main\ntry: main(['--help'])\nexcept SystemExit: print(sorted(sys.modules))"
+    """Help is fast, and works even if a command cannot be imported: it imports no command."""
+    code = (
+        "import sys; from millpond.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print(sorted(sys.modules))"
+    )
     shown = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(WORKER_ROOT)}, capture_output=True, text=True, check=True
     ).stdout
@@ -42,7 +46,7 @@ def test_help_loads_no_command() -> None:
     ("arguments", "told"),
     [
         (["rnu"], "no command 'rnu'; did you mean 'run'?"),
-        (["xyz"], "there are run, dev"),
+        (["xyz"], "the commands are run, dev"),
         (["run"], "Missing argument"),
         (["topology", "a:b", "--formt", "svg"], "--formt"),
         (["settings", "no such word"], "no setting"),
@@ -53,7 +57,7 @@ def test_help_loads_no_command() -> None:
     ],
 )
 def test_wrong_command_line_is_one_sentence_and_status_2(millpond: Millpond, arguments: list[str], told: str) -> None:
-    """What cannot be understood is told, with a hint, and nothing is done."""
+    """A wrong command line is reported with a hint, and nothing is done."""
     ended = millpond(*arguments)
     assert ended.status == 2
     assert told in ended.err
@@ -61,7 +65,7 @@ def test_wrong_command_line_is_one_sentence_and_status_2(millpond: Millpond, arg
 
 
 def test_wrong_setting_is_one_sentence_and_status_2(millpond: Millpond, application: Application) -> None:
-    """The nearest right setting, and where the wrong one came from."""
+    """The message has the nearest right setting, and where the wrong one was given."""
     name = application(COUNT)
     ended = millpond("run", f"{name}:count", "--set", "comit.interval.ms=5", "--application-id", "a")
     assert ended.status == 2
@@ -69,7 +73,7 @@ def test_wrong_setting_is_one_sentence_and_status_2(millpond: Millpond, applicat
 
 
 def test_a_set_without_a_value_does_not_repeat_it(millpond: Millpond, application: Application) -> None:
-    """Somebody may have forgotten the key of a password."""
+    """The text may be a password without its key."""
     ended = millpond("run", f"{application(COUNT)}:count", "--set", "hunter2")
     assert ended.status == 2
     assert "hunter2" not in ended.err
@@ -83,7 +87,7 @@ def test_a_missing_setting_names_the_ways_to_give_it(millpond: Millpond, applica
 
 
 def test_a_configuration_in_the_current_directory_is_used(millpond: Millpond, application: Application) -> None:
-    """`millpond.toml` is read without being named, and another one when it is."""
+    """`millpond.toml` is read by default, another file by --config."""
     name = application(COUNT)
     Path("millpond.toml").write_text("pol.ms = 1", encoding="utf-8")
     assert "millpond.toml" in millpond("run", f"{name}:count").err
@@ -91,18 +95,18 @@ def test_a_configuration_in_the_current_directory_is_used(millpond: Millpond, ap
     assert "other.toml" in millpond("run", f"{name}:count", "--config", "other.toml").err
 
 
-def test_foreseen_errors_have_a_traceback_when_asked_for(millpond: Millpond, application: Application) -> None:
-    """`--verbose` shows where a foreseen error comes from; otherwise there is one line."""
+def test_expected_errors_have_a_traceback_when_asked_for(millpond: Millpond, application: Application) -> None:
+    """`--verbose` shows where an expected error comes from; otherwise there is one line."""
     name = application("x = 1 / 0")
     assert "Traceback" not in millpond("topology", f"{name}:x").err
     assert "ZeroDivisionError" in millpond("topology", f"{name}:x", "-v").err
     assert "Traceback" in millpond("topology", f"{name}:x", "-v").err
 
 
-def test_an_unforeseen_error_shows_its_traceback_and_what_to_do(
+def test_an_unexpected_error_shows_its_traceback_and_what_to_do(
     millpond: Millpond, application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bug is never hidden behind a sentence."""
+    """A bug is never hidden behind a message."""
 
     def broken(self: object) -> None:
         raise RuntimeError("a bug")
@@ -115,7 +119,7 @@ def test_an_unforeseen_error_shows_its_traceback_and_what_to_do(
 
 
 def test_the_documentation_of_settings_is_what_the_command_prints(millpond: Millpond) -> None:
-    """docs/configuration.md is written by `millpond settings --markdown`, and nobody forgot to."""
+    """docs/configuration.md is the output of `millpond settings --markdown`."""
     page = WORKER_ROOT.parent / "docs" / "configuration.md"
     assert millpond("settings", "--markdown").out == page.read_text(encoding="utf-8")
 

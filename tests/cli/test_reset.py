@@ -1,4 +1,4 @@
-"""`millpond reset`: what it would do, what it does, and when it refuses."""
+"""`millpond reset`: the preview, the changes, and when it is rejected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ names = st.text("abc-", min_size=1, max_size=6)
 
 @given(st.lists(names, unique=True), names)
 def test_only_internal_topics_of_the_application_are_deleted(others: list[str], application_id: str) -> None:
-    """Whatever applications there are: of topics named after another group, none is deleted."""
+    """With any set of applications, no topic of another consumer group is deleted."""
     groups = {*others, application_id}
     topics = {f"{group}-{rest}" for group in groups for rest in ("x-changelog", "y-repartition", "output")}
     delete, _ = internal_topics(topics, application_id, groups, None)
@@ -42,7 +42,7 @@ def test_only_internal_topics_of_the_application_are_deleted(others: list[str], 
 
 
 def test_topology_names_the_topics_to_reset(application: Application) -> None:
-    """With a topology nothing is guessed: topics that only look like the application's are kept."""
+    """With a topology, topics that only look like the application's are kept."""
     inputs, known = topics_of(load_topology(f"{application(COUNT)}:count"))
     assert inputs.topics == {"words"}
     existing = ["a-by-word-repartition", "a-counts-changelog", "a-old-changelog", "b-counts-changelog", "words"]
@@ -104,8 +104,8 @@ def scene(
     yield Scene(broker, millpond, app_id, topic, tmp_path / "state")
 
 
-def test_a_dry_run_tells_everything_and_changes_nothing(scene: Scene) -> None:
-    """Offsets, topics and directories are named, and are as they were."""
+def test_a_dry_run_shows_everything_and_changes_nothing(scene: Scene) -> None:
+    """Offsets, topics and directories are shown, and not changed."""
     before = scene.offsets(), scene.internal()
     ended = scene.reset("--dry-run")
     assert ended.status == 0
@@ -122,7 +122,7 @@ def test_a_dry_run_tells_everything_and_changes_nothing(scene: Scene) -> None:
 
 
 def test_a_reset_application_starts_over(scene: Scene) -> None:
-    """Offsets at the beginning and nobody's, internal topics and local state gone; a second reset finds nothing to do."""
+    """Offsets start over without an owner, internal topics and state are deleted; a second reset has nothing to do."""
     ended = scene.reset("--yes")
     assert ended.status == 0, ended.err
     committed = kafka.committed_offsets(scene.broker, scene.app_id, scene.topic)
@@ -134,7 +134,7 @@ def test_a_reset_application_starts_over(scene: Scene) -> None:
 
 
 def test_inputs_restart_from_the_requested_offset(scene: Scene) -> None:
-    """Each way to say where, kept within what the topic holds."""
+    """Each option sets offsets, within what the topic holds."""
     second = datetime.fromtimestamp(1_700_000_002, UTC)
     for arguments, expected in (
         (["--to-earliest"], {0: 0, 1: 0}),
@@ -155,18 +155,18 @@ def test_inputs_restart_from_the_requested_offset(scene: Scene) -> None:
         assert scene.offsets() == expected, arguments
 
 
-def test_unanswered_prompt_changes_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The question is asked, and no is an answer."""
+def test_rejected_prompt_changes_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prompt is shown, and the answer no changes nothing."""
     before = scene.offsets(), scene.internal()
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     ended = scene.reset()
     assert ended.status == 130
-    assert "Do this?" in ended.err
+    assert "Continue?" in ended.err
     assert (scene.offsets(), scene.internal()) == before
 
 
 def test_a_worker_on_this_machine_is_noticed(scene: Scene) -> None:
-    """Its lock on the state directory tells; even by force its state is not pulled away from under it."""
+    """The lock on its state directory shows it; even with --force its state is not deleted."""
     lock = DirectoryLock(scene.directory)
     try:
         ended = scene.reset("--yes")
@@ -194,7 +194,7 @@ def test_active_group_members_are_noticed(scene: Scene) -> None:
 
 
 def test_missing_input_topic_is_one_sentence(broker: Broker, millpond: Millpond, app_id: str) -> None:
-    """A misspelled topic is told, before anything is done."""
+    """A misspelled topic is reported before anything is changed."""
     missing = f"missing-{uuid.uuid4().hex[:6]}"
     ended = millpond(
         "reset", "--application-id", app_id, "--bootstrap-servers", broker.bootstrap_servers, "--input-topics", missing
@@ -217,7 +217,7 @@ def test_an_application_counts_again_after_a_reset(
     app_id: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Run, reset, run: the second run begins from nothing and comes to the same counts."""
+    """Run, reset, run: the second run starts over and gives the same counts."""
     words, counts = create_topic("words", partitions=2), create_topic("counts", partitions=2)
     monkeypatch.setenv("WORDS", words)
     monkeypatch.setenv("COUNTS", counts)

@@ -1,4 +1,4 @@
-"""`millpond reset --delete`: an application goes from Kafka, with its topics and its group."""
+"""`millpond reset --delete`: internal topics and the consumer group of an application are deleted."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def groups(scene: Scene) -> set[str]:
 
 
 def test_only_internal_topics_and_the_group_are_deleted(scene: Scene) -> None:
-    """Inputs stay, and so does local state: it goes with its volume."""
+    """Inputs are kept, and so is local state, which is deleted with its volume."""
     ended = delete(scene, "--yes")
     assert ended.status == 0, ended.err
-    assert "is gone from Kafka" in ended.out
+    assert "is deleted from Kafka" in ended.out
     assert not scene.internal()
     assert scene.app_id not in groups(scene)
     assert scene.topic in kafka.topic_names(scene.broker, prefix=scene.topic)
@@ -52,7 +52,7 @@ def test_only_internal_topics_and_the_group_are_deleted(scene: Scene) -> None:
 
 
 def test_repeated_deletion_finds_nothing(scene: Scene) -> None:
-    """A job that is started twice ends well twice."""
+    """A job that runs twice succeeds twice."""
     assert delete(scene, "--yes").status == 0
     again = delete(scene, "--yes")
     assert again.status == 0
@@ -60,14 +60,14 @@ def test_repeated_deletion_finds_nothing(scene: Scene) -> None:
 
 
 def test_interrupted_deletion_is_completed_by_the_next(scene: Scene) -> None:
-    """Topics may be gone while the group is still there."""
+    """Topics may be deleted while the group still exists."""
     kafka.delete_topics(scene.broker, sorted(scene.internal()))
     assert delete(scene, "--yes").status == 0
     assert scene.app_id not in groups(scene)
 
 
 def test_known_topology_protects_other_topics_with_the_prefix(scene: Scene, application: Application) -> None:
-    """They are another application's, or nobody knows whose; missing inputs do not matter."""
+    """They may belong to another application; missing input topics do not matter."""
     kafka.create_topic(scene.broker, f"{scene.app_id}-counts-changelog")
     ended = delete(scene, f"{application(COUNT)}:count", "--yes")
     assert ended.status == 0, ended.err
@@ -76,7 +76,7 @@ def test_known_topology_protects_other_topics_with_the_prefix(scene: Scene, appl
 
 
 def test_deletion_fences_workers_that_still_run(scene: Scene) -> None:
-    """Its node is lost, and it does not know that its application is no more."""
+    """A worker on a lost node does not know that its application is deleted."""
     producer = Producer(
         {
             "bootstrap.servers": scene.broker,
@@ -93,7 +93,7 @@ def test_deletion_fences_workers_that_still_run(scene: Scene) -> None:
 
 
 def test_a_dry_run_deletes_nothing(scene: Scene) -> None:
-    """It names what would go."""
+    """It shows what would be deleted."""
     before = scene.internal()
     ended = delete(scene, "--dry-run")
     assert ended.status == 0
@@ -105,7 +105,7 @@ def test_a_dry_run_deletes_nothing(scene: Scene) -> None:
 
 
 def test_deletion_asks_for_confirmation(scene: Scene) -> None:
-    """Without --yes, and with nobody to answer, nothing happens."""
+    """Without --yes and without an answer, nothing is deleted."""
     before = scene.internal()
     assert delete(scene).status != 0
     assert scene.internal() == before
@@ -114,7 +114,7 @@ def test_deletion_asks_for_confirmation(scene: Scene) -> None:
 def test_application_that_joins_during_the_prompt_keeps_its_topics(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was true when it was asked need not be true when it is answered."""
+    """Active members are checked again after the prompt."""
     consumer = Consumer({"bootstrap.servers": scene.broker, "group.id": scene.app_id})
 
     class Yes(io.StringIO):
@@ -135,7 +135,7 @@ def test_application_that_joins_during_the_prompt_keeps_its_topics(
 
 
 def test_deletion_and_reset_exclude_each_other(scene: Scene) -> None:
-    """There are no offsets left to set."""
+    """The error names --delete, and nothing is deleted."""
     ended = delete(scene, "--to-latest", "--yes")
     assert ended.status == 2
     assert "--delete" in ended.err

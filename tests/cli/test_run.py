@@ -1,4 +1,4 @@
-"""`millpond run` against a real broker, in a process of its own."""
+"""`millpond run` with a real broker, in a child process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from millpond.serdes import Long
 from tests.cli.conftest import COUNT, Application, Millpond, Process
@@ -21,7 +22,7 @@ Start = Callable[..., Process]
 
 @pytest.fixture
 def words(create_topic: CreateTopic, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """The topics the application reads and writes."""
+    """The topics of the application."""
     topics = create_topic("words", partitions=2), create_topic("counts", partitions=2)
     monkeypatch.setenv("WORDS", topics[0])
     monkeypatch.setenv("COUNTS", topics[1])
@@ -33,7 +34,7 @@ def produce(broker: Broker, topic: str, *words: str) -> None:
 
 
 def counted(broker: Broker, topic: str, expected: dict[str, int]) -> dict[str, int]:
-    """The latest count of each word, once they are as expected."""
+    """Wait for the expected newest count of each word."""
     latest: dict[str, int] = {}
 
     def reached(rows: list[kafka.Row]) -> bool:
@@ -45,15 +46,17 @@ def counted(broker: Broker, topic: str, expected: dict[str, int]) -> dict[str, i
 
 
 def await_processed(worker: Process, records: int) -> None:
-    """Until the worker's own metrics say that it has processed so many records."""
+    """Wait until the worker has processed so many records, by its metrics."""
     kafka.eventually(lambda: worker.says("-> running"), "the worker runs")
     address = re.search(r"http://\S+/metrics", worker.said)
     assert address is not None
 
     def processed() -> bool:
-        shown = urllib.request.urlopen(address[0], timeout=10).read()
-        found = re.search(rb"millpond_worker_processed_records_total\{[^}]*\} (\S+)", shown)
-        return found is not None and float(found[1]) >= records
+        text = urllib.request.urlopen(address[0], timeout=10).read().decode()
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        return any(
+            sample.name == "millpond_worker_processed_records_total" and sample.value >= records for sample in samples
+        )
 
     kafka.eventually(processed, f"{records} records are processed")
 
@@ -63,7 +66,7 @@ def await_processed(worker: Process, records: int) -> None:
 def test_worker_resumes_where_a_signal_stopped_it(
     broker: Broker, start: Start, application: Application, words: tuple[str, str], app_id: str, number: int
 ) -> None:
-    """It counts, commits when told to stop, ends with 0, and the next run neither loses nor repeats anything."""
+    """It counts, commits at SIGTERM, ends with status 0, and the next run neither loses nor repeats records."""
     name = application(COUNT)
     arguments = (
         "run", f"{name}:count", "--bootstrap-servers", broker.bootstrap_servers, "--application-id", app_id,
@@ -75,8 +78,8 @@ def test_worker_resumes_where_a_signal_stopped_it(
         await_processed(worker, 3)
         worker.signal(number)
         assert worker.wait() == 0, worker.said
-        # Nothing was due for ten minutes: what is committed was committed on the way out. Counting takes two tasks,
-        # the second of which may have had to wait for the first's transaction, hence the last run.
+        # The commit interval is ten minutes, so everything was committed at the end of the run. Counting takes two
+        # tasks; the second one may wait for the transaction of the first, hence the last run.
         last = start(*arguments[:-4])
         assert counted(broker, words[1], expected) == expected
         last.signal(signal.SIGTERM)
@@ -87,12 +90,13 @@ def test_worker_resumes_where_a_signal_stopped_it(
 def test_run_prints_no_secret(
     broker: Broker, start: Start, application: Application, words: tuple[str, str], app_id: str, tmp_path: Path
 ) -> None:
-    """Passwords from file, environment and flags: none is in what the worker says, however much it says."""
+    """Passwords from file, environment and flags are in no output of the worker, even with --verbose."""
     (tmp_path / "millpond.toml").write_text(
         'sasl.password = "swordfish-1"\napp.api.token = "swordfish-2"', encoding="utf-8"
     )
     worker = start(
-        "run", f"{application(COUNT)}:count", "--bootstrap-servers", broker.bootstrap_servers, "--application-id", app_id,
+        "run", f"{application(COUNT)}:count",
+        "--bootstrap-servers", broker.bootstrap_servers, "--application-id", app_id,
         "--set", "producer.ssl.key.password=swordfish-3", "--set", "debug=conf", "--verbose",
     )  # fmt: skip
     kafka.eventually(lambda: worker.says("-> running"), "the worker runs")
@@ -106,7 +110,7 @@ def test_run_prints_no_secret(
 def test_missing_topic_is_one_sentence_and_status_1(
     broker: Broker, millpond: Millpond, application: Application, app_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The application cannot run; the message names the topic."""
+    """The message names the missing topic."""
     monkeypatch.setenv("WORDS", "no-such-topic")
     name = application(COUNT)
     ended = millpond(
@@ -121,7 +125,7 @@ def test_missing_topic_is_one_sentence_and_status_1(
 def test_unreachable_broker_is_one_sentence_and_status_1(
     millpond: Millpond, application: Application, app_id: str
 ) -> None:
-    """After the configured patience, with the address."""
+    """The message comes after the configured timeout, and has the address."""
     ended = millpond(
         "run", f"{application(COUNT)}:count", "--bootstrap-servers", "127.0.0.1:1", "--application-id", app_id,
         "--set", "task.timeout=1s",

@@ -1,4 +1,4 @@
-"""`millpond snapshot`: what it lists, checks and deletes, and what it says when it cannot."""
+"""`millpond snapshot`: list, verify and delete, and their errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(millpond: Millpond, tmp_path: Path):
 
 @pytest.mark.usefixtures("made")
 def test_list_shows_the_newest_first(run) -> None:
-    """Each with its time, rows and size."""
+    """Each version has its time, rows and size."""
     ended = run("list")
     assert ended.status == 0
     lines = ended.out.splitlines()
@@ -50,14 +50,14 @@ def test_list_shows_the_newest_first(run) -> None:
 
 
 def test_an_empty_location_is_no_error_to_list(run) -> None:
-    """Nothing was made yet."""
+    """Listing is no error if there is no snapshot."""
     ended = run("list")
     assert (ended.status, ended.out) == (0, "There is no snapshot of 'app'.\n")
 
 
 def test_verify_checks_the_newest_version_or_the_one_that_is_named(run, made: list[Manifest], tmp_path: Path) -> None:
-    """A byte that changed is one sentence that names the file, and the exit status is not 0."""
-    assert "20260102T000000Z-00000b of 'app' is whole: 1 files, 7 rows" in run("verify").out
+    """A changed byte is reported with its file, and the exit status is not 0."""
+    assert "20260102T000000Z-00000b of 'app' is complete: 1 files, 7 rows" in run("verify").out
     file = tmp_path / "snapshots" / "app" / VERSIONS[0] / made[0].files[0].path
     data = bytearray(file.read_bytes())
     data[20] ^= 1
@@ -66,14 +66,14 @@ def test_verify_checks_the_newest_version_or_the_one_that_is_named(run, made: li
     ended = run("verify", VERSIONS[0])
     assert ended.status == 1
     assert f"'{made[0].files[0].path}' is damaged" in ended.err
-    assert f"millpond: snapshot {VERSIONS[0]} of 'app' has 1 of 1 files that cannot be used" in ended.err
+    assert f"millpond: snapshot {VERSIONS[0]} of 'app': 1 of 1 files are missing or damaged" in ended.err
 
 
 @pytest.mark.usefixtures("made")
 def test_the_location_is_the_one_that_workers_load_snapshots_from(
     millpond: Millpond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless another one is named; without any, the option is named."""
+    """Unless --location is given; without both, the error names the option."""
     assert "--location URI" in millpond("snapshot", "list", "--application-id", "app").err
     monkeypatch.setenv("MILLPOND_BOOTSTRAP_LOCATION", str(tmp_path / "snapshots"))
     assert VERSIONS[0] in millpond("snapshot", "list", "--application-id", "app").out
@@ -83,7 +83,7 @@ def test_the_location_is_the_one_that_workers_load_snapshots_from(
 
 @pytest.mark.usefixtures("made")
 def test_delete_leaves_nothing_of_a_version(run, tmp_path: Path) -> None:
-    """The others stay."""
+    """Other versions are kept."""
     ended = run("delete", VERSIONS[0], "--yes")
     assert ended.status == 0
     assert [each.name for each in (tmp_path / "snapshots" / "app").iterdir()] == [VERSIONS[1]]
@@ -91,7 +91,7 @@ def test_delete_leaves_nothing_of_a_version(run, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("made")
 def test_delete_changes_nothing_when_a_version_is_misspelled(run, tmp_path: Path) -> None:
-    """Whatever else was named."""
+    """An unknown version is an error, and nothing is deleted."""
     ended = run("delete", VERSIONS[0], "20260103T000000Z-00000c", "--yes")
     assert ended.status == 1
     assert "there is no snapshot 20260103T000000Z-00000c of 'app'" in ended.err
@@ -109,7 +109,7 @@ def test_delete_changes_nothing_when_a_version_is_misspelled(run, tmp_path: Path
     ],
 )
 def test_bad_input_is_one_sentence(millpond: Millpond, arguments: list[str], told: str) -> None:
-    """It says what is wrong, and the exit status is not 0."""
+    """The error is shown, and the exit status is not 0."""
     ended = millpond("snapshot", *arguments)
     assert ended.status != 0
     assert told in ended.err
@@ -119,7 +119,7 @@ def test_bad_input_is_one_sentence(millpond: Millpond, arguments: list[str], tol
 def test_without_spark_the_extra_is_named(
     millpond: Millpond, application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before a broker is asked for anything."""
+    """The error comes before any request to a broker."""
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *more: None if name == "pyspark" else find(name, *more)
@@ -144,7 +144,7 @@ def test_create_says_what_is_missing(
     *,
     java: bool,
 ) -> None:
-    """A changelog, since the application never ran; or a Java for Spark. The location stays empty."""
+    """The changelog is missing, since the application never ran, or Java is. Nothing is written."""
     pytest.importorskip("pyspark")
     monkeypatch.setenv("WORDS", create_topic("words"))
     monkeypatch.setenv("COUNTS", create_topic("counts"))

@@ -1,4 +1,4 @@
-"""`millpond snapshot create` in a process of its own: it is killed, it is stopped, it is left alone."""
+"""`millpond snapshot create` in a child process: killed, stopped, and undisturbed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ def create(
     app_id: str,
     tmp_path: Path,
 ) -> Callable[[], Process]:
-    """Start to make a snapshot of an application that has counted words."""
+    """Start a snapshot of an application that has counted words."""
     require_spark()
     target = counted(KEYS)
     return lambda: start(
-        "snapshot", "create", target, "--location", tmp_path / "snapshots", "--catalog", tmp_path / "tables", "--master", "local[2]",
+        "snapshot", "create", target, "--location", tmp_path / "snapshots", "--catalog", tmp_path / "tables",
+        "--master", "local[2]",
         "--application-id", app_id, "--bootstrap-servers", broker.bootstrap_servers,
     )  # fmt: skip
 
@@ -47,7 +48,7 @@ def test_a_command_makes_a_snapshot_and_tables(create: Callable[[], Process], ap
 def test_a_job_that_ends_early_disturbs_no_later_one(
     create: Callable[[], Process], app_id: str, tmp_path: Path
 ) -> None:
-    """Killed, it leaves a folder that is no version; stopped, it leaves nothing; then one is made, and no row is missing."""
+    """Killed, it leaves an incomplete version; stopped, it leaves no files; then a complete one is made."""
     location = open_location(str(tmp_path / "snapshots"))
     killed = create()
     kafka.eventually(lambda: killed.says("writing files"), "Spark writes", 240)
@@ -69,7 +70,7 @@ def test_a_job_that_ends_early_disturbs_no_later_one(
 
 
 def check(done: Process, app_id: str, tmp_path: Path) -> None:
-    """Wait for a job, and compare what it made and said with what was to be read."""
+    """Wait for a job, and compare its result and output with the expected rows."""
     location = open_location(str(tmp_path / "snapshots"))
     assert done.wait(240) == 0, done.said
     (version,) = versions.versions(location, app_id)

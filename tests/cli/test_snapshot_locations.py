@@ -1,4 +1,4 @@
-"""Locations that cannot be used: each command says so in one sentence, with cause and cure, and leaves nothing half-written."""
+"""Unusable locations: each command reports cause and cure, and leaves no incomplete files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(
     app_id: str,
     tmp_path: Path,
 ) -> Run:
-    """Run a command on a location; an application has a changelog, so that `create` comes as far as the location."""
+    """Run a command on a location; there is a changelog, so that `create` reaches the location."""
     target = counted(0)
 
     def with_location(command: str, uri: object) -> Ended:
@@ -44,7 +44,7 @@ def run(
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versitygw: Path) -> Iterator[Path]:
-    """A real S3 server with one bucket; its directory. The environment has the credentials."""
+    """The directory of a real S3 server with one bucket; the environment has the credentials."""
     root = tmp_path / "served"
     (root / "bucket").mkdir(parents=True)
     with serving(root) as endpoint:
@@ -54,7 +54,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versitygw: Path) -> 
 
 
 def check(ended: Ended, *told: str) -> None:
-    """One sentence from millpond, and no secret."""
+    """Check that the output is one message of millpond without a secret."""
     assert ended.status == 1
     said = [line for line in ended.err.splitlines() if line.startswith("millpond: ")]
     assert len(said) == 1
@@ -68,7 +68,7 @@ def check(ended: Ended, *told: str) -> None:
 @pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_bucket_that_does_not_exist(run: Run, command: str) -> None:
-    """It is not taken for an empty one."""
+    """It is not treated as an empty one."""
     check(
         run(command, "s3://elsewhere/states"),
         "'s3://elsewhere/states'",
@@ -80,7 +80,7 @@ def test_bucket_that_does_not_exist(run: Run, command: str) -> None:
 @pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_wrong_credentials(run: Run, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are in no message."""
+    """Credentials are in no message."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-s3cr3t")
     check(
         run(command, "s3://bucket/states"), "'s3://bucket/states'", "credentials were rejected; check AWS_ACCESS_KEY_ID"
@@ -90,7 +90,7 @@ def test_wrong_credentials(run: Run, command: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_endpoint_that_does_not_answer(run: Run, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody listens there."""
+    """The server does not answer."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     check(
         run(command, "s3://bucket/states"),
@@ -102,7 +102,7 @@ def test_endpoint_that_does_not_answer(run: Run, command: str, monkeypatch: pyte
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_location_that_is_a_file(run: Run, command: str, tmp_path: Path) -> None:
-    """It may be a slip of the pen."""
+    """It may be a typing error."""
     (tmp_path / "file").write_text("x")
     check(run(command, tmp_path / "file"), "Not a directory")
 
@@ -110,14 +110,14 @@ def test_location_that_is_a_file(run: Run, command: str, tmp_path: Path) -> None
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everywhere")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_directory_that_cannot_be_read(run: Run, command: str, tmp_path: Path) -> None:
-    """With the system's reason."""
+    """The message has the reason of the operating system."""
     (tmp_path / "closed").mkdir(mode=0o000)
     check(run(command, tmp_path / "closed"), "Permission denied", "check the path, its rights")
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A directory with room for nothing."""
+    """A directory on a full disk."""
     at = tmp_path / "disk"
     at.mkdir()
     if os.geteuid() != 0 or shutil.which("mount") is None:
@@ -135,6 +135,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("command", ["create", "create --catalog"])
 def test_full_disk(run: Run, command: str, small_disk: Path) -> None:
-    """Nothing is left there."""
+    """No file is left."""
     check(run(command, small_disk), "No space left on device", "free space")
     assert [each.name for each in small_disk.rglob("*") if each.is_file()] == ["filler"]

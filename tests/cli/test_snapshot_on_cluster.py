@@ -1,4 +1,4 @@
-"""`millpond snapshot create` on a Spark cluster: executors are processes that share nothing with the driver but Kafka and a bucket."""
+"""`millpond snapshot create` on a Spark cluster: executors share only Kafka and a bucket with the driver."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_executor_that_is_killed_costs_only_time(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """One while changelogs are read, and one while files are written; credentials come from a directory alone."""
+    """One executor dies while changelogs are read, another while files are written."""
     require_spark()
     target = counted(KEYS)
     _configure_driver(tmp_path / "conf", monkeypatch)
@@ -69,7 +69,7 @@ def test_an_executor_that_is_killed_costs_only_time(
 
 
 def _configure_driver(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask for two executors, small ones, in Spark's own configuration."""
+    """Configure two small executors in Spark."""
     directory.mkdir()
     settings = {
         "spark.executor.cores": "1", "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1",

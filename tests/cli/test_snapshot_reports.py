@@ -1,4 +1,4 @@
-"""What a snapshot in a pod tells Kubernetes, to a real HTTPS server."""
+"""Reports of a snapshot in a pod, to a real HTTPS server."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ import pytest
 import trustme
 
 from millpond.catalog.indexes import StoreTable
-from millpond.cli import snapshot_reports
-from millpond.cli.snapshot_reports import reporting
+from millpond.cli.snapshot import reports
+from millpond.cli.snapshot.reports import reporting
 from millpond_operator.controllers.snapshots.outcomes import SnapshotResult, result_of
 from tests.support.kafka import eventually
 
 
 @dataclass
 class Api:
-    """What was asked of the server."""
+    """The requests to the server."""
 
     url: str
     account: Path
     answer: int = 200
     raw: bytes | None = None
-    """Sent in place of an answer."""
+    """Bytes sent instead of a response."""
     asked: list[tuple[str, str, str, Any]] = field(default_factory=list)
 
     def progress(self) -> list[dict[str, Any]]:
@@ -72,7 +72,7 @@ def api(tmp_path, processes) -> Iterator[Api]:
 
 
 def test_progress_reaches_the_status(api) -> None:
-    """With the pod's own token, as a merge patch of nothing but the progress; the last report is never left out."""
+    """Reports are merge patches of the progress with the pod's token; the last report is always sent."""
     shown = []
     with reporting(api.url, lambda *told: shown.append(told), every_s=0.01, account=api.account) as told:
         told("reading changelogs", 0, 8)
@@ -93,7 +93,7 @@ def test_progress_reaches_the_status(api) -> None:
     "trouble", ["refused", "unreachable", "no token", "damaged token", "no authority", "garbage", "hangs up"]
 )
 def test_report_that_cannot_be_sent_stops_nothing(api, caplog, trouble) -> None:
-    """It is logged once, without the token, and the thread that sends reports goes on."""
+    """A failure is logged once, without the token, and the reporting thread continues."""
     url = "https://127.0.0.1:1/status" if trouble == "unreachable" else api.url
     if trouble == "no token":
         (api.account / "token").unlink()
@@ -114,7 +114,7 @@ def test_report_that_cannot_be_sent_stops_nothing(api, caplog, trouble) -> None:
 
 
 def test_nothing_is_sent_without_an_address() -> None:
-    """Outside of Kubernetes there is nobody to tell."""
+    """Outside of Kubernetes nothing is reported."""
 
     def tell(*_: Any) -> None:
         pass
@@ -131,27 +131,27 @@ def made(tables: list[Any]) -> Any:
 
 
 def read_by_operator(log: Path) -> SnapshotResult | None:
-    """What the operator understands of a termination message, of which Kubernetes keeps 4096 bytes."""
+    """Return the operator's view of a termination message, of which Kubernetes keeps 4096 bytes."""
     ended = {"exitCode": 0, "message": log.read_bytes()[-4096:].decode()}
     return result_of([{"status": {"containerStatuses": [{"state": {"terminated": ended}}]}}])
 
 
 def test_result_is_the_termination_message(tmp_path, monkeypatch) -> None:
-    """Where there is such a file."""
-    monkeypatch.delenv(snapshot_reports.VARIABLE, raising=False)
-    snapshot_reports.write_result(made([]))
-    monkeypatch.setenv(snapshot_reports.VARIABLE, str(tmp_path / "log"))
-    snapshot_reports.write_result(made([]))
+    """The result is written if the variable names a file."""
+    monkeypatch.delenv(reports.VARIABLE, raising=False)
+    reports.write_result(made([]))
+    monkeypatch.setenv(reports.VARIABLE, str(tmp_path / "log"))
+    reports.write_result(made([]))
     assert read_by_operator(tmp_path / "log") == SnapshotResult("v7", "", 11, 7, 30, 2.3)
 
 
 @pytest.mark.parametrize(("count", "length"), [(2, 5), (64, 5), (200, 3), (100, 200)])
 def test_tables_are_told_as_far_as_there_is_room(tmp_path, monkeypatch, count: int, length: int) -> None:
-    """Of all of them their number."""
+    """The result has the number of all tables."""
     stores = [f"{number:03d}".ljust(length, "ü") for number in range(count)]
     tables = [StoreTable(store=name, snapshot_id=1, changelog="c", offsets={}, rows=7, bytes=1) for name in stores]
-    monkeypatch.setenv(snapshot_reports.VARIABLE, str(tmp_path / "log"))
-    snapshot_reports.write_result(made(tables[::-1]))
+    monkeypatch.setenv(reports.VARIABLE, str(tmp_path / "log"))
+    reports.write_result(made(tables[::-1]))
     found = read_by_operator(tmp_path / "log")
     assert found is not None
     assert found.table_count == count
@@ -174,7 +174,7 @@ def test_tables_are_told_as_far_as_there_is_room(tmp_path, monkeypatch, count: i
     ],
 )
 def test_result_that_a_status_cannot_have_is_none(result: str) -> None:
-    """The code in the pod is the user's: it may write anything, and the StateBootstrap has to end nevertheless."""
+    """User code in the pod may write anything, and the StateBootstrap still has to end."""
     from millpond_operator.controllers.snapshots.outcomes import result_of
 
     ended = {"exitCode": 0, "message": f'{{"snapshot": {result}}}'}

@@ -1,4 +1,4 @@
-"""`--take-over`: which commands have it, and what it is not used with."""
+"""`--take-over`: the commands that have it, and what it excludes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from millpond.cli import run
-from millpond.cli import worker_process as running
 from millpond.cli.dev import command as dev
+from millpond.cli.run import command as run
+from millpond.cli.run import worker_process as running
 from millpond.cli.session import Session
 from millpond.errors import ConfigError
 
@@ -28,7 +28,7 @@ SETTINGS = ("--application-id", "a", "--bootstrap-servers", "127.0.0.1:1")
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What workers are started with; none is."""
+    """The options of workers, which are not started."""
     (tmp_path / "taken_over_app.py").write_text(APPLICATION)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -44,13 +44,13 @@ def called(command: Any, *arguments: str) -> None:
 
 @pytest.mark.parametrize(("flags", "taken"), [((), False), (("--take-over",), True)])
 def test_run_takes_over_only_when_told_to(started: list[dict[str, Any]], flags: tuple[str, ...], taken: bool) -> None:
-    """It is for one start, so it is a flag and no setting."""
+    """It is for a single start, so it is a flag and not a setting."""
     called(run.command, *SETTINGS, *flags)
     assert [options["take_over"] for options in started] == [taken]
 
 
 def test_take_over_is_refused_where_a_coordinator_decides(started: list[dict[str, Any]]) -> None:
-    """The message says which two exclude each other."""
+    """The message names both options."""
     with pytest.raises(ConfigError, match=r"--take-over and 'coordinator\.url' exclude each other"):
         called(run.command, *SETTINGS, "--take-over", "--set", "coordinator.url=http://127.0.0.1:1")
     assert started == []
@@ -59,7 +59,7 @@ def test_take_over_is_refused_where_a_coordinator_decides(started: list[dict[str
 def test_dev_takes_over_on_a_broker_of_its_own_alone(
     started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nobody else runs there; on another broker somebody may."""
+    """No other worker runs with an own broker; with another broker, one may."""
     monkeypatch.setattr(dev, "_broker", lambda *_arguments: contextlib.nullcontext("127.0.0.1:1"))
     called(dev.command)
     called(dev.command, *SETTINGS)

@@ -41,7 +41,7 @@ def test_file_suffix_selects_the_format(millpond: Millpond, application: Applica
 
 
 def test_unwritable_file_is_one_sentence(millpond: Millpond, application: Application) -> None:
-    """No traceback for a directory that is not there."""
+    """A missing directory gives no traceback."""
     ended = millpond("topology", f"{application(COUNT)}:count", "-o", "nowhere/t.svg")
     assert ended.status == 1
     assert "nowhere/t.svg" in ended.err

@@ -1,4 +1,4 @@
-"""Documentation as something to carry out: its fenced blocks, and the programs its commands start."""
+"""The commands in documentation: fenced blocks, and the programs that they start."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 class Block(NamedTuple):
-    """A fenced block."""
+    """One fenced block."""
 
     language: str
     text: str
 
 
 def blocks(document: str) -> list[Block]:
-    """The fenced blocks of a document in the repository, in order."""
+    """Return the fenced blocks of a document in the repository, in order."""
     return [Block(*found.groups()) for found in _FENCE.finditer((ROOT / document).read_text())]
 
 
 def commands(document: str) -> list[str]:
-    """The commands of a document's `sh` blocks, in order, with continued lines joined and comments left out."""
+    """Return the commands of a document's `sh` blocks in order, with joined continuation lines and without comments."""
     found = []
     for language, text in blocks(document):
         if language == "sh":
@@ -44,7 +44,7 @@ def commands(document: str) -> list[str]:
 
 
 class Running:
-    """A program in the background, and what it has said."""
+    """A program in the background, and its output."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -59,7 +59,7 @@ class Running:
                 self.said += line
 
     def wait_for(self, text: str) -> None:
-        """Wait until it has said something."""
+        """Wait until its output contains a text."""
 
         def said() -> bool:
             assert self._process.poll() is None, self.said
@@ -68,13 +68,13 @@ class Running:
         eventually(said, f"it says {text!r}", timeout_s=90)
 
     def stop(self) -> None:
-        """Ctrl-C; it has to end in order."""
+        """Stop it by Ctrl-C; it has to end with success."""
         self._process.send_signal(signal.SIGINT)
         assert self._process.wait(60) == 0, self.said
         self._reader.join(10)
 
     def end(self) -> None:
-        """Whatever state it is in."""
+        """Kill it in any state."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -82,11 +82,11 @@ class Running:
 
 
 class Shell:
-    """Runs `millpond …` and `python …` as in an activated environment.
+    """Runs `millpond …` and `python …` like an activated environment.
 
     Args:
         directory: the current directory; the repository is on Python's path.
-        replaced: texts of commands that stand for something else here, such as a port that may be taken.
+        replaced: texts to replace in commands, such as a port that may be in use.
     """
 
     def __init__(self, directory: Path, replaced: Mapping[str, str], state: Path) -> None:
@@ -106,7 +106,7 @@ class Shell:
         self._running: list[Running] = []
 
     def run(self, command: str) -> str:
-        """Run a command to its end, which has to be a good one; returns what it said."""
+        """Run a command, which has to succeed; return its output."""
         done = subprocess.run(
             self._arguments(command), cwd=self._directory, env=self._environment,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200, check=False,
@@ -124,17 +124,17 @@ class Shell:
         return self._running[-1]
 
     def stop(self) -> None:
-        """Stop what was started, the latest first."""
+        """Stop all started commands, the latest first."""
         while self._running:
             self._running.pop().stop()
 
     def close(self) -> None:
-        """End what is left, whatever state it is in."""
+        """Kill all commands that still run."""
         for each in self._running:
             each.end()
 
     def replace(self, text: str) -> str:
-        """A text of the documentation as it is meant here."""
+        """Return a text of the documentation with replacements."""
         for word, other in self._replaced.items():
             text = text.replace(word, other)
         return text

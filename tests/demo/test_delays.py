@@ -1,4 +1,4 @@
-"""The demo's application, tested as its user would: without a broker, in event time."""
+"""The demo's application, tested without a broker, in event time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MORNING = datetime(2013, 7, 4, 6, tzinfo=UTC)
 
 
 def flight(minutes: int, delay: int | None = 0, origin: str = "JFK", carrier: str = "HA") -> Flight:
-    """A flight scheduled so many minutes after six."""
+    """Return a flight scheduled so many minutes after six."""
     return Flight(carrier, origin, MORNING + timedelta(minutes=minutes), delay)
 
 
@@ -30,7 +30,7 @@ class Delays:
     hours: TestOutputTopic[mp.Windowed[str], Hour]
 
     def results(self) -> dict[tuple[str, datetime], Hour]:
-        """What was sent on since the last call."""
+        """Return the output since the last call."""
         found = self.hours.read_key_values_to_list()
         assert len({str(windowed) for windowed, _ in found}) == len(found)
         return {(windowed.key, windowed.window.start_time): hour for windowed, hour in found}
@@ -54,7 +54,7 @@ def app() -> Iterator[Delays]:
 
 
 def test_a_late_flight_within_grace_counts() -> None:
-    """The README's test: stream time passes an hour's end, and a flight of that hour still comes in time."""
+    """The README's test: stream time passes the end of an hour, and a flight of that hour is still within the grace."""
     six = datetime(2013, 7, 4, 6, tzinfo=UTC)
     with mp.testing.TopologyTestDriver(delays()) as driver:
         airlines = driver.create_input_topic("airlines", key=mp.String, value=mp.Json(Airline))
@@ -62,7 +62,7 @@ def test_a_late_flight_within_grace_counts() -> None:
         windows = mp.TimeWindowedSerde(mp.String, timedelta(hours=1))
         hours = driver.create_output_topic("delays-by-airport", key=windows, value=mp.Json(Hour))
         airlines.pipe_input("HA", Airline("Hawaiian"))
-        for minute, delay in ((5, 30), (62, 0), (50, 0), (75, 0)):  # 50 comes late, within the grace of ten minutes
+        for minute, delay in ((5, 30), (62, 0), (50, 0), (75, 0)):  # 50 is late, but within the grace of ten minutes
             flights.pipe_input("N1", Flight("HA", "JFK", six + timedelta(minutes=minute), delay))
         [(window, hour)] = hours.read_key_values_to_list()
         assert (window.key, window.window.start_time) == ("JFK", six)
@@ -81,14 +81,14 @@ def test_each_hour_is_reported_once_and_only_when_final(app: Delays) -> None:
 
 
 def test_a_flight_after_the_grace_is_left_out(app: Delays) -> None:
-    """A record of an hour that is final changes nothing."""
+    """A record of a final hour changes nothing."""
     for minute in (10, 70, 20, 140):
         app.flights.pipe_input("N1", flight(minute))
     assert [hour.departures for hour in app.results().values()] == [1, 1]
 
 
 def test_hours_are_counted_per_airport(app: Delays) -> None:
-    """The windowed key carries the airport and the hour."""
+    """The windowed key has the airport and the hour."""
     for origin in ("JFK", "EWR", "JFK"):
         app.flights.pipe_input("N1", flight(10, origin=origin))
     app.flights.pipe_input("N1", flight(80))
@@ -96,7 +96,7 @@ def test_hours_are_counted_per_airport(app: Delays) -> None:
 
 
 def test_cancelled_flights_are_counted_apart(app: Delays) -> None:
-    """A flight without a delay never left: it is no departure, and it has no part in the mean."""
+    """A flight without a delay was cancelled: it is no departure, and not in the mean."""
     for delay in (10, None, -4):
         app.flights.pipe_input(None, flight(10, delay))
     app.flights.pipe_input(None, flight(80))
@@ -118,7 +118,7 @@ def test_both_tables_are_joined(app: Delays) -> None:
 
 @pytest.mark.slow
 def test_two_days_of_flights_match_a_plain_loop() -> None:
-    """The application and the demo's truth agree on real data, so that the demo compares what it says it compares."""
+    """The application and the demo's expected output agree on real data."""
     rows = data.year(days=2)
     with TopologyTestDriver(delays()) as driver:
         topics = {name: driver.create_input_topic(name, key=mp.String, value=mp.Json()) for name in player.TOPICS}

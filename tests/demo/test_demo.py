@@ -1,4 +1,4 @@
-"""`make demo`: it runs through its kill -9, and it would say so if the output were wrong."""
+"""`make demo`: it survives its kill -9, and reports wrong output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Hours = dict[tuple[str, int], dict[str, Any]]
 
 
 def run_demo(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
-    """The demo as `make demo` runs it, with this Python."""
+    """Run the demo like `make demo`, with this Python."""
     return subprocess.run(
         [sys.executable, "examples/flights/demo.py", *arguments],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": "worker"}, capture_output=True, text=True, check=False, **how,
@@ -45,7 +45,7 @@ def run_demo(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("own_brokers")
 def test_flights_survive_a_kill(soak: bool) -> None:
-    """The demo on a share of the data: kill -9, restart, comparison, exit status 0, in the README's shape."""
+    """The demo on a part of the data: kill -9, restart, comparison, exit status 0, with the README's lines."""
     share, verdict = ([], OF_THE_YEAR) if soak else (["--days", "7", "--seconds", "3"], OF_A_WEEK)
     done = run_demo(*share)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -54,22 +54,22 @@ def test_flights_survive_a_kill(soak: bool) -> None:
 
 
 def test_the_readme_shows_a_run_of_the_whole_year() -> None:
-    """What is pasted there is the output of a run over all flights that ended well."""
+    """The README has the output of a successful run over all flights."""
     assert OF_THE_YEAR in readme_output()
 
 
 def readme_output() -> str:
-    """The demo's output in the README."""
+    """Return the demo's output in the README."""
     found = re.search(r"```text\n(.*? s  Kafka runs on .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert found, "the README shows no output of the demo"
     return found[1]
 
 
 def shape(output: str) -> list[str]:
-    """Lines without their figures; progress lines, of which there may be any number, are left out."""
+    """Return lines without numbers, and without progress lines, whose number varies."""
     lines = [line.rstrip() for line in output.splitlines() if line.strip() and "   lag " not in line]
     shaped = [re.sub(r"─+", "─", re.sub(r"[-\d][\d,.:-]*", "N", line)) for line in lines]
-    # How many tasks a worker has is another matter each time.
+    # The number of tasks per worker varies.
     shaped = [re.sub(r"(wN |N_N( on wN after N s)?[, ]*)+", "TASKS ", line) for line in shaped]
     return [re.sub(r" +", " ", re.sub(r"minutes, .*?, \w+,", "minutes, WHO, WHERE,", line)).strip() for line in shaped]
 
@@ -77,7 +77,7 @@ def shape(output: str) -> list[str]:
 def test_differing_output_sets_the_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One hour that is missing is enough for status 1 and a verdict in words."""
+    """One missing hour gives status 1 and a verdict in words."""
     found = truth.compare({("JFK", 0): hour(3)}, [])
     monkeypatch.setattr(demo, "_demo", lambda *_: found)
     monkeypatch.setattr(sys, "argv", ["demo.py"])
@@ -88,7 +88,7 @@ def test_differing_output_sets_the_exit_status(
 def test_early_end_is_one_sentence_and_status_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Data that is not installed, for instance, gives no traceback."""
+    """Missing data, for example, gives no traceback."""
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     monkeypatch.setattr(demo, "_demo", lambda *_: next(data.flights()))
     monkeypatch.setattr(sys, "argv", ["demo.py"])
@@ -97,12 +97,12 @@ def test_early_end_is_one_sentence_and_status_2(
 
 
 def hour(departures: int, minutes: int = 0) -> dict[str, Any]:
-    """An hour's figures."""
+    """Return the values of an hour."""
     return {"departures": departures, "cancelled": 0, "minutes": minutes, "worst": [minutes, "Hawaiian"]}
 
 
 def as_records(hours: Hours) -> list[tuple[bytes, bytes]]:
-    """Hours as the output topic has them."""
+    """Return hours in the form of the output topic."""
     return [
         (airport.encode() + start.to_bytes(8, "big"), json.dumps(each).encode())
         for (airport, start), each in hours.items()
@@ -118,7 +118,7 @@ some_hours = st.dictionaries(
 
 @given(some_hours, st.randoms(use_true_random=False))
 def test_the_same_hours_in_any_order_are_identical(expected: Hours, random: Any) -> None:
-    """The order of results says nothing; each hour must come once and be right."""
+    """The order of results does not matter; each hour must be there once, with right values."""
     records = as_records(expected)
     random.shuffle(records)
     found = truth.compare(expected, records)
@@ -129,7 +129,7 @@ def test_the_same_hours_in_any_order_are_identical(expected: Hours, random: Any)
 
 @given(some_hours, st.data())
 def test_every_kind_of_difference_is_found(expected: Hours, draw: st.DataObject) -> None:
-    """A missing, wrong, repeated or invented hour is counted under its name, and never passes as identical."""
+    """Missing, wrong, repeated or unexpected hours are counted by kind, and are never identical."""
     at = draw.draw(st.sampled_from(sorted(expected)))
     kind = draw.draw(st.sampled_from(["missing", "wrong", "repeated", "invented"]))
     read = copy.deepcopy(expected)
@@ -174,7 +174,7 @@ def test_a_terminal_shows_one_block_that_redraws_itself() -> None:
 
 
 def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is redrawn, and no control character is written, where the output goes to a file."""
+    """Output to a file is not redrawn, and has no control characters."""
     with Display(Console()) as display:
         display.progress = Progress(total=1000, played=600, committed=450, results=33, kills=2, day="2013-07-04")
         display.update()
@@ -188,15 +188,15 @@ def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixtur
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("own_brokers")
 @pytest.mark.parametrize(("signal_sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_demo_takes_its_broker_and_its_workers_along(
+def test_an_interrupted_demo_stops_its_broker_and_its_workers(
     tmp_path: Path, signal_sent: signal.Signals, status: int
 ) -> None:
-    """It leaves no process and no directory behind, and shows no traceback."""
+    """It leaves no process and no directory, and shows no traceback."""
     process = subprocess.Popen(
         [sys.executable, "-u", "examples/flights/demo.py", "--days", "2", "--seconds", "60", "--workers", "2"],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": "worker", "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        # A test run in the background hands on that interrupts are ignored.
+        # Children of a test run in the background inherit ignored interrupts.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stdout is not None

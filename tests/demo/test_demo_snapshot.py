@@ -1,4 +1,4 @@
-"""`make demo-snapshot`: both ways back lead to the same rows, and it would say so if they did not."""
+"""`make demo-snapshot`: both ways restore the same rows, and differences are reported."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from tests.demo.commands import ROOT
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("own_brokers")
-def test_a_lost_disk_comes_back_in_two_ways() -> None:
-    """Replay and snapshot, with three tables of three dates."""
+def test_a_lost_disk_is_restored_in_two_ways() -> None:
+    """By replay and by snapshot; it shows tables of three dates."""
     pytest.importorskip("pyspark")
     done = subprocess.run(
         [sys.executable, "examples/flights/demo_snapshot.py", "--days", "120"],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": "worker:spark"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "IDENTICAL: both ways lead to the same" in done.stdout
+    assert "IDENTICAL: both ways restore the same" in done.stdout
     assert len(re.findall(r"snapshot as of 2013-\d\d-\d\d: ", done.stdout)) == 3
     assert re.search(r"[\d,]{5,} rows from the snapshot", done.stdout), done.stdout
 
 
 def outcome(*digests: dict[str, str]) -> Outcome:
-    """Two ways back to some rows."""
+    """Return the outcome of two ways."""
     ways = [
         Way(name, seconds, 0, each)
         for name, seconds, each in zip(("replay", "snapshot"), (9.0, 1.5), digests, strict=True)
@@ -49,7 +49,7 @@ def outcome(*digests: dict[str, str]) -> Outcome:
 def test_the_verdict_is_in_words_and_in_the_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], other: str, status: int, verdict: str
 ) -> None:
-    """A store in which one byte differs is enough."""
+    """One different byte in a store is enough."""
     found = outcome({"board": "5 ab"}, {"board": other})
     monkeypatch.setattr(demo_snapshot, "Demo", lambda *_: SimpleNamespace(run=lambda: found))
     monkeypatch.setattr(sys, "argv", ["demo_snapshot.py"])
@@ -63,7 +63,7 @@ def test_the_verdict_is_in_words_and_in_the_exit_status(
 def test_without_java_the_demo_says_so_before_it_begins(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One sentence, and exit status 2."""
+    """It prints one sentence, with exit status 2."""
     monkeypatch.setattr(sys, "argv", ["demo_snapshot.py"])
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -76,7 +76,7 @@ def test_without_java_the_demo_says_so_before_it_begins(
 
 @pytest.mark.slow
 def test_every_flight_gets_its_updates_and_the_last_one_on_its_day() -> None:
-    """Sent in the order of days."""
+    """Updates are sent in the order of days."""
     rows = data.year(3)
     sent = list(boards.updates(rows, 5))
     assert len(sent) == 5 * len(rows)
@@ -88,7 +88,7 @@ def test_every_flight_gets_its_updates_and_the_last_one_on_its_day() -> None:
 
 
 def test_tables_of_all_dates_stand_side_by_side() -> None:
-    """An airport without flights yet has none."""
+    """An airport without flights has no values."""
     console = Console(file=io.StringIO(), width=80)
     demo_snapshot.show_outcome(console, outcome({"board": "5 ab"}, {"board": "5 ab"}))
     text = console.file.getvalue()

@@ -1,4 +1,4 @@
-"""The README and the first steps are true: their code is the code, and every command in them runs."""
+"""The README and the first steps are correct: their code is the real code, and every command runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(400),
     pytest.mark.xdist_group("documentation"),
-]  # both use the topics their texts name
+]  # both use the topics in their texts
 
 README = "README.md"
 FIRST_STEPS = "docs/getting-started.md"
@@ -39,7 +39,7 @@ Check = Callable[[str], object]
 
 
 def free_port() -> str:
-    """A port nobody listens on, below those that connections get: it is free later, too."""
+    """Return a free port, below those of outgoing connections, so that it stays free."""
     for port in random.sample(range(20_000, 32_000), 1_000):
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
@@ -61,7 +61,7 @@ def shells(tmp_path: Path, own_brokers: object) -> Iterator[Callable[..., Shell]
 
 
 def recipe(command: str) -> str:
-    """What a `make` command would run; the environment counts as made, or it would be made anew."""
+    """Return the commands of `make`; the environment counts as up to date, or it would be rebuilt."""
     done = subprocess.run(
         [*command.split(), "--dry-run", "--no-print-directory", "--old-file=.venv/ready"],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -71,23 +71,23 @@ def recipe(command: str) -> str:
 
 
 def carry_out(document: str, checks: dict[str, Check]) -> None:
-    """Check each command of a document, in its order; one nobody knows how to check fails."""
+    """Check each command of a document in order; a command without a check fails."""
     found = commands(document)
     assert found
     for command in found:
         known = [check for start, check in checks.items() if command == start or command.startswith(f"{start} ")]
-        assert known, f"{document} has the command {command!r}, which no test runs"
+        assert known, f"{document} has the command {command!r}, which has no check"
         known[-1](command)
 
 
 def test_the_readme_shows_the_demo_itself() -> None:
-    """Its first example is the application that the demo runs, to the last character."""
+    """Its first example is exactly the application of the demo."""
     first = next(block for block in blocks(README) if block.language == "python")
     assert first.text == (ROOT / "examples" / "flights" / "app.py").read_text()
 
 
 def test_readme_test_exists_in_the_suite() -> None:
-    """The test shown for the application is in the suite, word for word but for its docstring."""
+    """The example test is in the suite, except for its docstring."""
     shown = [block.text for block in blocks(README) if block.language == "python"][1]
     source = inspect.getsource(test_delays.test_a_late_flight_within_grace_counts)
     assert shown == "".join(line for line in source.splitlines(keepends=True) if '"""' not in line)
@@ -95,7 +95,7 @@ def test_readme_test_exists_in_the_suite() -> None:
 
 @pytest.fixture
 def kubectl(request: pytest.FixtureRequest, tmp_path: Path) -> Check:
-    """Runs commands of kubectl on the run's API server; where there is none, only what they name is looked at."""
+    """Runs kubectl commands on the run's API server; without one, it only checks the files that they name."""
     program = shutil.which("kubectl")
     try:
         binaries.find()
@@ -110,11 +110,12 @@ def kubectl(request: pytest.FixtureRequest, tmp_path: Path) -> Check:
     def run(command: str) -> None:
         _names_what_there_is(command)
         words = shlex.split(command)[1:]
-        # What the operator itself becomes has a namespace of its own; `make e2e` installs it.
+        # The operator has its own namespace; `make e2e` installs it.
         where = ["--dry-run=client"] if "-k" in words else [f"--namespace={namespace}"]
         words = [word for word in words if not (where[0].startswith("--dry") and word == "--server-side")]
         done = subprocess.run(
-            [program, f"--kubeconfig={kubeconfig}", *words, *where], cwd=ROOT, capture_output=True, text=True, check=False
+            [program, f"--kubeconfig={kubeconfig}", *words, *where],
+            cwd=ROOT, capture_output=True, text=True, check=False
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         assert any(name in done.stdout for name in ("flights", "operator", "streamapps"))
@@ -129,7 +130,7 @@ def _names_what_there_is(command: str) -> None:
 
 
 def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], kubectl: Check, tmp_path: Path) -> None:
-    """A new user types them one after the other: a broker and a worker, several workers, their metrics, a reset."""
+    """All commands in order: a broker and a worker, several workers, their metrics, a reset."""
     port, metrics = free_port(), free_port()
     shell = shells(ROOT, **{"9092": port, "9404": metrics, "delays.svg": str(tmp_path / "delays.svg")})
 
@@ -201,10 +202,13 @@ def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], kubectl:
     carry_out(
         README,
         {
-            "make demo": make_demo, "make test": make_test, "make check": make_check, "make lint": make_lint, "make soak": make_soak, "make bench": make_bench,
-            "make docs": make_docs, "make e2e": make_e2e, "kubectl": kubectl, "make venv": make_venv, "source .venv/bin/activate": activate,
+            "make demo": make_demo, "make test": make_test, "make check": make_check, "make lint": make_lint,
+        "make soak": make_soak, "make bench": make_bench,
+            "make docs": make_docs, "make e2e": make_e2e, "kubectl": kubectl, "make venv": make_venv,
+        "source .venv/bin/activate": activate,
             "millpond dev": dev, "millpond dev status": dev_command, "millpond dev scale": dev_command,
-            "millpond dev kill": dev_command, "millpond dev drain": dev_command, "millpond topology": topology, "millpond run": run, "curl": curl,
+            "millpond dev kill": dev_command, "millpond dev drain": dev_command, "millpond topology": topology,
+        "millpond run": run, "curl": curl,
             "millpond reset": reset, "millpond settings": settings,
         },
     )  # fmt: skip
@@ -213,7 +217,7 @@ def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], kubectl:
 def test_readme_first_steps_run_an_application(
     shells: Callable[..., Shell], broker: support.Broker, tmp_path: Path
 ) -> None:
-    """The page's files are saved under their names, and its commands are typed in its order."""
+    """The page's files are saved under their names, and its commands run in order."""
     home = tmp_path / "home"
     home.mkdir()
     port = free_port()
@@ -270,7 +274,7 @@ def test_readme_first_steps_run_an_application(
 
 
 def make_venv(command: str) -> None:
-    """It would install what the lock names, and millpond with its command."""
+    """It installs the packages of the lock, and millpond with its command."""
     done = subprocess.run(
         [*command.split(), "--dry-run", "--always-make"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -280,7 +284,7 @@ def make_venv(command: str) -> None:
 
 
 def activate(command: str) -> None:
-    """An environment as `make venv` makes it can be activated by this."""
+    """The command activates an environment of `make venv`."""
     with tempfile.TemporaryDirectory() as directory:
         venv.create(Path(directory) / ".venv", symlinks=True)
         done = subprocess.run(

@@ -1,10 +1,10 @@
-"""The application these tests kill, in a process of its own: a count by word and window behind a repartition topic.
+"""The application that these tests kill, in a child process: a count by word and window behind a repartition topic.
 
-Each record has a sender as its key and ``<number> <word>`` as its value, numbers being unique. The first sub-topology
-counts records by sender in a key-value store, the second counts them by word and window. Nothing is cached, so each
-record leaves exactly one record in every topic, which makes a lost or doubled one visible wherever it happened.
+The key of a record is a sender, its value ``<number> <word>`` with unique numbers. The first sub-topology
+counts records by sender in a key-value store, the second counts them by word and window. There is no cache, so each
+record causes exactly one record in every topic, which makes lost and repeated records visible everywhere.
 
-What the worker tells goes to a file as one JSON object per line, written at once, so that a kill loses none of it.
+Events of the worker are written to a file at once, one JSON object per line, so that a kill loses none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORDS = "words"
 WINDOW = timedelta(seconds=1)
 GRACE = timedelta(hours=1)
 
-#: Exit code of a worker that ended with one of millpond's own errors; its sentence is in the evidence.
+#: The exit code of a worker that ended with one of millpond's errors; the message is in the evidence.
 REFUSED = 3
 
 
@@ -44,7 +44,7 @@ class CountSender(mp.Processor[str, str, str, str]):
 
 
 def topology(source: str, target: str) -> mp.Topology:
-    """The application's topology."""
+    """Return the application's topology."""
     builder = mp.StreamsBuilder()
     builder.add_state_store(mp.KeyValueStoreBuilder(name=SENDERS, key=mp.String, value=mp.Long))
     (
@@ -60,32 +60,32 @@ def topology(source: str, target: str) -> mp.Topology:
 
 
 class Evidence(mp.WorkerListener):
-    """Writes down what the worker tells."""
+    """Writes the worker's events to a file."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def tell(self, what: str, **facts: Any) -> None:
+    def record(self, what: str, **facts: Any) -> None:
         os.write(self._file, json.dumps({"what": what, "at": time.monotonic(), **facts}).encode() + b"\n")
 
     def state_changed(self, state: WorkerState) -> None:
-        self.tell("state", state=state.value)
+        self.record("state", state=state.value)
 
     def restore_started(self, store: str, partition: int, start: int, end: int) -> None:
-        self.tell("restore started", store=store, partition=partition, start=start, end=end)
+        self.record("restore started", store=store, partition=partition, start=start, end=end)
 
     def restore_ended(self, store: str, partition: int, records: int) -> None:
-        self.tell("restore ended", store=store, partition=partition, records=records)
+        self.record("restore ended", store=store, partition=partition, records=records)
 
     def committed(self, stats: CommitStats) -> None:
-        self.tell("committed", records=stats.records, seconds=stats.seconds)
+        self.record("committed", records=stats.records, seconds=stats.seconds)
 
 
 def main(options: dict[str, Any]) -> int:
-    """Run a worker until SIGTERM; returns the exit code."""
+    """Run a worker until SIGTERM; return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     evidence = Evidence(options["evidence"])
-    evidence.tell("started")
+    evidence.record("started")
     if crash := options.get("crash"):
         from tests.exactly_once import crashing
 
@@ -98,7 +98,7 @@ def main(options: dict[str, Any]) -> int:
     try:
         worker.run()
     except mp.MillpondError as error:
-        evidence.tell("refused", kind=type(error).__name__, sentence=str(error))
+        evidence.record("refused", kind=type(error).__name__, sentence=str(error))
         return REFUSED
     return 0
 

@@ -1,4 +1,4 @@
-"""An application of each test's own."""
+"""One application per test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def application(
     tmp_path: Path,
     processes: None,
 ) -> Iterator[Application]:
-    """An application with topics of its own; its processes end with the test."""
+    """An application with its own topics; its processes end with the test."""
     made = Application(
         broker.bootstrap_servers,
         app_id,

@@ -1,8 +1,8 @@
-"""Ends a worker's process at a chosen step of its work, as a kill -9 just there would.
+"""Ends a worker's process at a chosen step of its work, like a kill -9 at that moment.
 
 The steps are calls of the clients, of the state file and of the parts of a start; a step is named ``before CALL`` or
-``after CALL``, and with a number it is that call's n-th time in the process; "after" counts calls that raise nothing. Nothing in millpond knows of this: what
-the runtime calls is wrapped from outside.
+``after CALL``, and with a number it is that call's n-th time in the process; "after" counts calls that raise nothing.
+millpond has no code for this: the calls of the runtime are wrapped from outside.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from millpond.runtime.worker import startup
 from millpond.runtime.worker.commit_scheduler import CommitScheduler
 from millpond.state import StateFile
 
-#: Exit code of a worker that ended at its step.
+#: The exit code of a worker that ended at its step.
 CRASHED = 77
 
 
 def arm(step: str, occurrence: int) -> None:
-    """Let this process end at a step's n-th time."""
+    """End this process at the n-th time of a step."""
     when, _, call = step.partition(" ")
     before = when == "before"
     times = itertools.count(1)
@@ -66,7 +66,7 @@ def arm(step: str, occurrence: int) -> None:
         case ["committer", method]:
             owner = CommitScheduler
         case ["start", method]:
-            owner = startup  # which calls them by name
+            owner = startup  # it calls them by name
         case ["claims", method]:
             owner = registrar
         case _:

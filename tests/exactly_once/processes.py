@@ -1,4 +1,4 @@
-"""Worker processes of `application.py`: started, watched through what they write down, killed by their pid."""
+"""Worker processes of `application.py`: started, observed by their evidence file, killed by pid."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.exactly_once import application
 ROOT = Path(__file__).resolve().parents[2]
 Fact = dict[str, Any]
 
-#: Short, since a kill aims at milliseconds.
+#: Short, since kills have to hit a moment of milliseconds.
 _POLL_S = 0.002
 
 
 class Run:
-    """One process of a worker, from its start to its end however that came."""
+    """One process of a worker."""
 
     def __init__(self, command: dict[str, Any], directory: Path, name: str) -> None:
         self.evidence_file = directory / f"{name}.jsonl"
@@ -35,14 +35,17 @@ class Run:
         }  # fmt: skip
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", application.__name__, json.dumps({**command, "evidence": str(self.evidence_file)})],
+                [
+                    *(sys.executable, "-m", application.__name__),
+                    json.dumps({**command, "evidence": str(self.evidence_file)}),
+                ],
                 cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
 
-    # What it told.
+    # Its events
 
     def facts(self, what: str | None = None) -> list[Fact]:
-        """What the worker has written down so far."""
+        """Return the worker's events so far."""
         if self.evidence_file.exists():
             with self.evidence_file.open("rb") as file:
                 file.seek(self._whole)
@@ -56,37 +59,37 @@ class Run:
         return [fact["state"] for fact in self.facts("state")]
 
     def start_up_seconds(self) -> float | None:
-        """From the first line of the program to running; None when it never ran."""
+        """The seconds from the first line of the program to running; None if it never ran."""
         running = [fact["at"] for fact in self.facts("state") if fact["state"] == "running"]
         return running[0] - self.facts("started")[0]["at"] if running else None
 
     def refusal(self) -> Fact:
-        """The error the worker ended with."""
+        """The error with which the worker ended."""
         [fact] = self.facts("refused")
         return fact
 
-    # What happens to it.
+    # Waiting and ending
 
     def await_(self, condition: Callable[[Run], object], what: str, timeout_s: float = 90) -> None:
-        """Wait until a condition holds of a living process."""
+        """Wait until a condition is true while the process is alive."""
         deadline = time.monotonic() + timeout_s
         while not condition(self):
             ended = self.process.poll() is not None and not condition(self)
             assert not ended, f"the worker ended ({self.process.returncode}) before: {what}\n{self.tail()}"
-            assert time.monotonic() < deadline, f"waited {timeout_s} s in vain: {what}\n{self.tail()}"
+            assert time.monotonic() < deadline, f"not true within {timeout_s} s: {what}\n{self.tail()}"
             time.sleep(_POLL_S)
 
     def await_running(self, times: int = 1) -> None:
-        """Wait until it runs, for so many times in this process."""
-        self.await_(lambda run: run.states().count("running") >= times, f"the worker runs for the {times}. time")
+        """Wait until it has reached the running state so many times in this process."""
+        self.await_(lambda run: run.states().count("running") >= times, f"the worker runs, time {times}")
 
     def await_commits(self, count: int = 1) -> None:
-        """Wait for so many more commits of this process."""
+        """Wait for so many further commits of this process."""
         wanted = len(self.facts("committed")) + count
         self.await_(lambda run: len(run.facts("committed")) >= wanted, f"{count} more commits")
 
     def await_end(self, timeout_s: float = 90) -> int:
-        """The exit code."""
+        """Wait for its end; return the exit code."""
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -96,18 +99,18 @@ class Run:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Kill it by SIGKILL, and wait for its end."""
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> None:
-        """SIGTERM; the worker must commit and end without an error."""
+        """Stop it by SIGTERM; the worker must commit and end without an error."""
         self.signal(signal.SIGTERM)
         code = self.await_end()
         assert code == 0, f"the worker ended with {code}\n{self.tail()}"
 
     def tail(self) -> str:
-        """The end of its log, for a failed test's message."""
+        """Return the last lines of its log, for messages of failed tests."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
 
 
@@ -138,14 +141,14 @@ class Application:
         take_over: bool = False,
         **settings: Any,
     ) -> Run:
-        """Start a worker in a process of its own.
+        """Start a worker process.
 
         Args:
             guarantee: the processing guarantee.
             worker: the worker's id.
-            place: name of its state directory.
-            crash: where to end by itself, see `crashing`.
-            take_over: whether tasks of other workers are taken over.
+            place: the name of its state directory.
+            crash: the step at which it ends by itself, see `crashing`.
+            take_over: whether it takes over tasks of other workers.
             settings: further settings, with `_` for `.`.
         """
         every = {
@@ -155,7 +158,7 @@ class Application:
             "state.dir": str(self._directory / place),
             "processing.guarantee": guarantee,
             "commit.interval.ms": 100,
-            # What was in the repartition topic is read again at the end.
+            # The test reads the whole repartition topic at the end.
             "repartition.purge.interval.ms": "1h",
             "http.port": -1,
             **{name.replace("_", "."): value for name, value in settings.items()},
@@ -168,7 +171,7 @@ class Application:
         return run
 
     def end(self) -> None:
-        """Kill what is still there."""
+        """Kill all processes that still run."""
         for run in self.runs:
             if run.process.poll() is None:
                 run.kill()

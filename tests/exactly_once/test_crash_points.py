@@ -1,4 +1,4 @@
-"""A worker that dies at each step of its start, its commits and its restoring, one after the other."""
+"""A worker dies at each step of its start, its commits and its restore, one after the other."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ RATE = 400
 """Input records per second."""
 
 Point = tuple[str, int]
-"""A step and which time of it."""
+"""A step, and the time at which it crashes."""
 
-#: Of a first start, in their order: each leaves the tasks unowned but the last, which leaves them owned and unused.
+#: Steps of a first start in order: after each the tasks have no owner, except after the last.
 CLAIMING: list[Point] = [
     ("before claims.take_over", 1),
     ("before producer.init_transactions", 2),
@@ -35,7 +35,7 @@ CLAIMING: list[Point] = [
     ("before producer.commit_transaction", 1),
     ("after producer.commit_transaction", 1),
 ]
-#: Of a worker that owns its tasks: its first transaction announces it, the following are commits.
+#: Steps of a worker that owns its tasks: its first transaction announces it, the following ones are commits.
 COMMITTING: list[Point] = [
     ("before producer.init_transactions", 1),
     ("after producer.init_transactions", 1),
@@ -60,11 +60,11 @@ COMMITTING: list[Point] = [
     ("after producer.commit_transaction", 3),
     ("before committer.completed", 2),
 ]
-#: Right before and after the rows of a commit go into the state file; after "before" there is something to restore.
+#: Right before and after the rows of a commit are written into the state file; "before" leaves rows to restore.
 WRITING: list[Point] = [("before state.write", 8), ("before state.write", 10), ("after state.write", 9)]
 RESTORING: list[Point] = [("before restore.write", 1), ("after restore.write", 1), ("after restore.write", 2)]
 
-#: At least once has no transactions; the offsets are the consumer's.
+#: At least once has no transactions; the consumer commits offsets.
 COMMITTING_OFFSETS: list[Point] = [
     ("before producer.produce", 300),
     ("after committer.begin", 2),
@@ -79,12 +79,12 @@ COMMITTING_OFFSETS: list[Point] = [
 ]
 
 
-#: So many of each kind are crashed at in the share that each run of all tests has; `make soak` crashes at all.
+#: The number of steps of each kind in a normal test run; `make soak` crashes at all steps.
 SHARE = 4
 
 
 def _generated(pick: random.Random, steps: list[Point], *, all_: bool) -> list[Point]:
-    """Points in some order; those of restoring behind one that leaves something to restore."""
+    """Return points in random order; points of a restore come after one that leaves something to restore."""
     after_commit = ("before committer.completed", 1)
     if all_:
         groups = [[point] for point in (*steps, *WRITING)] + [[after_commit, point] for point in RESTORING]
@@ -99,15 +99,15 @@ def _crash_at(application: Application, points: Iterable[Point], guarantee: str)
     for step, occurrence in points:
         run = application.start(guarantee, crash={"step": step, "occurrence": occurrence})
         code = run.await_end()
-        assert code == CRASHED, f"the worker never came to '{step}' number {occurrence} ({code})\n{run.tail()}"
+        assert code == CRASHED, f"the worker never reached '{step}' number {occurrence} ({code})\n{run.tail()}"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_crash_at_any_transaction_step_counts_each_record_once(application: Application, seed: int, soak: bool) -> None:
-    """Dead at each step of claiming, committing, writing state and restoring in turn, the worker still counts exactly."""
+    """A worker that dies at each step of claims, commits, state writes and restores still counts exactly once."""
     pick = random.Random(seed)
-    # Claiming is crashed at in its order: only a first start goes through it.
+    # Steps of a claim crash in their order: only a first start claims.
     claiming = CLAIMING if soak else [*sorted(pick.sample(CLAIMING[:-1], 2), key=CLAIMING.index), CLAIMING[-1]]
     points = claiming + _generated(pick, COMMITTING, all_=soak)
     with Generator(application, seed, RATE) as generator:
@@ -125,7 +125,7 @@ def test_crash_at_any_transaction_step_counts_each_record_once(application: Appl
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_crash_at_any_at_least_once_step_loses_nothing(application: Application, seed: int, soak: bool) -> None:
-    """Dead at each step of an at-least-once commit in turn, the worker may count twice, but never too little."""
+    """A worker that dies at each step of an at-least-once commit may count twice, but never too little."""
     points = _generated(random.Random(seed), COMMITTING_OFFSETS, all_=soak)
     with Generator(application, seed, RATE) as generator:
         _crash_at(application, points, "at_least_once")

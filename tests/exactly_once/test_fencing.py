@@ -1,4 +1,4 @@
-"""Workers that are fenced, stalled, doubled or replaced while input flows."""
+"""Workers are fenced, stopped, duplicated or replaced while input flows."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ RATE = 800
 TRANSACTION_TIMEOUT_MS = 6_000
 
 COMMIT_S = 2.0
-"""Longer than the broker takes for a commit that has reached it, and less than the transaction may take."""
+"""Longer than a broker needs for a commit that it has received, and shorter than the transaction timeout."""
 
 
 @pytest.fixture
 def generator(application: Application, seed: int) -> Iterator[Generator]:
-    """Input that flows as long as the test wants it to."""
+    """Send input while the block runs."""
     with Generator(application, seed, RATE) as made:
         yield made
 
 
 def _producer_of(application: Application, worker: str) -> Producer:
-    """A producer with a worker's transactional id."""
+    """Return a producer with a worker's transactional id."""
     return Producer(
         {
             "bootstrap.servers": application.bootstrap_servers,
@@ -47,7 +47,7 @@ def _producer_of(application: Application, worker: str) -> Producer:
 
 
 def _has_open_transaction(application: Application) -> bool:
-    """Whether the output topic holds records that are neither committed nor aborted."""
+    """Return whether the output topic has records of an open transaction."""
     ends, stable_ends = (
         end_offsets(application.bootstrap_servers, application.target, isolation=isolation)
         for isolation in ("read_uncommitted", "read_committed")
@@ -56,11 +56,11 @@ def _has_open_transaction(application: Application) -> bool:
 
 
 def _stopped_in_a_transaction(run: Run, application: Application) -> bool:
-    """Stop the worker if it is in a transaction; whether it still is then, and stays stopped."""
+    """Stop the worker if it is in a transaction; return whether it still is, and stays stopped."""
     if not _has_open_transaction(application):
         return False
     run.signal(signal.SIGSTOP)
-    # A commit that was on its way to the broker is through within this time, and then the transaction is not open.
+    # A commit that was sent before the stop completes within this time, and then the transaction is not open.
     settled = time.monotonic() + COMMIT_S
     while _has_open_transaction(application):
         if time.monotonic() > settled:
@@ -70,7 +70,7 @@ def _stopped_in_a_transaction(run: Run, application: Application) -> bool:
 
 
 def _end_and_verify(application: Application, generator: Generator, run: Run, place: str, worker: str = "w0") -> None:
-    """End the input, let `run` finish it, and hold everything against the truth."""
+    """End the input, let `run` process it, and compare everything with the expected results."""
     generator.stop()
     truth = Truth(generator.sent)
     drain(application, truth)
@@ -79,7 +79,7 @@ def _end_and_verify(application: Application, generator: Generator, run: Run, pl
 
 
 def test_fenced_worker_that_still_owns_its_tasks_resumes(application: Application, generator: Generator) -> None:
-    """Somebody else's init_transactions() aborts the worker's transaction three times; each time it goes on by itself."""
+    """Another init_transactions() aborts the worker's transaction three times; each time it continues by itself."""
     run = application.start()
     for _ in range(3):
         run.await_commits(2)
@@ -92,13 +92,13 @@ def test_fenced_worker_that_still_owns_its_tasks_resumes(application: Applicatio
 
 @pytest.mark.slow
 def test_worker_stopped_beyond_the_transaction_timeout_recovers(application: Application, generator: Generator) -> None:
-    """SIGSTOP for longer than transaction.timeout.ms aborts the open transaction; after SIGCONT nothing is lost or doubled."""
+    """SIGSTOP beyond transaction.timeout.ms aborts the transaction; after SIGCONT nothing is lost or repeated."""
     run = application.start(
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, commit_interval_ms=1_000, producer_linger_ms=0
     )
     run.await_commits(2)
     eventually(lambda: _stopped_in_a_transaction(run, application), "the worker is stopped in a transaction")
-    # The broker looks for transactions that are too old every ten seconds.
+    # The broker checks for expired transactions every ten seconds.
     eventually(lambda: not _has_open_transaction(application), "the broker aborts the transaction", 60)
     run.signal(signal.SIGCONT)
     run.await_running(2)
@@ -107,7 +107,7 @@ def test_worker_stopped_beyond_the_transaction_timeout_recovers(application: App
 
 
 def test_second_process_with_the_same_worker_id_ends(application: Application, generator: Generator) -> None:
-    """A second process with the same worker id and another state directory: one of them ends, and the counts are exact."""
+    """With two processes of one worker id and two state directories, one ends, and the counts are exact."""
     first = application.start(place="first")
     first.await_commits()
     second = application.start(place="second")
@@ -123,7 +123,7 @@ def test_second_process_with_the_same_worker_id_ends(application: Application, g
 
 
 def test_worker_without_ownership_is_refused_with_a_cure(application: Application, generator: Generator) -> None:
-    """Tasks that belong to 'w0' are not touched by 'w1', which says how to start instead; 'w0' notices nothing."""
+    """'w1' does not touch tasks that 'w0' owns, and its error says how to start; 'w0' is not affected."""
     owner = application.start()
     owner.await_commits()
     other = application.start(worker="w1", place="other")
@@ -139,7 +139,7 @@ def test_worker_without_ownership_is_refused_with_a_cure(application: Applicatio
 
 
 def test_take_over_from_a_silent_worker_is_exact(application: Application, generator: Generator) -> None:
-    """'w1' takes over from a stopped 'w0', which finds itself fenced when it wakes, names its successor and ends."""
+    """'w1' takes over from a stopped 'w0', which is fenced when it continues, names its successor and ends."""
     silent = application.start()
     silent.await_commits(2)
     silent.signal(signal.SIGSTOP)
@@ -162,16 +162,18 @@ def test_one_of_two_concurrent_take_overs_wins(application: Application, generat
     dead.kill()
     rivals = {name: application.start(worker=name, place=name, take_over=True) for name in ("w1", "w2")}
     for rival in rivals.values():
-        rival.await_(lambda run: run.facts("refused") or run.facts("committed"), "it has the tasks or knows it has not")
-    # Whoever claimed first may itself be taken over, since both were told to take over from anybody.
+        rival.await_(
+            lambda run: run.facts("refused") or run.facts("committed"), "it has the tasks or knows that it does not"
+        )
+    # The first owner may itself be taken over, since both were started with --take-over.
     one, other = rivals.values()
     one.await_(lambda run: run.facts("refused") or other.facts("refused"), "one of the two ends")
-    # Nobody fences the one that goes on any more, but it may have been fenced before, and find out at its next commit.
+    # The remaining one is not fenced any more, but may have been fenced before, which its next commit shows.
     for rival in rivals.values():
         wanted = len(rival.facts("committed")) + 2
         rival.await_(
             lambda run, wanted=wanted: run.facts("refused") or len(run.facts("committed")) >= wanted,
-            "it goes on or ends",
+            "it continues or ends",
         )
     refused = [name for name, run in rivals.items() if run.facts("refused")]
     for name in refused:
@@ -182,7 +184,7 @@ def test_one_of_two_concurrent_take_overs_wins(application: Application, generat
         (winner,) = winners
         run = rivals[winner]
     else:
-        # Each can lose to the other's fencing; then nobody has harmed anything, and a start by hand goes on.
+        # Both may be fenced by each other; that does no harm, and a manual start continues.
         winner = "w1"
         run = application.start(worker=winner, place=winner, take_over=True)
     run.await_commits(2)

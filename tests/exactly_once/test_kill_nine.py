@@ -1,4 +1,4 @@
-"""kill -9, again and again, while input flows."""
+"""Repeated kill -9 while input flows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.exactly_once.truth import (
     await_changelogs,
     drain,
     replays,
-    tell,
+    show,
     verify_exactly_once,
 )
 
 KILLS, ALL_KILLS = 8, 30
-"""In the share that each run of all tests has, and in full length: `make soak`."""
+"""The number of kills in a normal test run, and in `make soak`."""
 RATE = 3_000
 """Input records per second."""
 
@@ -28,14 +28,14 @@ RATE = 3_000
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_kills_lose_nothing_and_double_nothing(application: Application, seed: int, soak: bool) -> None:
-    """Killed at random moments, a windowed count ends with the truth everywhere, one commit replayed at most."""
+    """Killed at random moments, a windowed count ends with exact results everywhere, and replays at most one commit."""
     kills = ALL_KILLS if soak else KILLS
     pick = random.Random(seed)
     with Generator(application, seed, RATE) as generator:
         run = application.start()
         run.await_commits()
         await_changelogs(application)
-        run.await_commits()  # the state has what the changelogs have when the worker has noted the commit, too
+        run.await_commits()  # the state equals the changelogs only after the worker has handled the commit
         run.kill()
         for _ in range(kills - 1):
             run = application.start()
@@ -54,8 +54,8 @@ def test_kills_lose_nothing_and_double_nothing(application: Application, seed: i
             assert replay.start > 0, f"restored from the beginning: {replay}"
             assert replay.transactions <= 1, f"replayed more than the last commit: {replay}"
     start_ups = [seconds for each in application.runs if (seconds := each.start_up_seconds()) is not None]
-    tell(
-        f"{len(truth.sent)} records, {kills} kills, {len(restarts)} restarts that came to restore; start-up median "
+    show(
+        f"{len(truth.sent)} records, {kills} kills, {len(restarts)} restarts that restored; start-up median "
         f"{median(start_ups):.2f} s, longest {max(start_ups):.2f} s; replays of "
         f"{sum(bool(replay.rows) for of_run in restarts for replay in of_run)} store partitions, longest "
         f"{max(replay.rows for of_run in restarts for replay in of_run)} records"
@@ -63,9 +63,9 @@ def test_kills_lose_nothing_and_double_nothing(application: Application, seed: i
 
 
 def _await_moment(run: Run, pick: random.Random) -> None:
-    """Wait for the stage of the worker's life in which the kill is to come, and for some moment of it.
+    """Wait for the stage of the worker in which to kill it, and for a random moment of it.
 
-    Half of the kills are aimed at the middle of a commit, which takes a few milliseconds of every hundred.
+    Half of the kills happen during a commit, which takes a few milliseconds of every hundred.
     """
     stage = pick.choices(["starting", "restoring", "running", "committing"], [2, 1, 2, 5])[0]
     longest_s = 0.4
@@ -77,5 +77,5 @@ def _await_moment(run: Run, pick: random.Random) -> None:
         longest_s = 1.2
     elif stage == "committing":
         run.await_commits(pick.randrange(2, 10))
-    # At no particular moment: only a clock gives such.
+    # A random moment needs a clock.
     time.sleep(pick.uniform(0.08, 0.11) if stage == "committing" else pick.uniform(0, longest_s))

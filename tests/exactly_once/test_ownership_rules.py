@@ -1,4 +1,4 @@
-"""The pure rules of ownership, held against a model of the broker: who may run a task, whatever happened before."""
+"""The rules of ownership against a model of the broker: which worker may run a task after any sequence of events."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ _tasks = st.dictionaries(st.builds(TaskId, st.integers(0, 3), st.integers(0, 3))
 
 @given(_metadata)
 def test_metadata_survives_the_broker(metadata: OffsetMetadata) -> None:
-    """What is committed beside an offset reads back as it was."""
+    """Offset metadata is read as it was written."""
     assert decode_metadata(encode_metadata(metadata)) == metadata
 
 
 def test_committed_metadata_is_short_and_backward_compatible() -> None:
-    """The broker limits it, and workers of other versions read it: those that wrote no topology, and those that know none."""
+    """Metadata stays within the broker's limit, and versions with and without topologies read each other's."""
     metadata = OffsetMetadata("pay-0", 3, 1_700_000_000_000, {"merge": 5}, topology="627dae5a8bb75986")
     text = '{"o":"pay-0","e":3,"t":1700000000000,"p":{"merge":5},"h":"627dae5a8bb75986"}'
     assert encode_metadata(metadata) == text
@@ -69,21 +69,21 @@ def test_committed_metadata_is_short_and_backward_compatible() -> None:
 
 @given(_task, st.sampled_from(["h1", "h2"]))
 def test_metadata_decides_which_topology_a_task_belongs_to(partitions: dict, topology: str) -> None:
-    """Partitions that name none, as workers of earlier versions left them, say nothing."""
+    """Partitions without a topology, from workers of earlier versions, are ignored."""
     named = {each.metadata.topology for each in partitions.values()} - {""}
     assert belongs_to(topology, partitions) == (not named or named == {topology})
 
 
 @given(st.none() | st.text() | st.binary().map(lambda data: base64.b64encode(data).decode()))
 def test_foreign_metadata_names_no_owner(text: str | None) -> None:
-    """Whatever other clients wrote beside an offset is read without an error and names no owner unless it is ours."""
+    """Offset metadata of other clients is read without an error, and names no owner."""
     metadata = decode_metadata(text)
     assert metadata.owner is None or encode_metadata(metadata)
 
 
 @given(_int64, st.binary(max_size=20))
 def test_kafka_streams_partition_time_is_taken_over(time_ms: int, rest: bytes) -> None:
-    """Offsets that Kafka Streams committed keep their partition time, and belong to nobody."""
+    """Offsets that Kafka Streams committed keep their partition time, and have no owner."""
     for version in (1, 2):
         text = base64.b64encode(struct.pack(">bq", version, time_ms) + rest).decode()
         assert decode_metadata(text) == OffsetMetadata(partition_time=time_ms)
@@ -91,7 +91,7 @@ def test_kafka_streams_partition_time_is_taken_over(time_ms: int, rest: bytes) -
 
 @given(_workers, _task)
 def test_task_naming_another_worker_is_foreign(worker: str, partitions: dict) -> None:
-    """One partition in another's name makes the task foreign; one in ours, and none in another's, makes it ours."""
+    """A task with one partition of another owner is foreign; with one of ours and none of another owner, it is ours."""
     claim, owner = claim_of(worker, partitions)
     owners = {each.metadata.owner for each in partitions.values()} - {None}
     if owners - {worker}:
@@ -105,7 +105,7 @@ def test_task_naming_another_worker_is_foreign(worker: str, partitions: dict) ->
 
 @given(_workers, _tasks)
 def test_every_task_has_one_claim(worker: str, committed: dict) -> None:
-    """Tasks to resume, to claim and of each other owner are together all tasks, none of them twice."""
+    """Tasks to resume, tasks to claim and tasks of other owners are together all tasks, each once."""
     resume, unowned, foreign = tasks_by_claim(worker, committed)
     sorted_tasks = [*resume, *unowned, *(task for tasks in foreign.values() for task in tasks)]
     assert sorted(sorted_tasks) == sorted(committed)
@@ -116,7 +116,7 @@ def test_every_task_has_one_claim(worker: str, committed: dict) -> None:
 
 @given(_task, _names, st.integers(1, 100), st.integers(0, 1_000))
 def test_claim_changes_only_owner_epoch_and_topology(committed: dict, worker: str, epoch: int, first: int) -> None:
-    """Offsets, partition times and the processors' metadata pass through a claim; what had no offset gets its start."""
+    """A claim keeps offsets, partition times and processor metadata; partitions without an offset get their start."""
     made = claimed(committed, lambda _: first, worker, epoch, "new")
     assert made.keys() == committed.keys()
     for partition, (offset, metadata) in made.items():
@@ -130,10 +130,10 @@ def test_claim_changes_only_owner_epoch_and_topology(committed: dict, worker: st
 
 
 class OwnershipProtocol(RuleBasedStateMachine):
-    """Processes that start, commit, stall and take over in any order, on a broker that only knows producer epochs.
+    """Processes that start, commit, stall and take over in any order, with a broker that only knows producer epochs.
 
-    The broker is modelled by what the protocol relies on: a transactional id belongs to the process that initialised
-    it last, and a commit under it of anybody else fails. Each process is stopped between any two steps of a start.
+    The model has what the protocol depends on: a transactional id belongs to the process that initialized it last, and
+    commits of other processes under it fail. Each process is stopped between any two steps of a start.
     """
 
     tasks = (TaskId(0, 0), TaskId(0, 1))
@@ -151,7 +151,7 @@ class OwnershipProtocol(RuleBasedStateMachine):
         return {partition: each for task in self.committed.values() for partition, each in task.items()}
 
     def _write(self, process: dict, under: str, offsets: dict) -> bool:
-        """A transaction: goes through only for who holds the transactional id."""
+        """Commit a transaction; only the process that holds the transactional id succeeds."""
         if self.holder.get(under) != process["pid"]:
             return False
         for task in self.tasks:
@@ -162,7 +162,7 @@ class OwnershipProtocol(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(["w0", "w1"]), take_over=st.booleans())
     def start(self, worker: str, take_over: bool) -> None:
-        """A process initialises its own id."""
+        """Initialize the process's own id."""
         process: dict[str, Any] = {"pid": len(self.processes), "worker": worker, "step": "read", "take_over": take_over}
         self.holder[worker] = process["pid"]
         self.processes.append(process)
@@ -176,7 +176,7 @@ class OwnershipProtocol(RuleBasedStateMachine):
     @precondition(lambda self: self._has("read"))
     @rule(data=st.data())
     def read(self, data: st.DataObject) -> None:
-        """It reads the metadata, and ends, fences the owners it takes over from, or goes on."""
+        """Read the metadata; then end, fence the owners to take over from, or continue."""
         process = self._some(data, "read")
         _, unowned, foreign = tasks_by_claim(process["worker"], self.committed)
         if foreign and not process["take_over"]:
@@ -189,7 +189,7 @@ class OwnershipProtocol(RuleBasedStateMachine):
     @precondition(lambda self: self._has("fence"))
     @rule(data=st.data())
     def fence(self, data: st.DataObject) -> None:
-        """It initialises the previous owner's id, then looks whether that one owns the tasks still."""
+        """Initialize the previous owner's id, then check whether that one still owns the tasks."""
         process = self._some(data, "fence")
         owner, tasks = process["claims"][0]
         self.holder[owner] = process["pid"]
@@ -201,7 +201,7 @@ class OwnershipProtocol(RuleBasedStateMachine):
     @precondition(lambda self: self._has("swap"))
     @rule(data=st.data())
     def swap(self, data: st.DataObject) -> None:
-        """It commits the offsets with itself as the owner, under the previous owner's id."""
+        """Commit the offsets with itself as the owner, under the previous owner's id."""
         process = self._some(data, "swap")
         owner, _ = process["claims"].pop(0)
         offsets = claimed(process["read"], lambda _: 0, process["worker"], process["epoch"], "h")
@@ -213,7 +213,7 @@ class OwnershipProtocol(RuleBasedStateMachine):
     @precondition(lambda self: self._has("announce"))
     @rule(data=st.data())
     def announce(self, data: st.DataObject) -> None:
-        """It writes its epoch under its own id, and runs from the committed offsets."""
+        """Write its epoch under its own id, and run from the committed offsets."""
         process = self._some(data, "announce")
         mine = {partition: each for partition, each in self._all().items() if each.metadata.owner == process["worker"]}
         written = self._write(
@@ -228,7 +228,7 @@ class OwnershipProtocol(RuleBasedStateMachine):
     @precondition(lambda self: self._has("run"))
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
-        """A running process commits one more record of each task, or finds itself fenced and looks whose they are."""
+        """Commit one more record of each task, or, if fenced, look up the owners."""
         process = self._some(data, "run")
         offsets = {
             partition: (offset + 1, OffsetMetadata(process["worker"], process["epoch"]))
@@ -248,7 +248,7 @@ class OwnershipProtocol(RuleBasedStateMachine):
 
     @invariant()
     def each_record_is_committed_once(self) -> None:
-        """Offsets never go back, and are what all commits together made of them."""
+        """Offsets never go back, and are the sum of all commits."""
         if hasattr(self, "progress"):
             for task, partitions in self.committed.items():
                 for each in partitions.values():

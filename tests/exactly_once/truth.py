@@ -1,7 +1,7 @@
-"""Input of known content, and what has to be true of everything an application made of it.
+"""Known input, and checks of everything that an application produced from it.
 
-The strongest that can be said about each place is said here, so that a record that was lost, doubled or committed half
-is seen where it happened and not only in a final sum.
+Each topic and store has the strictest possible check, so that a record that was lost, repeated or committed in part is
+found where it happened, not only in a final sum.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WINDOW_MS = int(WINDOW.total_seconds() * 1000)
 GRACE_MS = int(GRACE.total_seconds() * 1000)
 PARTITIONS = 3
 
-#: Recent, since brokers delete what is older than a topic's retention.
+#: Recent, since brokers delete records older than a topic's retention.
 _START_MS = int(time.time() * 1000) - 300_000
 _JITTER_MS = 700
 _TICK_S = 0.02
@@ -39,8 +39,8 @@ _long = struct.Struct(">q")
 _start_and_sequence = struct.Struct(">qi")
 
 
-def tell(text: str) -> None:
-    """Say something on the test's output, which a failed test shows."""
+def show(text: str) -> None:
+    """Print a line to the test's output, which pytest shows for failed tests."""
     sys.stdout.write(f"{text}\n")
 
 
@@ -66,9 +66,9 @@ class Sent(NamedTuple):
 
 
 class Generator:
-    """Produces records at a bounded rate in a thread of its own, until the block ends, and remembers them.
+    """Sends records at a bounded rate in a thread until the block ends, and remembers them.
 
-    Event time runs like the number of records, with records out of order by up to most of a window.
+    Event time advances with the number of records; records are out of order by up to most of a window.
     """
 
     def __init__(self, application: Application, seed: int, rate: float) -> None:
@@ -88,7 +88,7 @@ class Generator:
         self.stop()
 
     def stop(self) -> None:
-        """End the input; all of it is with the broker then."""
+        """End the input; return when the broker has all records."""
         self._done.set()
         self._thread.join()
         assert self._failure is None, f"the input could not be produced: {self._failure}"
@@ -129,18 +129,18 @@ class Generator:
                 self.sent.append(record)
             producer.poll(0)
         if producer.flush(30):
-            self._failure = "the broker did not take all of it"
+            self._failure = "the broker did not accept all records"
 
 
 @dataclass
 class Truth:
-    """What has to come out, computed from what went in."""
+    """The expected output, computed from the input."""
 
     sent: list[Sent]
     words: dict[WindowedWord, int] = field(init=False)
-    """Records by word and window."""
+    """The number of records by word and window."""
     times: dict[WindowedWord, int] = field(init=False)
-    """Newest timestamp of each."""
+    """The newest timestamp by word and window."""
     senders: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -154,14 +154,14 @@ class Truth:
 def drain(application: Application, truth: Truth) -> None:
     """Wait until a running worker has committed an output record for each input record.
 
-    When that does not come, the checks that follow say better than a time-out what is missing, and where.
+    A time-out is no failure here: the following checks report better what is missing, and where.
     """
     with contextlib.suppress(AssertionError):
         read_until(application.bootstrap_servers, application.target, len(truth.sent), timeout_s=120)
 
 
 def await_caught_up(application: Application) -> None:
-    """Wait until a running worker has committed all it can read."""
+    """Wait until a running worker has committed all input."""
     address = application.bootstrap_servers
 
     def caught_up() -> bool:
@@ -176,12 +176,12 @@ def await_caught_up(application: Application) -> None:
 
 
 def verify_exactly_once(application: Application, truth: Truth, state: Path) -> None:
-    """After a graceful stop: every topic and every store tells of each input record exactly once.
+    """Check after a graceful stop that every topic and every store has each input record exactly once.
 
     Args:
-        application: whose topics to read.
-        truth: what has to be there.
-        state: directory of the worker that has all tasks.
+        application: the application.
+        truth: the expected output.
+        state: the state directory of the worker that has all tasks.
     """
     address = application.bootstrap_servers
     verify_repartition(read(address, application.repartition), truth)
@@ -192,7 +192,7 @@ def verify_exactly_once(application: Application, truth: Truth, state: Path) -> 
 
 
 def verify_repartition(rows: Iterable[Row], truth: Truth) -> None:
-    """Each input record went through the repartition topic once, and those of a sender in their order."""
+    """Check that each input record is in the repartition topic once, and records of a sender are in order."""
     by_number = {record.number: record for record in truth.sent}
     seen: Counter[int] = Counter()
     last: dict[tuple[int, str], int] = {}
@@ -207,11 +207,11 @@ def verify_repartition(rows: Iterable[Row], truth: Truth) -> None:
     doubled = {number: times for number, times in seen.items() if times > 1}
     lost = by_number.keys() - seen.keys()
     assert not doubled, f"{len(doubled)} records were repartitioned more than once, such as {_some(doubled)}"
-    assert not lost, f"{len(lost)} records never reached the repartition topic, such as {_some(sorted(lost))}"
+    assert not lost, f"{len(lost)} records are not in the repartition topic, such as {_some(sorted(lost))}"
 
 
 def verify_output(rows: Iterable[Row], truth: Truth) -> None:
-    """The counts of each word and window are 1, 2, 3, … to the true one, and their times never go back."""
+    """Check that counts of each word and window are 1, 2, 3, … to the expected one, and times never go back."""
     counts: defaultdict[WindowedWord, list[int]] = defaultdict(list)
     times: dict[WindowedWord, int] = {}
     for row in rows:
@@ -226,7 +226,7 @@ def verify_output(rows: Iterable[Row], truth: Truth) -> None:
 
 
 def verify_changelogs(changelogs: Mapping[str, list[Row]], truth: Truth) -> None:
-    """A commit logs the newest count of each key: they grow from commit to commit, and the last one is the truth."""
+    """Check that counts in the changelog increase from commit to commit, and the last one is as expected."""
     senders: defaultdict[str, list[int]] = defaultdict(list)
     for row in changelogs[SENDERS]:
         senders[(row.key or b"").decode()].append(_long.unpack(row.value or b"")[0])
@@ -240,7 +240,7 @@ def verify_changelogs(changelogs: Mapping[str, list[Row]], truth: Truth) -> None
         for key, found in counts.items()
         if found[-1] != wanted.get(key) or any(before >= after for before, after in pairwise(found))
     }
-    assert not wrong, f"{len(wrong)} of {len(wanted)} keys are logged wrongly: {_some(wrong)}"
+    assert not wrong, f"{len(wrong)} of {len(wanted)} keys are wrong in the changelog: {_some(wrong)}"
     assert counts.keys() == wanted.keys()
 
 
@@ -251,7 +251,7 @@ def verify_state(
     times: Mapping[WindowedWord, int],
     senders: Mapping[str, int],
 ) -> None:
-    """The state file holds these counts, and stands right after the last committed record of each changelog."""
+    """Check that the state file has these counts, at the last committed offset of each changelog."""
     found_words, found_times, found_senders = read_state(directory)
     assert found_senders == senders
     assert found_words == words
@@ -263,7 +263,7 @@ def verify_state(
 
 
 def read_state(directory: Path) -> tuple[dict[WindowedWord, int], dict[WindowedWord, int], dict[str, int]]:
-    """What a worker's state file holds: counts and times by word and window, counts by sender."""
+    """Return the content of a worker's state file: counts and times by word and window, counts by sender."""
     words: dict[WindowedWord, int] = {}
     times: dict[WindowedWord, int] = {}
     senders: dict[str, int] = {}
@@ -287,11 +287,11 @@ def read_state(directory: Path) -> tuple[dict[WindowedWord, int], dict[WindowedW
 
 
 def verify_at_least_once(application: Application, truth: Truth, state: Path) -> None:
-    """After a graceful stop: nothing is lost anywhere, and the state is what the changelogs end with."""
+    """Check after a graceful stop that nothing is lost, and the state equals the ends of the changelogs."""
     address = application.bootstrap_servers
     numbers = {int((row.value or b"").split(b" ")[0]) for row in read(address, application.repartition)}
     lost = {record.number for record in truth.sent} - numbers
-    assert not lost, f"{len(lost)} records never reached the repartition topic, such as {_some(sorted(lost))}"
+    assert not lost, f"{len(lost)} records are not in the repartition topic, such as {_some(sorted(lost))}"
     changelogs = {store: read(address, application.changelog(store)) for store in (SENDERS, WORDS)}
     senders = {(row.key or b"").decode(): _long.unpack(row.value or b"")[0] for row in changelogs[SENDERS]}
     words = {changelog_key(row.key or b""): _long.unpack(row.value or b"")[0] for row in changelogs[WORDS]}
@@ -306,14 +306,14 @@ def verify_at_least_once(application: Application, truth: Truth, state: Path) ->
     for name, found, wanted in stores:
         assert found.keys() == wanted.keys(), name
         short = {key: (count, wanted[key]) for key, count in found.items() if count < wanted[key]}
-        assert not short, f"{len(short)} {name} count too little: {_some(short)}"
+        assert not short, f"{len(short)} {name} have counts that are too low: {_some(short)}"
     assert times == truth.times
-    assert last == words, "the output does not end with what the store holds"
+    assert last == words, "the output does not end with the content of the store"
     verify_state(state, changelogs, words, times, senders)
 
 
 def changelog_key(data: bytes) -> WindowedWord:
-    """A window store's changelog key: word, window start, sequence number."""
+    """Return the parts of a window store's changelog key: word, window start, sequence number."""
     at = len(data) - _start_and_sequence.size
     start, sequence = _start_and_sequence.unpack_from(data, at)
     assert sequence == 0
@@ -321,33 +321,33 @@ def changelog_key(data: bytes) -> WindowedWord:
 
 
 def windowed_key(data: bytes) -> WindowedWord:
-    """An output key: word, window start."""
+    """Return the parts of an output key: word, window start."""
     at = len(data) - _long.size
     return data[:at].decode(), _long.unpack_from(data, at)[0]
 
 
-# Replays.
+# Replays
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What one restart read of one changelog partition."""
+    """The records that one restart read from one changelog partition."""
 
     store: str
     partition: int
     start: int
     end: int
     rows: int
-    """Committed records between them."""
+    """The number of committed records."""
     transactions: int
-    """Transactions those belong to."""
+    """The number of their transactions."""
 
 
 def replays(application: Application) -> list[list[Replay]]:
-    """Per run that began to restore: what it read of each changelog partition.
+    """Return the replays of each run that started to restore, by changelog partition.
 
-    The end of a transaction takes an offset in each partition it wrote to, so the committed records of one
-    transaction have consecutive offsets, and those of two have not.
+    The end of a transaction takes one offset in each partition that it wrote to, so offsets are consecutive within a
+    transaction, but not between two transactions.
     """
     address = application.bootstrap_servers
     offsets: dict[tuple[str, int], list[int]] = defaultdict(list)

@@ -91,7 +91,7 @@ def test_a_snapshot_becomes_nested_columns(millpond: Millpond, app: str, options
     ended = millpond("state", "export", "delays", "--app", app, *options, "--to", "delays.parquet")
     assert ended.status == 0, ended.err
     assert "delays.parquet: 2 rows of store delays from snapshot" in ended.out
-    assert "1 values could not be decoded: their bytes are in the column 'value_raw'." in ended.err
+    assert "1 values could not be decoded; their bytes are in the column 'value_raw'." in ended.err
     first, second = pq.read_table("delays.parquet").to_pylist()
     assert first == {
         "key": "LGA", "window_start": datetime.fromtimestamp(0, UTC), "window_end": datetime.fromtimestamp(3_600, UTC),
@@ -144,13 +144,13 @@ BAD = [
      "there is no snapshot 20200101T000000Z-00000a of 'app'"),
     (("show", "counts", "--app", "nowhere:build"), 2, "there is no module 'nowhere'"),
     (("show", "counts", "--app", "APP", "--url", "http://127.0.0.1:9"), 1, "no worker answers at 127.0.0.1:9"),
-    (("show", "counts", "--url", "http://127.0.0.1:9"), 2, "name the application with --app"),
+    (("show", "counts", "--url", "http://127.0.0.1:9"), 2, "need the application, which knows"),
     (("show", "counts", "--url", "http://127.0.0.1:9", "--state-dir", "x"), 2,
-     "--url for running workers, or --state-dir"),
+     "exclude each other: leave out one"),
     (("show", "counts", "--app", "APP", "--state-dir", "missing"), 1, "'missing' has no state of 'app'"),
     (("export", "counts", "--to", "missing/x.parquet"), 1,
      "cannot write 'missing/x.parquet' (No such file or directory)"),
-    (("verify", "--bootstrap-servers", "127.0.0.1:9"), 2, "say what to read: --url URL"),
+    (("verify", "--bootstrap-servers", "127.0.0.1:9"), 2, "name what to read: --url URL"),
     (("verify", "--bootstrap-servers", "127.0.0.1:9", "--store", "nope", "--url", "x"), 1, "has no store 'nope'"),
     (("verify", "--bootstrap-servers", "127.0.0.1:9", "--state-dir", "missing"), 1, "'missing' has no state of 'app'"),
 ]  # fmt: skip

@@ -50,7 +50,7 @@ def test_one_damaged_row_is_found_and_named(millpond: Millpond, stopped) -> None
     }
     assert f"w0, store counts, partition 1: key {key[4:].decode()}\n  expected 10 (" in ended.out
     assert "  found    99 (1970-01-01T00:00:00Z)" in ended.out
-    assert "1 keys are not as snapshot" in ended.err
+    assert "1 keys differ from snapshot" in ended.err
 
     with stage.running() as running:
         running.wait_running()
@@ -76,4 +76,4 @@ def test_a_directory_that_is_behind_is_compared_unless_deletions_may_be_missing(
     ended = millpond("state", "verify", VERSION, *stage.options, "--state-dir", stage.state)
     assert ended.status == 1
     assert "the topic may have lost deletions since" in " ".join(ended.out.split())
-    assert "nothing was compared: the table says why." in ended.err
+    assert "nothing was compared: the table shows why." in ended.err

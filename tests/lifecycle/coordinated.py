@@ -36,7 +36,7 @@ from millpond.runtime.tasks.events import (
     LookedUp,
     Ownership,
     OwnersRead,
-    OwnNamed,
+    OwnTasksFound,
     StoresOpened,
     StoresRestored,
     TakeOverEnded,
@@ -144,7 +144,7 @@ class Worker:
     def key(self) -> tuple[Any, ...]:
         """Return what tells this state from others."""
         record, follower, check = self.record, self.follower, self.check
-        numbers = {0, follower._checking, follower._adopting, *(each.number for each in self.requests)}
+        numbers = {0, follower._checking, follower._searching, *(each.number for each in self.requests)}
         epochs = {0, self.epoch, *(each.epoch for each in self.requests)}
         lapses = {self.lapses}
         if record is not None:
@@ -172,7 +172,7 @@ class Worker:
             None if answer is None else (
                 tuple(answer.tasks.items()), tuple(answer.release), tuple(each.previous for each in answer.take_over)
             ),
-            number[follower._checking], number[follower._adopting],
+            number[follower._checking], number[follower._searching],
             frozenset(follower._unchecked), frozenset(follower._suspects), frozenset(follower._under_way),
             frozenset(follower._ordered),
             any(until > self.now for until in follower._foreign_until.values()),
@@ -205,7 +205,7 @@ class Worker:
         match each:
             case ask.LookUp(number, _, _):
                 self.requests += (Request("lookup", number),)
-            case ask.FindOwn(number, _):
+            case ask.FindOwnTasks(number, _):
                 self.requests += (Request("find", number),)
             case ask.TakeTasksOver(previous, _):
                 _must(previous != ME, "a worker takes over from itself", self)
@@ -274,7 +274,7 @@ class Worker:
 
     def _forget_late_answers(self) -> None:
         """Keep one answer that nothing waits for any more: all are ignored, whatever they say."""
-        waited_for = {self.follower._checking, self.follower._adopting}
+        waited_for = {self.follower._checking, self.follower._searching}
         if self.record is not None:
             waited_for.add(self.record.lookup)
         if self.check is not None:
@@ -331,7 +331,7 @@ class Worker:
         if request.kind == "take over":
             self.tell(TakeOverEnded(self.now, request.previous, {TASK: request.owner}))
         elif request.kind == "find":
-            self.tell(OwnNamed(request.number, found if request.owner == ME else {}))
+            self.tell(OwnTasksFound(request.number, found if request.owner == ME else {}))
         elif self.check is not None and self.check.awaits(request.number):
             _, instructions = self.check.owners_read(OwnersRead(self.now, request.number, found))
             self.perform(instructions)

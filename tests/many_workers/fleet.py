@@ -1,4 +1,4 @@
-"""A coordinator in its own process, and workers in threads of the test's."""
+"""A coordinator in a child process, and workers in threads of the test."""
 
 from __future__ import annotations
 
@@ -34,10 +34,13 @@ class Coordinator:
         self.url = ""
 
     def start(self, port: int = 0) -> Self:
-        """Start it and wait until it listens."""
+        """Start it, and wait until it accepts requests."""
         paths = os.pathsep.join([str(_ROOT / "worker"), str(_ROOT / "operator"), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "millpond_operator.coordinator", "--application", self._app_id, f"--store={self._store}", f"--port={port}", *self._options],
+            [
+                *(sys.executable, "-m", "millpond_operator.coordinator", "--application", self._app_id),
+                *(f"--store={self._store}", f"--port={port}", *self._options),
+            ],
             stdout=subprocess.PIPE, stderr=self._log, env={**os.environ, "PYTHONPATH": paths},
         )  # fmt: skip
         assert self._process.stdout is not None
@@ -48,11 +51,11 @@ class Coordinator:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Its URL."""
         return int(self.url.rsplit(":", 1)[1])
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill it by SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(10)
@@ -67,20 +70,20 @@ class Coordinator:
         self.start(port)
 
     def post(self, worker: str, what: str, method: str = "POST") -> None:
-        """Say something of a worker: gone, or drain."""
+        """Request `gone` or `drain` for a worker."""
         url = f"{self.url}/v1/applications/{self._app_id}/workers/{worker}/{what}"
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=30) as answer:
             answer.read()
 
     def view(self) -> View:
-        """The whole assignment."""
+        """Return the whole assignment."""
         import msgspec
 
         with urllib.request.urlopen(f"{self.url}/v1/applications/{self._app_id}/assignment", timeout=30) as answer:
             return msgspec.json.decode(answer.read(), type=View)
 
     def close(self) -> None:
-        """End it."""
+        """Stop it."""
         self.kill()
         self._log.close()
 
@@ -114,11 +117,11 @@ class Fleet:
             ).start()  # fmt: skip
 
     def stop(self, name: str) -> None:
-        """Stop a worker as SIGTERM would."""
+        """Stop a worker like SIGTERM."""
         self.workers.pop(name).stop()
 
     def active(self) -> dict[str, list[str]]:
-        """The tasks that run on each worker, as the workers have it."""
+        """Return the active tasks of each worker, as the workers know them."""
         return {
             name: sorted(str(task.id) for task in running.worker._parts.executor.running)
             for name, running in self.workers.items()
@@ -126,7 +129,7 @@ class Fleet:
         }
 
     def copies(self) -> dict[str, list[str]]:
-        """The copies on each worker that follow their changelogs."""
+        """Return the standbys of each worker that follow their changelogs."""
         return {
             name: sorted(
                 str(held.id)
@@ -137,7 +140,7 @@ class Fleet:
         }
 
     def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
-        """Wait for a condition; what a worker raised comes at once."""
+        """Wait for a condition; raise the error of a worker at once."""
 
         def holds() -> bool:
             for name, running in self.workers.items():
@@ -151,7 +154,7 @@ class Fleet:
             raise AssertionError(f"{error}; {self.active()} {self.copies()} {self.coordinator.view()}") from error
 
     def wait_shared(self, tasks: int, timeout_s: float = 60.0) -> None:
-        """Wait until every task runs exactly once, and every worker that is up has its share."""
+        """Wait until every task runs exactly once, and every running worker has its share."""
 
         def shared() -> bool:
             by_worker = self.active()

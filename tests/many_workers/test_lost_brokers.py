@@ -1,4 +1,4 @@
-"""A worker that is cut off from Kafka alone loses its tasks to workers that have brokers, and gets its share back."""
+"""A worker that only loses its connection to Kafka loses its tasks to others, and gets its share back later."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Cluster(NamedTuple):
 
 @pytest.fixture(scope="module")
 def cluster(own_brokers: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Cluster]:
-    """A broker that each worker reaches by a connection of its own, which can be cut."""
+    """A broker with one connection per worker, which can be cut."""
     with Proxies() as proxies:
         listeners = {}
         for name in ("w0", "w1"):
@@ -53,7 +53,7 @@ def _ready(fleet: Fleet, name: str) -> tuple[int, str]:
 
 
 def _cut_off(worker: mp.Worker, proxy: Proxy, *, in_commit: bool) -> threading.Event:
-    """Cut a worker off at once, or when it has begun to commit; returns what is set then."""
+    """Cut the connection of a worker now, or during its next commit; return an event that is set then."""
     cut = threading.Event()
 
     def now() -> None:
@@ -69,7 +69,7 @@ def _cut_off(worker: mp.Worker, proxy: Proxy, *, in_commit: bool) -> threading.E
     def start_cut_off(offsets: Any) -> None:
         if not cut.is_set():
             now()
-            time.sleep(0.05)  # the proxy cuts in its own thread
+            time.sleep(0.05)  # the proxy runs in its own thread
         start(offsets)
 
     sink.start = start_cut_off
@@ -80,7 +80,7 @@ def _cut_off(worker: mp.Worker, proxy: Proxy, *, in_commit: bool) -> threading.E
 def test_worker_without_brokers_loses_its_tasks_until_they_are_back(
     guarantee: str, in_commit: bool, cluster: _Cluster, app_id: str, tmp_path: Path
 ) -> None:
-    """It says so on every surface. Records are counted by the other one meanwhile, once each when exactly once."""
+    """It reports this everywhere. Meanwhile the other worker counts the records, exactly once if so configured."""
     source, target = f"in-{app_id}", f"out-{app_id}"
     for topic in (source, target):
         kafka.create_topic(cluster.servers, topic, PARTITIONS)
@@ -129,7 +129,7 @@ def test_worker_without_brokers_loses_its_tasks_until_they_are_back(
         fleet.wait_shared(PARTITIONS)
         send()
         if guarantee == "exactly_once":
-            fleet.wait(lambda: set(counts().values()) == {3}, "both go on counting, once each")
+            fleet.wait(lambda: set(counts().values()) == {3}, "both continue to count, each record once")
         else:
             fleet.wait(lambda: min(counts().values()) >= 3, "both go on counting")
         fleet.wait(lambda: _ready(fleet, "w0")[0] == 200, "the worker is ready again")

@@ -21,7 +21,7 @@ SETTINGS = {"processing.guarantee": "exactly_once", "commit.interval.ms": 100}
 
 
 class Input:
-    """Words on their way in, and how often each went."""
+    """The input: sends words, and remembers how often each was sent."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self._servers, self._topic = servers, topic
@@ -29,18 +29,18 @@ class Input:
         self._random = random.Random(4)
 
     def produce(self, records: int) -> None:
-        """Send some."""
+        """Send words."""
         words = [f"word-{self._random.randrange(50)}" for _ in range(records)]
         kafka.produce(self._servers, self._topic, [(str(number), word) for number, word in enumerate(words)])
         self.sent.update(words)
 
 
 def counted(servers: str, topic: str) -> Counter[str]:
-    """The newest count of each word in the output."""
+    """Return the newest count of each word in the output."""
     newest: dict[str, int] = {}
     for row in kafka.read(servers, topic):
         word, count = row.key.decode(), int.from_bytes(row.value, "big")
-        # Exactly once, a count grows by what was counted since its last output, and never comes back.
+        # With exactly once, counts only increase.
         assert count > newest.get(word, 0), f"{word}: {count} after {newest.get(word)}"
         newest[word] = count
     return Counter(newest)
@@ -48,7 +48,7 @@ def counted(servers: str, topic: str) -> Counter[str]:
 
 @pytest.fixture
 def application(broker: Any, create_topic: Any, app_id: str, tmp_path: Path) -> Any:
-    """Counts words behind a repartition topic: two sub-topologies."""
+    """Return a topology that counts words behind a repartition topic: two sub-topologies."""
     source, target = create_topic("in", PARTITIONS), create_topic("out", PARTITIONS)
 
     def topology() -> mp.Topology:
@@ -69,7 +69,7 @@ def application(broker: Any, create_topic: Any, app_id: str, tmp_path: Path) -> 
 
 
 def test_workers_share_tasks_while_others_come_and_leave(application: Any) -> None:
-    """Three workers have their share of the tasks; one leaves, one comes; the counts are exact all along."""
+    """Three workers share the tasks; one leaves, one joins; counts are exact all the time."""
     make, given, result = application
     with make(**{"standby-replicas": 1}) as fleet:
         fleet.start("w0", "w1", "w2")

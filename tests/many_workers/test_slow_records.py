@@ -20,7 +20,7 @@ SESSION_S = 0.5
 def test_record_slower_than_the_session_is_processed_once(
     broker: Any, create_topic: Any, app_id: str, tmp_path: Path
 ) -> None:
-    """The coordinator hears of the worker meanwhile, so nothing was taken from it."""
+    """The worker sends heartbeats meanwhile, so its tasks are not taken over."""
     source, target = create_topic("in"), create_topic("out")
     calls: list[str] = []
 
@@ -48,7 +48,7 @@ def test_record_slower_than_the_session_is_processed_once(
                 [row.value for row in kafka.read(broker.bootstrap_servers, target)][-1:] == [b"last"]
                 and not fleet.workers["w0"].worker._parts.committer.needed()
             ),
-            "both are through and committed",
+            "both are processed and committed",
         )
         assert calls == ["slow", "last"]
         assert fleet.workers["w0"].worker.metrics.recoveries == 0

@@ -1,4 +1,4 @@
-"""Sequences of events after which workers stood still, went back, or missed something once."""
+"""Sequences of events after which workers once stopped processing, went back, or missed an event."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.usefixtures("processes")
 
 SETTINGS = {"processing.guarantee": "exactly_once", "commit.interval.ms": 100}
 STANDBY = {"standby-replicas": 1}
-#: A look-up asks for so long at a time; a loop that waited for it would not do in time what it is expected to do.
+#: The timeout of a lookup; a loop that waits for it would miss the expected times.
 ASKED_S, EXPECTED_S = 90.0, 45.0
 
 
 def counting(source, target):
-    """Makes topologies that count records by key."""
+    """Return a function that makes topologies that count records by key."""
 
     def topology():
         builder = mp.StreamsBuilder()
@@ -42,17 +42,17 @@ def counting(source, target):
 
 
 def newest(servers, topic):
-    """The newest count of each key."""
+    """Return the newest count of each key."""
     return {row.key.decode(): int.from_bytes(row.value, "big") for row in kafka.read(servers, topic)}
 
 
 def one_each(partitions):
-    """A record for each partition."""
+    """Return one record for each partition."""
     return [(f"key-{number}", "value", None, number) for number in range(partitions)]
 
 
 def copies(fleet):
-    """All copies that workers hold, whatever they do."""
+    """Return all standbys of the workers, in any state."""
     return [
         held
         for running in fleet.workers.values()
@@ -62,7 +62,7 @@ def copies(fleet):
 
 
 def wait_copied(fleet, tasks, ends):
-    """Wait until there is a copy of so many tasks, and each has read its changelog to its end."""
+    """Wait until so many tasks have a standby, and each has read its changelog to the end."""
 
     def copied():
         held = copies(fleet)
@@ -74,12 +74,12 @@ def wait_copied(fleet, tasks, ends):
 
 
 def recoveries(fleet):
-    """How often workers went back."""
+    """Return how often workers went back to the last commit."""
     return {name: running.worker.metrics.recoveries for name, running in fleet.workers.items()}
 
 
 def test_tasks_with_deleted_offsets_are_claimed_again(broker, create_topic, app_id, tmp_path):
-    """Kafka forgot the owners that the coordinator remembers: the tasks are nobody's, and are given out anew."""
+    """Kafka lost the owners that the coordinator knows: the tasks have no owner, and are assigned anew."""
     source, target = create_topic("in", 2), create_topic("out", 2)
     servers = broker.bootstrap_servers
     with Fleet(counting(source, target), servers, app_id, tmp_path, SETTINGS) as fleet:
@@ -93,7 +93,7 @@ def test_tasks_with_deleted_offsets_are_claimed_again(broker, create_topic, app_
 
 
 def test_idle_task_is_refreshed_beside_a_busy_one(broker, create_topic, app_id, tmp_path, monkeypatch):
-    """The offsets of a task without records are committed now and then, though another commits at every interval."""
+    """Offsets of an idle task are committed from time to time, while another task commits at every interval."""
     monkeypatch.setattr(committer_module, "_REFRESH_S", 0.5)
     source, target = create_topic("in", 2), create_topic("out", 2)
     servers = broker.bootstrap_servers
@@ -111,7 +111,7 @@ def test_idle_task_is_refreshed_beside_a_busy_one(broker, create_topic, app_id, 
 
 
 def test_copy_older_than_its_changelog_is_rebuilt(broker, create_topic, app_id, tmp_path):
-    """Retention deleted what the copy would read next: it begins where the changelog does, and nobody goes back."""
+    """Retention deleted the standby's next records: it starts at the changelog's beginning, and no worker goes back."""
     source, target = create_topic("in", 2), create_topic("out", 2)
     servers = broker.bootstrap_servers
     changelog = f"{app_id}-counts-changelog"
@@ -142,7 +142,7 @@ def test_copy_older_than_its_changelog_is_rebuilt(broker, create_topic, app_id, 
 
 
 def test_promoted_table_copy_has_all_processed_records(broker, create_topic, app_id, tmp_path):
-    """A store whose changelog is the input itself holds all that was processed when its copy is promoted."""
+    """A store with its input as changelog has all processed records when its standby is promoted."""
     source, target = create_topic("in", 1, cleanup_policy="compact"), create_topic("out", 1)
     servers = broker.bootstrap_servers
 
@@ -178,7 +178,7 @@ def test_promoted_table_copy_has_all_processed_records(broker, create_topic, app
 
 
 def test_handed_over_task_is_not_looked_up_again(broker, create_topic, app_id, tmp_path, caplog):
-    """Orders from before a hand-over do not make its giver look up a task that it gave away itself."""
+    """Assignments from before a hand-over do not make the previous owner look up a task that it handed over."""
     source, target = create_topic("in", 2), create_topic("out", 2)
     caplog.set_level(logging.INFO, "millpond")
     with Fleet(counting(source, target), broker.bootstrap_servers, app_id, tmp_path, SETTINGS) as fleet:
@@ -186,14 +186,14 @@ def test_handed_over_task_is_not_looked_up_again(broker, create_topic, app_id, t
         fleet.wait_shared(2)
         fleet.start("w1")
         fleet.wait_shared(2)
-        fleet.wait(lambda: not copies(fleet), "what was left of the task is dropped")
+        fleet.wait(lambda: not copies(fleet), "the rest of the task is dropped")
         said = [record.getMessage() for record in caplog.records]
     assert sum("over to w1" in line for line in said) == 1
     assert not [line for line in said if "is worker w1's" in line]
 
 
 def test_loop_continues_while_a_look_up_waits(broker, create_topic, app_id, tmp_path, monkeypatch):
-    """A transaction hangs on a task's input: who takes the task up waits for it, and runs its other tasks meanwhile."""
+    """An open transaction blocks a task's input: the worker waits for it, and runs its other tasks meanwhile."""
     source, target = create_topic("in", 2), create_topic("out", 2)
     servers = broker.bootstrap_servers
     with Fleet(counting(source, target), servers, app_id, tmp_path, SETTINGS, STANDBY) as fleet:
@@ -201,7 +201,7 @@ def test_loop_continues_while_a_look_up_waits(broker, create_topic, app_id, tmp_
         fleet.wait_shared(2)
         fleet.wait(lambda: sum(map(len, fleet.copies().values())) == 2, "both tasks have copies")
         task = next(iter(fleet.workers["w1"].worker._parts.executor.tasks))
-        # As a worker that stopped between its offsets and its commit. The id is another: w1 goes on.
+        # Like a worker that stopped between its offsets and its commit, but with another id: w1 continues.
         group = Consumer({"bootstrap.servers": servers, "group.id": app_id})
         hung = Producer({"bootstrap.servers": servers, "transactional.id": f"{app_id}-hung"})
         hung.init_transactions(30)
@@ -225,7 +225,7 @@ def test_loop_continues_while_a_look_up_waits(broker, create_topic, app_id, tmp_
 
 
 def test_copies_follow_after_one_store_was_corrupted(broker, create_topic, app_id, tmp_path, monkeypatch):
-    """Opening one of several copies fails: all are taken up again, and each reads its changelog once."""
+    """One of several standbys cannot be opened: all are activated again, and each reads its changelog once."""
     source, target = create_topic("in", 4), create_topic("out", 4)
     servers = broker.bootstrap_servers
     opened, copied = TaskStores.open, []
@@ -233,7 +233,7 @@ def test_copies_follow_after_one_store_was_corrupted(broker, create_topic, app_i
     def once_corrupted(self, held, where, *, topology, following):
         if following and "state-w1" in str(self._state_file.path):
             copied.append(held.id)
-            if len(copied) == 2:  # another copy of the same answer is open by then
+            if len(copied) == 2:  # another standby of the same assignment is open by then
                 raise StateCorrupted("a block is broken.", "counts")
         return opened(self, held, where, topology=topology, following=following)
 
@@ -253,7 +253,7 @@ def test_copies_follow_after_one_store_was_corrupted(broker, create_topic, app_i
 
 
 def test_a_processor_sees_its_restored_store_when_it_is_initialised(broker, create_topic, app_id, tmp_path):
-    """`init()` finds in a store what its changelog has."""
+    """`init()` sees the content of the changelog in a store."""
     source, target = create_topic("in"), create_topic("out")
     servers = broker.bootstrap_servers
 
@@ -279,7 +279,7 @@ def test_a_processor_sees_its_restored_store_when_it_is_initialised(broker, crea
 
 
 def test_a_worker_that_leaves_hands_over_though_a_commit_fails(broker, create_topic, app_id, tmp_path, monkeypatch):
-    """The commit that was to hand a task over fails: the worker goes back, and hands over all the same."""
+    """The commit of a hand-over fails: the worker goes back to the last commit, and still hands over."""
     source, target = create_topic("in", 2), create_topic("out", 2)
     servers = broker.bootstrap_servers
     start, failed = TransactionCommitter.start, []
@@ -297,9 +297,7 @@ def test_a_worker_that_leaves_hands_over_though_a_commit_fails(broker, create_to
                 start(self, offsets)
 
         monkeypatch.setattr(TransactionCommitter, "start", once_refused)
-        monkeypatch.setattr(
-            claims_module, "_FIRST_INIT", timedelta(milliseconds=1)
-        )  # a broker that does not answer at once
+        monkeypatch.setattr(claims_module, "_FIRST_INIT", timedelta(milliseconds=1))  # the broker answers late
         leaving.stop()
         assert failed
         _, metadata = kafka.committed_offsets(servers, app_id, source)[task.partition]
@@ -309,7 +307,7 @@ def test_a_worker_that_leaves_hands_over_though_a_commit_fails(broker, create_to
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_sleeping_worker_lets_go_of_a_task_taken_over(broker, create_topic, app_id, tmp_path, guarantee):
-    """It was declared dead, and comes back with nothing to commit: it looks into Kafka, where the task is another's."""
+    """A worker that was declared dead continues with nothing to commit: it looks up the task's new owner."""
     source, target = create_topic("in", 2), create_topic("out", 2)
     servers = broker.bootstrap_servers
     settings = {**SETTINGS, "processing.guarantee": guarantee}
@@ -319,7 +317,7 @@ def test_sleeping_worker_lets_go_of_a_task_taken_over(broker, create_topic, app_
         try:
             fleet.wait_shared(2)
             fleet.workers["w1"].worker.call(awake.wait)
-            fleet.coordinator.post("w1", "drain")  # it gets no task again that it did not let go of
+            fleet.coordinator.post("w1", "drain")  # it is assigned no task that it did not close
             fleet.coordinator.post("w1", "gone")
             fleet.wait(lambda: len(fleet.active()["w0"]) == 2, "w0 takes the task over")
             assert len(fleet.active()["w1"]) == 1

@@ -1,4 +1,4 @@
-"""Workers that run another topology than what is in Kafka: they take nothing up before the coordinator lets them in."""
+"""Workers with another topology than the committed one: they activate no task before the coordinator admits them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TASKS = 2
 
 
 class Service:
-    """A coordinator in a thread of its own, which keeps its address when it comes again."""
+    """A coordinator in a thread, which keeps its address after a restart."""
 
     def __init__(self, app_id):
         self.loop = asyncio.new_event_loop()
@@ -69,7 +69,7 @@ class Service:
 
 
 class Scene:
-    """An application of which there are two topologies, `counting` and `passing`, and what runs of it."""
+    """An application with two topologies, `counting` and `passing`, and its workers."""
 
     def __init__(self, servers, app_id, directory, create_topic):
         self.servers = servers
@@ -109,7 +109,7 @@ class Scene:
         kafka.produce(self.servers, self.source, [(f"key-{each}", value, None, each) for each in range(TASKS)])
 
     def output(self):
-        """All that was put out, by key, in order."""
+        """Return the output by key, in order."""
         found = {}
         for row in kafka.read(self.servers, self.target):
             found.setdefault(row.key.decode(), []).append(row.value.decode())
@@ -140,7 +140,7 @@ class Scene:
         return list(self.workers[name].worker._parts.executor.held)
 
     def keeps_off(self, name):
-        """A worker goes on for a while, and neither holds nor commits anything."""
+        """A worker runs for a while, and neither holds tasks nor commits."""
         running, before = self.workers[name], self.committed()
         running.wait_running()
         for _ in range(100):
@@ -164,7 +164,7 @@ def scene(broker, create_topic, app_id, tmp_path):
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_worker_refused_for_its_topology_touches_nothing(scene, guarantee):
-    """It has the name of the last owner, and no more than that: the records wait for a worker that is let in."""
+    """It has the name of the last owner, which is not enough: the records wait for an admitted worker."""
     settings = {"processing.guarantee": guarantee}
     scene.service.start()
     scene.start("w0", Scene.counting, **settings)
@@ -183,7 +183,7 @@ def test_worker_refused_for_its_topology_touches_nothing(scene, guarantee):
 
 
 def test_refused_worker_leaves_tasks_of_its_own_topology_alone(scene):
-    """The application is to go on with another one: this one does not so much as say that it is back."""
+    """The application has to continue with the other topology: this worker does not even announce itself."""
     scene.service.start()
     scene.start("w0", Scene.counting)
     scene.produce("a")
@@ -200,7 +200,7 @@ def test_refused_worker_leaves_tasks_of_its_own_topology_alone(scene):
 
 
 def test_without_a_coordinator_only_the_same_topology_resumes(scene):
-    """Another one waits until it is let in; from its first commit on it is the one that may resume."""
+    """Another topology waits until it is admitted; from its first commit on, it is the one that may resume."""
     scene.service.start()
     scene.start("w0", Scene.counting)
     scene.produce("a")
@@ -229,7 +229,7 @@ def test_without_a_coordinator_only_the_same_topology_resumes(scene):
 
 
 def test_suspended_application_continues_with_an_admitted_topology(scene):
-    """All workers stop, the pin is changed, and they come again: every task changes, idle ones too."""
+    """All workers stop, the pin is changed, and they start again: every task changes, including idle ones."""
     counting, passing = scene.hashes[Scene.counting], scene.hashes[Scene.passing]
     scene.service.start(pinned=counting)
     for name in ("w0", "w1"):
@@ -250,7 +250,7 @@ def test_suspended_application_continues_with_an_admitted_topology(scene):
 
 
 def test_workers_refused_after_admission_commit_and_let_go(scene):
-    """What they processed is committed, nothing more is, and what they held they take up again when they may."""
+    """Processed records are committed, and nothing else; they activate their tasks again when they are admitted."""
     scene.service.start()
     running = scene.start("w0", Scene.counting, **{"commit.interval.ms": 60_000, "transaction.timeout.ms": 60_000})
     running.wait(lambda: scene.runs("w0") == TASKS, "all tasks run")
@@ -271,7 +271,7 @@ def test_workers_refused_after_admission_commit_and_let_go(scene):
 
 
 def test_without_a_coordinator_a_topology_may_change(scene):
-    """One worker runs everything, and whoever starts it decides what."""
+    """Without a coordinator, one worker runs everything, with the topology that it was started with."""
     alone = {"coordinator.url": None}
     scene.start("w0", Scene.counting, **alone)
     scene.produce("a")
@@ -285,13 +285,13 @@ def test_without_a_coordinator_a_topology_may_change(scene):
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_new_partitions_of_an_input_without_state_are_read(scene, guarantee):
-    """The worker that starts again knows them first, the other one looks when it is told; no record is passed on twice."""
+    """The restarted worker sees them first, the other one when it is told; no record is passed on twice."""
     settings = {"processing.guarantee": guarantee}
     scene.service.start(pinned=scene.hashes[Scene.passing])
     for name in ("w0", "w1"):
         scene.start(name, Scene.passing, **settings)
     kafka.eventually(lambda: all(scene.runs(name) for name in scene.workers), "both have tasks")
-    admin = kafka.admin(scene.servers)  # one that goes ends its requests
+    admin = kafka.admin(scene.servers)  # a stopping worker ends its requests
     admin.create_partitions([NewPartitions(scene.source, 3 * TASKS)])[scene.source].result(10)
     scene.stop("w1")
     scene.start("w1", Scene.passing, **settings)

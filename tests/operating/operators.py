@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from tests.cluster.api import Api
 from tests.cluster.certificates import Access
@@ -149,19 +151,20 @@ class Operator(abc.ABC):
     @abc.abstractmethod
     def _free_port(self) -> int: ...
 
-    def metrics(self) -> dict[str, float]:
-        """Return its metrics by name and labels."""
-        lines = self.fetch("/metrics").splitlines()
-        pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
-        return {name: float(value) for name, value in pairs}
+    def metrics(self) -> list[Sample]:
+        """Return the samples of its metrics."""
+        families = text_string_to_metric_families(self.fetch("/metrics"))
+        return [sample for family in families for sample in family.samples]
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """Return the sum of the samples of a metric that have these labels; None if there are none."""
+        values = [each.value for each in self.metrics() if each.name == name and labels.items() <= each.labels.items()]
+        return sum(values) if values else None
 
     def leads(self) -> bool:
         """Return whether it leads."""
         try:
-            return any(
-                name.startswith("leader_election_master_status") and value == 1
-                for name, value in self.metrics().items()
-            )
+            return self.metric("leader_election_master_status") == 1
         except OSError:
             return False
 
@@ -175,11 +178,11 @@ class Operator(abc.ABC):
         def through() -> bool:
             try:
                 self.fetch("/readyz")
-                figures = self.metrics()
+                samples = self.metrics()
             except OSError:
                 return False
             busy = ("workqueue_depth", "workqueue_unfinished_work_seconds")
-            return not any(value for name, value in figures.items() if name.startswith(busy))
+            return not any(each.value for each in samples if each.name in busy)
 
         self.await_leading()
         wait_for(through, "the operator reconciles", otherwise=self.tail)

@@ -2,7 +2,7 @@
 
 with Watch(world, namespace, "delays", kubelets, tasks=4) as watch:
     ...
-assert not lies(watch.moments)
+assert not false_reports(watch.moments)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from millpond.protocol import Role, clock
 from tests.cluster.api import Object
 from tests.cluster.nodes.kubelets import Kubelets
 from tests.operating.world import World
-from tests.support.telling import Moment, is_ready
+from tests.support.status_accuracy import Moment, is_ready
 
 __all__ = ("Watch",)
 

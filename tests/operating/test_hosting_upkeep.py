@@ -70,16 +70,18 @@ def test_deleted_or_changed_endpoints_point_to_the_leader_again(api, namespace, 
     wait_for(lambda: addresses() == [["192.0.2.1"]], "they are there again")
     there = api.get("EndpointSlice", namespace, COORDINATOR)
     version = there["metadata"]["resourceVersion"]
-    looked, applied = (f'rest_client_request_duration_seconds_count{{verb="{verb}"}}' for verb in ("get", "apply"))
+
+    def requests(verb):
+        return operator.metric("rest_client_request_duration_seconds_count", verb=verb)
 
     def await_looks(times):
-        """Return the metrics after this number of checks."""
-        before = operator.metrics()
-        wait_for(lambda: operator.metrics()[looked] >= before[looked] + times, "they were looked after")
-        return operator.metrics()
+        """Wait until they were read so often; return the number of writes then."""
+        before = requests("get")
+        wait_for(lambda: requests("get") >= before + times, "they were looked after")
+        return requests("apply")
 
     before = await_looks(4)  # by then that they were written is counted, too
-    assert await_looks(6)[applied] == before[applied]
+    assert await_looks(6) == before
     assert api.get("EndpointSlice", namespace, COORDINATOR)["metadata"]["resourceVersion"] == version
     there["endpoints"][0]["addresses"] = ["192.0.2.99"]
     api.replace(there)
@@ -127,9 +129,8 @@ def test_new_authority_reaches_all_applications_before_use(api, namespace, opera
 def test_tenant_metrics_are_not_served_to_workers(api, namespace, operator):
     """A pod without a token learns nothing from the coordinator."""
     apply_app(api, namespace)
-    labels = f'application_id="pay",application_name="pay",application_namespace="{namespace}",state="alive"'
-    figure = f"millpond_coordinator_members{{{labels}}}"
-    wait_for(lambda: operator.metrics().get(figure) == 0, "the coordinator's figures")
+    pay = {"application_id": "pay", "application_name": "pay", "application_namespace": namespace, "state": "alive"}
+    wait_for(lambda: operator.metric("millpond_coordinator_members", **pay) == 0, "the coordinator's metrics")
     wait_for(lambda: trusted_by(api, namespace), "the coordinator's authority")
     trusted = trusted_by(api, namespace)
     assert asked(operator, "/metrics", trusted) == 404

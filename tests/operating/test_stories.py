@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.waiting import sleep, wait_for
 from tests.operating.stage import App, Stage
 from tests.operating.status_watch import Watch
-from tests.support.telling import flaps, lies
+from tests.support.status_accuracy import false_reports, flaps
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -111,6 +111,6 @@ def test_conditions_tell_the_truth_throughout(world, tmp_path, number, pytestcon
                 story.happen()
             wait_for(lambda: watch.moments[-1].complete, f"{story.log} come to an end", otherwise=app.status)
             sleep(10)
-        told = [f"seed {seed}: {', then '.join(story.log)}", *lies(watch.moments), *flaps(watch.moments)]
+        told = [f"seed {seed}: {', then '.join(story.log)}", *false_reports(watch.moments), *flaps(watch.moments)]
         assert len(told) == 1, "\n".join(told)
         assert not stage.violations()

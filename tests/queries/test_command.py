@@ -107,7 +107,7 @@ def test_workers_are_found_through_the_coordinator(query, application):
     assert "--application-id" in err
     status, _, err = query("--coordinator-url", "http://127.0.0.1:1", "--application-id", "app", "counts", url=False)
     assert status == 1
-    assert "does not say who the workers of 'app' are" in err
+    assert "does not list the workers of 'app'" in err
 
 
 def test_where_command_shows_the_workers(query, application):

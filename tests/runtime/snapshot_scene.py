@@ -116,7 +116,7 @@ def run(parts: Parts, turns: int = 60) -> None:
     for _ in range(turns):
         parts.executor.take_in_snapshots()
         parts.settle()
-        parts.executor.look_at_copies()
+        parts.executor.measure_lags()
 
 
 def tail(scene: SnapshotScene) -> None:

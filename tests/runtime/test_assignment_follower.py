@@ -263,7 +263,7 @@ def test_tasks_naming_this_worker_are_adopted_only_in_silence(kafka: Kafka, scen
     """While the coordinator answers it says what to hold; without it a worker holds what names it."""
     kafka.commit(IN_A, 1, OffsetMetadata("w0", 3, topology=scene.worker.executor.topology))
     scene.client.connected_at = time.monotonic() if answers else None
-    scene.coordination._follower._next_adoption = 0.0
+    scene.coordination._follower._next_search = 0.0
     scene.turns()
     assert scene.running() == ([] if answers else [A])
 

@@ -149,7 +149,7 @@ def test_recreated_topic_is_an_error_with_local_rows(scene: SnapshotScene) -> No
     scene.snapshot()
     scene.end()
     scene.kafka.facts_of[CHANGELOG.topic] = TopicIdentity("another", None)
-    with pytest.raises(mp.MillpondError, match="deleted and made again"):
+    with pytest.raises(mp.MillpondError, match="deleted and created again"):
         restored(scene, "first")
 
 
@@ -183,7 +183,7 @@ def test_rows_written_after_a_snapshot_are_kept(scene: SnapshotScene) -> None:
     parts = restored(scene, "empty")
     rows = parts.rows("counts")
     scene.kafka.remake(CHANGELOG.topic, "another")
-    with pytest.raises(mp.MillpondError, match="deleted and made again"):
+    with pytest.raises(mp.MillpondError, match="deleted and created again"):
         restored(scene, "empty")
     assert scene.parts is not None
     assert scene.parts.rows("counts") == rows

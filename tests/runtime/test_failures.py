@@ -67,5 +67,5 @@ def test_worker_ends_when_brokers_refuse_the_metadata(
     kafka.produce(servers, source, [("k", "v")])
     error = failure_of(builder.build(), servers, app_id, tmp_path / "state", {"processing.guarantee": guarantee})
     assert isinstance(error, BrokerError)
-    assert "refused 3 times" in str(error)
+    assert "rejected 3 times" in str(error)
     assert len(kafka.read(servers, target)) == (0 if guarantee == "exactly_once" else 3)

@@ -258,9 +258,9 @@ def test_store_that_tasks_hold_is_rebuilt_from_the_snapshot(scene: GlobalScene) 
     updater = worker.stores.of_topic("rates")
     assert updater is not None
     worker.tasks.deferred = True
-    with pytest.raises(CommitFailed, match="does not have the position any more"):
-        worker.stores.rebuild(updater, "does not have the position any more")
-    worker.stores.rebuild(updater, "does not have the position any more")  # what a second partition reports
+    with pytest.raises(CommitFailed, match="no longer has the position"):
+        worker.stores.rebuild(updater, "no longer has the position")
+    worker.stores.rebuild(updater, "no longer has the position")  # what a second partition reports
     messages = scene.kafka.readable(FIRST, 0)
     assert worker.stores.apply(FIRST, messages), "what was polled before is nobody else's"
     worker.stores.reread()

@@ -142,8 +142,8 @@ def test_lost_position_rebuilds_the_store_that_tasks_hold(kafka: Kafka, start: S
     kafka.append("rates", "new", "1")
     updater = worker.stores.of_topic("rates")
     assert updater is not None
-    with pytest.raises(CommitFailed, match="does not have the position any more"):
-        worker.stores.rebuild(updater, "does not have the position any more")
+    with pytest.raises(CommitFailed, match="no longer has the position"):
+        worker.stores.rebuild(updater, "no longer has the position")
     assert worker.stores.by_name()["rates"] is held
     assert held.is_open
     assert worker.stores.behind == {FIRST, SECOND}

@@ -41,7 +41,7 @@ def _look(copy: Parts) -> holdings.TaskView:
     copy.executor._copies._ends._next = 0.0
     for _ in range(2):
         copy.executor.look_at_ends()
-    copy.executor.look_at_copies()
+    copy.executor.measure_lags()
     return copy.executor.held[A].view()
 
 

@@ -225,7 +225,7 @@ def test_changelog_made_again_behind_the_back_is_refused(kafka: Kafka, start: St
         kafka.logs[CHANGELOG] = [Record(b"z", _count(9), 1_000, stable=True)] * rows
         worker = start()
         worker.executor.hold([A], Role.ACTIVE)
-        with pytest.raises(TopicError, match="deleted and made again") as raised:
+        with pytest.raises(TopicError, match="deleted and created again") as raised:
             worker.settle()
         assert "millpond reset" in str(raised.value)
         assert str(worker.config.directory) in str(raised.value)
@@ -238,7 +238,7 @@ def test_copy_of_a_changelog_made_again_is_refused_too(kafka: Kafka, start: Star
     kafka.remake("app-counts-changelog", "other")
     worker = start()
     worker.executor.hold([A], Role.STANDBY)
-    with pytest.raises(TopicError, match="deleted and made again"):
+    with pytest.raises(TopicError, match="deleted and created again"):
         for _ in range(2):
             worker.settle()
     assert _counts(worker) == {b"a": 2, b"b": 1}

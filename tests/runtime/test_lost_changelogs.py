@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import millpond as mp
-from millpond.cli.reset.plan import Inputs, Resetter
+from millpond.cli.reset.apply import apply_reset
+from millpond.cli.reset.cluster import Cluster
+from millpond.cli.reset.plan import Inputs, plan_reset
 from millpond.errors import TopicError
 from millpond.runtime.offsets.metadata import CommittedOffset, OffsetMetadata, Partition
 from millpond.runtime.topics.lost_changelogs import check_changelogs
@@ -112,9 +114,10 @@ def test_deleted_changelog_is_an_error_until_a_reset(
     assert committed() == 10
     with StateFile(tmp_path / app_id / "w0") as file:
         assert [value[8:] for _, value in file.range("counts", b"", None)] == [(10).to_bytes(8, "big")]
-    with closing(Resetter(config(servers, app_id, tmp_path))) as resetter:
+    with closing(Cluster(config(servers, app_id, tmp_path))) as cluster:
         inputs = Inputs(frozenset({source}))
-        resetter.apply(resetter.plan(inputs, None, lambda _, partitions, __: dict.fromkeys(partitions, 0)))
+        plan = plan_reset(cluster, inputs, None, lambda _, partitions, __: dict.fromkeys(partitions, 0))
+        apply_reset(cluster, plan)
     kafka.produce(servers, source, [("a", "10")])
     with Running(_counting(source), servers, app_id, tmp_path, settings) as running:
         running.wait(lambda: committed() == 11, "all is committed")

@@ -44,7 +44,7 @@ def brisk(monkeypatch):
     """Shorten waits whose length does not matter here."""
     monkeypatch.setattr(reconnect_module, "_RECONNECT_S", RECONNECT_S)
     monkeypatch.setattr(reconnect_module, "_PAUSE_S", PAUSE_S)
-    monkeypatch.setattr(assembly, "_KNOWN_S", 0.2)
+    monkeypatch.setattr(assembly, "_METADATA_TIMEOUT_S", 0.2)
     monkeypatch.setattr(claims, "_REQUEST_TIMEOUT_S", 1.0)
     monkeypatch.setattr(cluster_module, "_REQUEST_TIMEOUT_S", 1.0)
 

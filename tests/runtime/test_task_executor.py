@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import millpond as mp
-from millpond.cli.run import command as run
+from millpond.cli.run.command import command as run
 from millpond.errors import OwnershipError, TopicError
 from millpond.protocol import Mark, Role, TaskState
 from millpond.runtime.offsets.metadata import Claim, OffsetMetadata, Partition

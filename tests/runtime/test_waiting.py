@@ -25,7 +25,7 @@ from tests.runtime.running import Running
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blockers are reported at once, and requests to brokers time out sooner."""
     monkeypatch.setattr(Blockers.trouble, "__defaults__", (0.0,))
-    monkeypatch.setattr("millpond.runtime.worker.admission._TELL_S", 0.05)
+    monkeypatch.setattr("millpond.runtime.worker.admission._REPORT_INTERVAL_S", 0.05)
     monkeypatch.setattr("millpond.runtime.kafka.admin._REQUEST_TIMEOUT_S", 0.3)
 
 

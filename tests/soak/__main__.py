@@ -1,4 +1,4 @@
-"""Run the long tests: `python -m tests.soak --minutes 10 --seed 1`; without minutes, all of them in full length."""
+"""Run the long tests: `python -m tests.soak --minutes 10 --seed 1`; without minutes, all tests in full length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TAIL_LINES = 60
 
 @dataclass(frozen=True)
 class Round:
-    """One round of a part that has ended."""
+    """The result of one round of a part."""
 
     part: str
     seed: int
@@ -35,9 +35,9 @@ def rounds(part: Part, seed: int, seconds: float | None) -> Iterator[Round]:
     """Run rounds of a part until its time is over.
 
     Args:
-        part: what to run.
-        seed: of the whole run; each round has a seed of its own.
-        seconds: how long it may take; None for all rounds in full length.
+        part: the part.
+        seed: the seed of the whole run; each round derives its own.
+        seconds: the time limit; None for all rounds in full length.
     """
     began, number = time.monotonic(), 0
     while True:
@@ -57,11 +57,13 @@ def _round(part: Part, seed: int, number: int, left_s: float | None) -> Round:
 
 
 def main() -> int:
-    """Run all parts; the exit status is 0 when none failed."""
+    """Run all parts; exit with status 0 if none failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=None, help="share of the long tests; all of them without")
-    parser.add_argument("--seed", type=int, default=None, help="of all random choices; a new one without")
-    parser.add_argument("--only", default="", help="parts whose name contains this")
+    parser.add_argument(
+        "--minutes", type=float, default=None, help="time for the long tests; default: all tests in full length"
+    )
+    parser.add_argument("--seed", type=int, default=None, help="seed of all random choices; default: a new one")
+    parser.add_argument("--only", default="", help="run only parts whose name contains this")
     given = parser.parse_args()
     seed = seeds.fresh() if given.seed is None else given.seed
     chosen = [part for part in PARTS if given.only in part.name]

@@ -1,4 +1,4 @@
-"""The long tests: each part is a command that ends by itself, and is repeated with new seeds until its time is over."""
+"""The long tests: each part is a command that is repeated with new seeds until its time is over."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ("PARTS", "Part")
 
 _PYTHON = sys.executable
 _FAULT_S = 3.5
-"""Mean seconds between two faults of a chaos run."""
+"""The mean time between two faults of a chaos run, in seconds."""
 _CHAOS_AROUND_S = 45.0
-"""What a chaos run takes before the first fault and after the last."""
+"""The time of a chaos run before the first fault and after the last, in seconds."""
 _FULL_FAULTS = 200
 _FULL_ORDEAL_S = 600.0
 _ORDEAL_AROUND_S = 45.0
-"""What the two tenants take until both run."""
+"""The time until both tenants run, in seconds."""
 _KILLS = (
     "tests/exactly_once/test_kill_nine.py",
     "tests/exactly_once/test_crash_points.py",
@@ -31,11 +31,11 @@ class Part:
     """One kind of long test.
 
     Attributes:
-        name: in the table.
-        weight: its part of the time.
-        command: the command of one round: of a seed, and of the seconds that are left for it; None for as long as it takes.
-        rounds: in a run without a time limit.
-        shortest_s: a round is not started in less than that; the first one always is.
+        name: the name in the table.
+        weight: its share of the time.
+        command: returns the command of one round from a seed and the remaining seconds; None without a time limit.
+        rounds: the number of rounds without a time limit.
+        shortest_s: a round needs so much remaining time to start, except for the first one.
     """
 
     name: str
@@ -94,4 +94,4 @@ PARTS = (
     Part("snapshots", 0.15, _snapshots, shortest_s=200.0),
     Part("model of ownership", 0.05, _model, shortest_s=60.0),
 )
-"""In the order in which they run."""
+"""All parts, in their order."""

@@ -1,8 +1,9 @@
-"""Two tenants with everything alike, one of them hostile: `python -m tests.soak.tenants --seconds 600 --seed 1`.
+"""Two tenants with equal names, one of them hostile: `python -m tests.soak.tenants --seconds 600 --seed 1`.
 
-Both have a StreamApp of one name, with one application id, on a Kafka of one short name, each in its own namespace of a real
-API server. While the hostile one changes, breaks and deletes its own objects and attacks the coordinator, the other one has
-to be as if it were alone: no pause of a task, no condition that changes, no object that is changed or made anew.
+Both have a StreamApp with the same name, the same application id and the same short name of their Kafka, each in its
+own namespace of a real API server. The hostile one changes, breaks and deletes its own objects and attacks the
+coordinator. Meanwhile the other one must not be affected: no pause of a task, no changed condition, no changed or
+recreated object.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ _SPEC = {
 
 
 class Other:
-    """The tenant that is to notice nothing.
+    """The tenant that must not be affected.
 
     Attributes:
-        noticed: what it noticed, a sentence each.
+        noticed: effects on it, one sentence each.
     """
 
     def __init__(self, api: Api, kubelets: Kubelets) -> None:
@@ -64,7 +65,7 @@ class Other:
         self._streams = kubelets.streams(_GOOD, _APP)
 
     def settle(self) -> None:
-        """Wait until it runs and nothing of it changes, and remember how it is."""
+        """Wait until it runs and has settled, and remember its objects."""
         wait_for(lambda: runs(self._api, _GOOD) and len(self._streams.running()) == _TASKS, f"{_GOOD} runs")
         self._objects = unchanged(self._all, f"the objects of {_GOOD}")
         self._conditions = self._told()
@@ -83,9 +84,11 @@ class Other:
         await self._api.inside.follow("StreamApp", seen, _GOOD)
 
     def compare(self) -> None:
-        """Note what is not as it was."""
+        """Note all differences from the remembered state."""
         streams = self._streams
-        self.noticed += [f"{each.task} stood still for {each.seconds:.1f} s: {each.why}" for each in streams.pauses]
+        self.noticed += [
+            f"{each.task} was not processed for {each.seconds:.1f} s: {each.why}" for each in streams.pauses
+        ]
         self.noticed += [f"{task} stands still" for task in streams.standing_still()]
         self.noticed += [f"{task} was taken from {worker}" for task, worker in streams.fenced]
         self.noticed += streams.violations
@@ -94,13 +97,13 @@ class Other:
         self.noticed += [f"{kind} {name} changed" for kind, name in sorted(changed)]
         for event in self._api.list("Event", _GOOD):
             if event["metadata"]["uid"] not in self._events:
-                self.noticed.append(f"an event tells {event['reason']}: {event.get('message', '')}")
+                self.noticed.append(f"there is an event {event['reason']}: {event.get('message', '')}")
 
     def _told(self) -> frozenset[tuple[str, str, str]]:
         return _conditions(self._api.get("StreamApp", _GOOD, _APP))
 
     def _all(self) -> dict[tuple[str, str], tuple[str, Any]]:
-        """What it has, by kind and name: who each object is, and what somebody wanted it to be."""
+        """Return its objects by kind and name: their uid and specification."""
         return {
             (kind, each["metadata"]["name"]): (
                 each["metadata"]["uid"],
@@ -112,7 +115,7 @@ class Other:
 
 
 class Hostile:
-    """The tenant that does what it can with its own objects."""
+    """The hostile tenant, which changes its own objects at random."""
 
     def __init__(self, api: Api, kubelets: Kubelets, chance: random.Random) -> None:
         self._api = api
@@ -121,7 +124,7 @@ class Hostile:
         self.acts = 0
 
     def act(self) -> None:
-        """Do one thing."""
+        """Perform one random action."""
         acts: list[Callable[[], object]] = [
             lambda: self._change(replicas=self._chance.randint(0, 5)),
             lambda: self._change(standbyReplicas=self._chance.randint(0, 2)),
@@ -134,7 +137,7 @@ class Hostile:
             lambda: self._delete("StreamApp"),
             self._kill,
         ]
-        with contextlib.suppress(ApiFailure, LookupError):  # it was gone
+        with contextlib.suppress(ApiFailure, LookupError):  # it did not exist
             self._chance.choice(acts)()
         self.acts += 1
         if self._api.find("StreamApp", _HOSTILE, _APP) is None:
@@ -154,13 +157,13 @@ class Hostile:
 
 
 def create_app(api: Api, namespace: str) -> None:
-    """Make the StreamApp that both have."""
+    """Return the StreamApp of both tenants."""
     metadata = {"name": _APP, "namespace": namespace}
     api.apply({"apiVersion": "millpond.dev/v1alpha1", "kind": "StreamApp", "metadata": metadata, "spec": _SPEC})
 
 
 def runs(api: Api, namespace: str) -> bool:
-    """Whether a tenant's application is Ready with all of its workers."""
+    """Return whether a tenant's application is Ready with all its workers."""
     status = api.get("StreamApp", namespace, _APP).get("status", {})
     ready = ("Ready", "True") in {(each["type"], each["status"]) for each in status.get("conditions", ())}
     return ready and status.get("workers") == f"{_REPLICAS}/{_REPLICAS}"
@@ -172,7 +175,7 @@ def _conditions(app: Object) -> frozenset[tuple[str, str, str]]:
 
 
 def _worker(api: Api, namespace: str) -> TenantWorker:
-    """One of a tenant's workers, with a token."""
+    """Return one of a tenant's workers, with a token."""
     name = f"{_APP}-0"
     pod = api.get("Pod", namespace, name)
     return TenantWorker(namespace, _APP, name, api.token(namespace, _APP, AUDIENCE, pod))
@@ -211,7 +214,7 @@ def attacking(api: Api, operator: OperatorProcess, directory: Path, seconds: flo
 
 
 def run(seconds: float, seed: int) -> list[str]:
-    """Let the hostile tenant do what it likes for so long; what the other one noticed."""
+    """Run the hostile tenant for some seconds; return the effects on the other one."""
     with (
         tempfile.TemporaryDirectory(prefix="millpond-tenants-") as directory,
         ApiServer() as server,
@@ -257,15 +260,18 @@ def _ordeal(
     other.compare()
     if operator.starts != 1 or not operator.alive:
         other.noticed.append("the operator ended")
-    print(f"{hostile.acts} acts of the hostile tenant in {seconds:.0f} s; the other one noticed {len(other.noticed)}")
+    print(
+        f"{hostile.acts} actions of the hostile tenant in {seconds:.0f} s; "
+        f"{len(other.noticed)} effects on the other one"
+    )
     return other.noticed
 
 
 def main() -> int:
-    """Run it; the exit status is 0 when the other tenant noticed nothing."""
+    """Run both tenants; exit with status 0 if the other tenant was not affected."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak.tenants", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0, help="of the ordeal")
-    parser.add_argument("--seed", type=int, default=1, help="of what the hostile tenant does")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the hostile tenant's actions")
     given = parser.parse_args()
     noticed = run(given.seconds, given.seed)
     print("\n".join(noticed))

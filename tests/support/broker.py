@@ -1,7 +1,7 @@
-"""One broker for a whole test run: the first process that needs it starts it, all pytest workers share it.
+"""One broker for a whole test run: the first process that needs it starts it, and all pytest workers share it.
 
 A broker per pytest-xdist worker would cost more than the tests that use it. The broker belongs to pytest's main
-process: its watchdog ends it, and removes its data, when that process is gone.
+process: when that process ends, the watchdog stops the broker and deletes its data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millpond.broker import EmbeddedBroker
 
 __all__ = ("Broker", "open_session", "shared_broker")
 
-#: Topics of tests may have a retention, and timestamps of 1970: brokers look every five minutes for what is past it.
+#: Records of tests may have timestamps of 1970: brokers check retention every five minutes by default.
 _PROPERTIES = {"log.retention.check.interval.ms": str(86_400_000)}
 
 
@@ -27,15 +27,15 @@ class Broker:
 
 
 def open_session(directory: Path) -> None:
-    """Make this process the owner of the run's broker, if a test comes to need one."""
+    """Make this process the owner of the run's broker, if a test needs one."""
     (directory / "owner").write_text(str(os.getpid()))
-    # Brokers of tests live for seconds: the optimizing compiler and the parallel collector would cost more than they save.
-    # For all processes of the run, since demos and commands start brokers, too.
+    # Brokers of tests live for seconds: the optimizing compiler and the parallel collector would cost more than they
+    # save. Set for all processes of the run, since demos and commands start brokers, too.
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def shared_broker(directory: Path) -> Broker:
-    """The broker of the run that `directory` belongs to, started by whichever process asks first."""
+    """Return the broker of the run that `directory` belongs to; the first caller starts it."""
     address = directory / "bootstrap-servers"
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

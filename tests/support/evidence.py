@@ -1,4 +1,4 @@
-"""What a failed test leaves behind: the logs of its processes, of the broker and of the API server, and its seed."""
+"""Evidence of a failed test: the logs of its processes, of the broker and of the API server, and its seed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ DIRECTORY = Path(__file__).parents[2] / "build" / "failed"
 
 _SUFFIXES = frozenset({".log", ".txt", ".json", ".yaml", ".toml"})
 _MOST_BYTES = 2_000_000
-"""Of one file: its end is kept."""
+"""The kept size of one file; its end is kept."""
 _MOST_FILES = 200
 
 
 def collect(name: str, seed: int, own: Path | None, run: Path) -> Path:
-    """Copy logs and the like to a directory that outlives the run of tests.
+    """Copy logs and other evidence to a directory that is kept after the test run.
 
     Args:
         name: the test's node id.
-        seed: of the run.
+        seed: the seed of the run.
         own: the test's temporary directory, if it has one.
         run: the directory that all processes of the run share.
 
@@ -64,6 +64,6 @@ def _copy_end(source: Path, target: Path) -> None:
             file.seek(max(0, size - _MOST_BYTES))
             content = file.read()
     except OSError:
-        return  # it went with its process
+        return  # deleted when its process ended
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Fixtures that say what a test needs: processes of its own, a broker that it may stop, or an S3 server."""
+"""Fixtures for needs of a test: child processes, a broker that it may stop, or an S3 server."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ __all__ = ("own_broker", "own_brokers", "processes", "versitygw")
 
 @pytest.fixture(scope="session")
 def processes() -> None:
-    """Mark a test that starts processes: workers, commands, type checkers, Java. It ends them by itself."""
+    """Mark a test that starts processes: workers, commands, type checkers, Java. The test stops them."""
 
 
 @pytest.fixture(scope="session")
 def own_brokers(processes: None) -> type[EmbeddedBroker]:
-    """What makes embedded brokers, for tests that start them and end them."""
+    """Return the class of embedded brokers, for tests that start and stop them."""
     return EmbeddedBroker
 
 
 @pytest.fixture(scope="module")
 def own_broker(own_brokers: type[EmbeddedBroker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A running broker of the module's own, which tests may stop and kill if they start it again."""
+    """Run a broker for one module; tests may stop or kill it if they start it again."""
     with own_brokers(tmp_path_factory.mktemp("own-broker")) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def versitygw(processes: None) -> Path:
-    """The program of a real S3 server; where there is none, tests that need it are skipped."""
+    """Return the program of a real S3 server; skip the test if there is none."""
     try:
         return s3.find()
     except s3.VersitygwMissing as missing:

@@ -1,4 +1,4 @@
-"""How many cases Hypothesis generates: few where one waits for the answer, many where nobody does."""
+"""The number of cases that Hypothesis generates: few for quick runs, many for soak runs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ __all__ = ("choose", "examples")
 
 _SCALES = {"quick": 0.25, "usual": 1.0, "soak": 10.0}
 _USUAL = 100
-#: A case that fails is made smaller for so long, in seconds: five minutes, which is usual, outlast pytest-timeout, and then the
-#: process is ended before anybody has read the case.
+#: The time for shrinking a failing case, in seconds. Hypothesis' default of five minutes is longer than pytest-timeout,
+#: which would end the process before the case is printed.
 _SHRINKING_S = 30
 
 
 def choose(*, quick: bool, soak: bool) -> None:
     """Choose the scale of this run, before test modules are imported.
 
-    Cases must not fail for being slow: the machine may be small and busy. pytest-timeout guards each test.
+    Cases must not fail because they are slow: the machine may be small and busy. pytest-timeout guards each test.
     """
     for name, scale in _SCALES.items():
         settings.register_profile(name, deadline=None, max_examples=round(_USUAL * scale))
@@ -26,5 +26,5 @@ def choose(*, quick: bool, soak: bool) -> None:
 
 
 def examples(number: int) -> int:
-    """Return how many cases stand for so many of a usual run."""
+    """Return the number of cases in this run for a number of cases in a normal run."""
     return max(3, round(number * _SCALES.get(settings.get_current_profile_name(), 1.0)))

@@ -1,4 +1,4 @@
-"""Go programs that tests need: Go, found on this machine and run."""
+"""The Go tool chain on this machine, for Go programs that tests need."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _LONGEST_S = 1800.0
 
 
 def find_go() -> str | None:
-    """Return the path of Go: the one on PATH, else the one in /usr/local/go; None where there is neither."""
+    """Return the path of Go: the one on PATH, else the one in /usr/local/go; None if there is none."""
     return shutil.which("go", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/go/bin"]))
 
 
 def run_go(go: str, where: Path, *arguments: str, failed: type[MillpondError], **environment: str) -> str:
-    """Run Go without a C compiler, and return what it wrote.
+    """Run Go without a C compiler, and return its output.
 
     Args:
-        go: its path.
-        where: the directory to run it in.
-        arguments: its command line.
-        failed: the error to raise.
-        environment: further variables.
+        go: the path of Go.
+        where: the working directory.
+        arguments: the command line.
+        failed: the error class to raise.
+        environment: further environment variables.
 
     Raises:
-        MillpondError: `failed`: it failed, or took more than half an hour.
+        MillpondError: an instance of `failed`: Go failed, or took more than half an hour.
     """
     command = f"`go {' '.join(arguments[:2])}` in {where}"
     try:
@@ -45,8 +45,8 @@ def run_go(go: str, where: Path, *arguments: str, failed: type[MillpondError], *
             timeout=_LONGEST_S,
         )
     except subprocess.TimeoutExpired as late:
-        raise failed(f"{command} took more than {late.timeout:g} s; see that Go reaches its modules.") from late
+        raise failed(f"{command} took more than {late.timeout:g} s: check that Go can download modules.") from late
     if done.returncode != 0:
         last = "\n".join(f"    {line}" for line in done.stderr.strip().splitlines()[-5:])
-        raise failed(f"{command} failed; its last lines:\n{last}")
+        raise failed(f"{command} failed; the last lines of its output:\n{last}")
     return done.stdout

@@ -16,7 +16,7 @@ __all__ = ("count",)
 
 
 def count(source: str) -> Counter[str]:
-    """Return the number of test functions and of assertions in a module; `pytest.raises` is an assertion, too."""
+    """Return the numbers of test functions and assertions in a module; `pytest.raises` counts as an assertion."""
     found: Counter[str] = Counter()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
@@ -41,7 +41,7 @@ def _of_revision(revision: str) -> dict[str, Counter[str]]:
 
 
 def main() -> None:
-    """Print one table: a row for each folder, columns for each revision."""
+    """Print a table with one row per folder and columns for each revision."""
     revisions = sys.argv[1:] or ["HEAD"]
     counts = {revision: _of_revision(revision) for revision in revisions}
     table = Table("folder", *(f"{what}, {revision}" for revision in revisions for what in ("functions", "assertions")))

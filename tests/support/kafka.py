@@ -1,4 +1,4 @@
-"""Kafka from a test's side: create topics, produce what a test names, read back what is committed."""
+"""Kafka for tests: create topics, produce records, read committed records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = (
 
 _TIMEOUT_S = 60.0
 _QUICK = {
-    # Clients of a test live for a second or two: librdkafka's default back-offs would be most of it.
+    # Clients of a test run for a second or two: librdkafka's default backoffs would take most of it.
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 100,
     "retry.backoff.ms": 10,
@@ -41,7 +41,7 @@ Produced = Sequence[Any]
 
 
 class Row(NamedTuple):
-    """One record as a consumer saw it."""
+    """One record that was read."""
 
     key: bytes | None
     value: bytes | None
@@ -53,14 +53,14 @@ class Row(NamedTuple):
 
 
 def admin(bootstrap_servers: str) -> AdminClient:
-    """An admin client with short back-offs."""
+    """Return an admin client with short backoffs."""
     return AdminClient({"bootstrap.servers": bootstrap_servers, **_QUICK})
 
 
 def create_topic(
     bootstrap_servers: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
 ) -> None:
-    """Create a topic and return once every partition has a leader that clients can see."""
+    """Create a topic; return when every partition has a leader that clients can see."""
     client = admin(bootstrap_servers)
     new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
     client.create_topics([new])[name].result(_TIMEOUT_S)
@@ -73,9 +73,11 @@ def create_topic(
 
 
 def delete_topics(bootstrap_servers: str, names: Iterable[str]) -> None:
-    """Delete topics; those that are gone already do not matter."""
+    """Delete topics; ignore topics that do not exist."""
     if wanted := list(names):
-        client = admin(bootstrap_servers)  # kept: its futures are never answered once it is collected
+        client = admin(
+            bootstrap_servers
+        )  # kept in a variable: futures of a garbage-collected client are never completed
         for future in client.delete_topics(wanted).values():
             try:
                 future.result(_TIMEOUT_S)
@@ -94,19 +96,19 @@ def alter_topic(bootstrap_servers: str, name: str, **settings: str) -> None:
 
 
 def topic_names(bootstrap_servers: str, prefix: str = "") -> set[str]:
-    """Names of the topics there are, Kafka's own left out."""
+    """Return the names of all topics except Kafka's internal ones."""
     topics = admin(bootstrap_servers).list_topics(timeout=_TIMEOUT_S).topics
     return {name for name in topics if name.startswith(prefix) and not re.match(r"__[a-z]", name)}
 
 
 def produce(bootstrap_servers: str, topic: str, records: Iterable[Produced], **config: Any) -> None:
-    """Produce records in order and return once the broker has all of them.
+    """Produce records in order; return when the broker has all of them.
 
-    Partitions are chosen as Java's default partitioner does unless a record names its own.
+    Records without a partition get the one of Java's default partitioner.
 
     Args:
         bootstrap_servers: the broker.
-        topic: where to.
+        topic: the topic.
         records: `(key, value[, timestamp_ms[, partition]])`; keys and values are bytes, str or None.
         config: further producer settings with `_` for `.`: `produce(..., linger_ms=0)`.
     """
@@ -121,7 +123,7 @@ def produce(bootstrap_servers: str, topic: str, records: Iterable[Produced], **c
             **settings,
         }
     )
-    # librdkafka asks for a producer id when metadata arrives over a connection that stays, and otherwise every 0.5 s.
+    # librdkafka requests a producer id when metadata arrives over a permanent connection, otherwise every 0.5 s.
     for _ in range(2):
         producer.list_topics(topic, timeout=_TIMEOUT_S)
     errors: list[KafkaError] = []
@@ -146,9 +148,9 @@ def produce(bootstrap_servers: str, topic: str, records: Iterable[Produced], **c
 
 
 def read(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed") -> list[Row]:
-    """Everything a topic holds now, partition by partition in offset order.
+    """Return all records of a topic, by partition and offset.
 
-    With `read_committed` "now" ends at the last stable offset: what an open transaction holds back is not waited for.
+    With `read_committed`, it reads up to the last stable offset, and does not wait for open transactions.
     """
     consumer = _consumer(bootstrap_servers, isolation)
     try:
@@ -178,10 +180,10 @@ def read_until(
     isolation: str = "read_committed",
     timeout_s: float = _TIMEOUT_S,
 ) -> list[Row]:
-    """Read a topic from its beginning until `done(rows)` holds, or until there are that many rows.
+    """Read a topic from its beginning until `done(rows)` is true, or until there are so many rows.
 
     Raises:
-        AssertionError: after `timeout_s`, with the number of rows seen.
+        AssertionError: that took longer than `timeout_s`; the message has the number of rows.
     """
     enough = (lambda rows: len(rows) >= done) if isinstance(done, int) else done
     consumer = _consumer(bootstrap_servers, isolation)
@@ -198,7 +200,7 @@ def read_until(
 
 
 def end_offsets(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed") -> dict[int, int]:
-    """The offset after the last record of each partition; with `read_committed` the last stable offset."""
+    """Return the end offset of each partition; with `read_committed`, the last stable offset."""
     consumer = _consumer(bootstrap_servers, isolation)
     try:
         partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
@@ -211,7 +213,7 @@ def end_offsets(bootstrap_servers: str, topic: str, *, isolation: str = "read_co
 
 
 def committed_offsets(bootstrap_servers: str, group: str, topic: str) -> dict[int, tuple[int, str | None]]:
-    """Committed offset and metadata per partition; -1001 and None where the group has committed nothing."""
+    """Return the committed offset and metadata of each partition; -1001 and None if the group has committed none."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, **_QUICK})
     try:
         partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
@@ -221,7 +223,7 @@ def committed_offsets(bootstrap_servers: str, group: str, topic: str) -> dict[in
         consumer.close()
 
 
-#: While brokers start, a group's coordinator is not there yet, or is not the one that was named.
+#: While brokers start, a group's coordinator does not run yet, or has moved.
 _MOVING = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -230,7 +232,7 @@ _MOVING = (
 
 
 def _committed(consumer: Consumer, wanted: list[TopicPartition]) -> list[TopicPartition]:
-    """What is committed, asked for again while the group's coordinator is somewhere else than a moment ago."""
+    """Return committed offsets; retry while the group's coordinator moves."""
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         try:
@@ -242,14 +244,14 @@ def _committed(consumer: Consumer, wanted: list[TopicPartition]) -> list[TopicPa
 
 
 def eventually(condition: Callable[[], bool], what: str, timeout_s: float = _TIMEOUT_S) -> None:
-    """Wait until `condition()` holds.
+    """Wait until `condition()` is true.
 
     Raises:
-        AssertionError: when it does not within `timeout_s`; `what` says what was waited for.
+        AssertionError: it was not true within `timeout_s`; the message has `what`.
     """
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain: {what}"
+        assert time.monotonic() < deadline, f"not true within {timeout_s} s: {what}"
         time.sleep(0.02)
 
 
@@ -268,7 +270,7 @@ def _consumer(bootstrap_servers: str, isolation: str) -> Consumer:
 
 
 def _arrived(consumer: Consumer) -> list[Message]:
-    """Wait for one message, then take all that have arrived: `consume()` alone would wait for its number or its timeout."""
+    """Wait for one message, then return all available ones: `consume()` would wait for their number or the timeout."""
     first = consumer.poll(0.2)
     return [] if first is None else [first, *consumer.consume(10_000, timeout=0)]
 

@@ -1,7 +1,7 @@
-"""Run the suite beside load: `python -m tests.support.loaded --runs 10`. No test may fail because the machine is busy.
+"""Run the suite under load: `python -m tests.support.loaded --runs 10`. No test may fail because the machine is busy.
 
-Two processes compute without end, and a third writes to the disk of the tests and waits for it, over and over. Each run has a
-new seed. The exit status is 0 when no test failed in any run.
+Two processes use the CPU all the time, and a third writes to the disk of the tests and syncs, in a loop. Each run has a
+new seed. The exit status is 0 if no test failed in any run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ with open(sys.argv[1], "wb", buffering=0) as file:
 
 @contextlib.contextmanager
 def load(busy: int) -> Iterator[None]:
-    """Keep so many processes, and the disk, busy within the block."""
+    """Run processes that keep CPU and disk busy while the block runs."""
     with tempfile.NamedTemporaryFile(prefix="millpond-load-") as file:
         commands = [[_BUSY]] * busy + [[_WRITES, file.name]]
         processes = [subprocess.Popen([sys.executable, "-c", *each], preexec_fn=_end_with_parent) for each in commands]
@@ -51,19 +51,21 @@ def load(busy: int) -> Iterator[None]:
 
 
 def _end_with_parent() -> None:
-    """Have the kernel end this process when its parent ends."""
+    """Let the kernel kill this process when its parent ends."""
     import ctypes
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def main() -> int:
-    """Run the suite as often as was asked for, and print one table."""
+    """Run the suite repeatedly, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.loaded", description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--busy", type=int, default=2, help="processes that compute without end")
+    parser.add_argument("--busy", type=int, default=2, help="number of processes that use the CPU")
     parser.add_argument("--jobs", type=int, default=2, help="pytest processes")
-    parser.add_argument("--seed", type=int, default=None, help="of the first run; new ones without")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="seed of the first run; default: a new seed for each run"
+    )
     parser.add_argument("arguments", nargs="*", help="for pytest, after --")
     given = parser.parse_args()
     console = Console(soft_wrap=True, highlight=False)

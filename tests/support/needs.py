@@ -1,7 +1,7 @@
-"""What a test needs besides Python, derived from its fixtures, so that nobody has to mark a test.
+"""The needs of a test besides Python, derived from its fixtures, so that tests need no marks.
 
-A test with none of these marks is plain: it needs no jars, no Go, no network and no child processes. `make check` runs the
-plain tests.
+A test with none of these marks is plain: it needs no jars, no Go, no network and no child processes. `make check` runs
+the plain tests.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ __all__ = ("MARKERS", "needs")
 
 MARKERS = {
     "broker": "needs a Kafka broker, and with it the jars",
-    "apiserver": "needs a real kube-apiserver with etcd, which are built from Go modules once",
-    "s3": "needs an S3 server, which is built from a Go module once",
-    "process": "starts processes of its own: workers, commands, type checkers",
+    "apiserver": "needs a real kube-apiserver with etcd, which are built once from Go modules",
+    "s3": "needs an S3 server, which is built once from a Go module",
+    "process": "starts processes: workers, commands, type checkers",
     "spark": "needs Spark, and with it a full Java runtime",
     "soak": "takes minutes: `make soak` runs it, `make test` does not",
     "slow": "takes seconds of computing, or runs a whole simulated operator",
 }
-"""The marks, and what each says of a test; `slow` is given by hand, too, and `soak` only so."""
+"""The marks and their meanings; `slow` is also set by hand, and `soak` only by hand."""
 
 _BY_FIXTURE = {
     "broker": "broker",
@@ -35,6 +35,6 @@ _BY_FIXTURE = {
 
 
 def needs(fixtures: Iterable[str]) -> list[str]:
-    """Return the marks of a test with these fixtures, those of its fixtures' fixtures included."""
+    """Return the marks of a test with these fixtures, which include the fixtures of its fixtures."""
     found = {_BY_FIXTURE[name] for name in fixtures if name in _BY_FIXTURE}
     return [marker for marker in MARKERS if marker in found]

@@ -1,9 +1,9 @@
-"""Fetch and build what tests need, once, beside the tests that need nothing.
+"""Download and build what tests need, once, while the tests without needs run.
 
     python -m tests.support.preparing broker apiserver
 
-The first pytest process that collects a test in need starts this program; tests in need wait for its end before their time
-limit begins. What cannot be had is no failure here: the fixtures say why.
+The first pytest process that collects a test with a need starts this program; tests with needs wait for its end before
+their time limit begins. Missing programs are no failure here: the fixtures report why.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tests.support import versitygw
 __all__ = ("PREPARED", "await_end", "lacking", "prepare", "start")
 
 PREPARED = ("broker", "apiserver", "s3")
-"""The marks of tests that need preparation, in the order in which it is done."""
+"""The marks of tests that need preparation, in the order of preparation."""
 
 
 def start(directory: Path, needed: Sequence[str]) -> None:
-    """Start to prepare, unless another process of this run of tests did.
+    """Start this program, unless another process of this test run did.
 
     Args:
-        directory: of the run.
-        needed: of `PREPARED`.
+        directory: the directory of the run.
+        needed: marks of `PREPARED`.
     """
     for need in needed:
         with (directory / f"{need}.prepared").open("a") as lock:
@@ -43,7 +43,7 @@ def start(directory: Path, needed: Sequence[str]) -> None:
             lock.write("started\n")
             lock.flush()
             with (directory / f"{need}.log").open("wb") as log:
-                # The child inherits the lock, and releases it when it ends, however it ends.
+                # The child inherits the lock; its end releases it.
                 subprocess.Popen(
                     [sys.executable, "-m", "tests.support.preparing", need],
                     stdin=subprocess.DEVNULL,
@@ -51,18 +51,18 @@ def start(directory: Path, needed: Sequence[str]) -> None:
                     stderr=log,
                     cwd=Path(__file__).parents[2],
                     pass_fds=[lock.fileno()],
-                ).returncode = 0  # it may outlive this process, and nobody waits for it
+                ).returncode = 0  # it may run longer than this process, and is not waited for
 
 
 def await_end(directory: Path, needed: Sequence[str]) -> None:
-    """Wait until all of it is there, or cannot be had."""
+    """Wait until the preparation has ended."""
     for need in needed:
         with (directory / f"{need}.prepared").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def lacking(directory: Path) -> list[str]:
-    """Return what is being fetched or built now, of what takes minutes."""
+    """Return the long downloads and builds that are still running."""
     try:
         binaries.find()
     except binaries.BinariesMissing:
@@ -71,10 +71,10 @@ def lacking(directory: Path) -> list[str]:
 
 
 def prepare(need: str) -> None:
-    """Fetch or build what tests with this mark need.
+    """Download or build what tests with this mark need.
 
     Raises:
-        MillpondError: it cannot be had.
+        MillpondError: it failed.
     """
     if need == "broker":
         broker.main(["kafka"])
@@ -91,7 +91,7 @@ def prepare(need: str) -> None:
 
 
 def main() -> None:
-    """Prepare what the arguments name; say what cannot be had."""
+    """Prepare the marks in the arguments; report failures."""
     try:
         for need in sys.argv[1:]:
             prepare(need)

@@ -1,8 +1,8 @@
-"""Which test goes to which of pytest's processes: one after the other, but groups as a whole.
+"""The distribution of tests to pytest's processes: single tests in order, groups as a whole.
 
-`pytest.mark.xdist_group` names a group, as it does for pytest-xdist, whose own way of telling its main process (a suffix of
-test ids) does nothing under pytest 9.2: tests that must not run side by side would. Here each process writes down the groups
-that it found, and the scheduler reads them.
+`pytest.mark.xdist_group` names a group, as in pytest-xdist. Its own way of passing groups to its main process (a suffix
+of test ids) does not work with pytest 9.2: tests that must not run in parallel would. Here each process writes its
+groups into a file, and the scheduler reads them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _MARK = "xdist_group"
 
 
 def group_of(item: pytest.Item) -> str | None:
-    """The group of a test: all of it runs in one process, one test after the other."""
+    """Return the group of a test, whose tests run in one process, one after the other."""
     mark = item.get_closest_marker(_MARK)
     return None if mark is None else str(mark.args[0])
 
 
 def write_groups(directory: Path, items: Iterable[pytest.Item]) -> None:
-    """Write down, for the scheduler, the groups of tests that have one. Every process writes the same."""
+    """Write the groups of tests into a file for the scheduler. Every process writes the same."""
     groups = {item.nodeid: group for item in items if (group := group_of(item)) is not None}
     mine = directory / f"groups-{os.getpid()}"
     mine.write_text(json.dumps(groups))
@@ -36,12 +36,12 @@ def write_groups(directory: Path, items: Iterable[pytest.Item]) -> None:
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out tests in their order, and a group at the place of its first test.
+    """Distributes tests in their order, and a group at the place of its first test.
 
     Args:
         config: of pytest's main process.
-        log: as pytest-xdist gives it.
-        directory: where `write_groups` wrote.
+        log: given by pytest-xdist.
+        directory: the directory of `write_groups`.
     """
 
     def __init__(self, config: pytest.Config, log: Any, directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""A real broker that asks for certificates and passwords, and who may come in."""
+"""A real broker with TLS and passwords, and client certificates for it."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ __all__ = ("PASSWORD", "USER", "SecureBroker", "secure_broker")
 USER, PASSWORD = "millpond", 's3cr3t-of-the-test"\\;'
 _TIMEOUT_S = 60.0
 _LISTENERS = {"TLS": "SSL", "MTLS": "SSL", "BOTH": "SASL_SSL"}
-"""Listeners beside the plain one: TLS alone, with a client certificate, with a client certificate and a password."""
+"""Listeners besides the plain one: TLS, with a client certificate, with a client certificate and a password."""
 
 
 @dataclass(frozen=True)
 class SecureBroker:
-    """A broker, and files with certificates for it."""
+    """A broker and files of its certificates."""
 
     plain: str
-    """Bootstrap servers without any security."""
+    """The bootstrap servers of the plain listener."""
     addresses: dict[str, str]
-    """Bootstrap servers by listener: `TLS`, `MTLS`, `BOTH`."""
+    """The bootstrap servers by listener: `TLS`, `MTLS`, `BOTH`."""
     authority: Path
     other_authority: Path
-    """Did not sign the broker's certificate."""
+    """A CA certificate that did not sign the broker's certificate."""
     certificate: Path
     key: Path
-    """Of a client, PKCS #8."""
+    """A client's key, PKCS #8."""
 
     def settings(self, listener: str) -> dict[str, str]:
-        """A client's settings for a listener."""
+        """Return a client's settings for a listener."""
         found = {
             "bootstrap.servers": self.addresses[listener],
             "security.protocol": _LISTENERS[listener].lower(),
@@ -63,7 +63,7 @@ class SecureBroker:
 
 @contextmanager
 def secure_broker(make: type[EmbeddedBroker], directory: Path) -> Iterator[SecureBroker]:
-    """Run a broker whose data and certificates are in a directory."""
+    """Run a broker with data and certificates in a directory."""
     authority, issued = trustme.CA(), trustme.CA()
     own, client = authority.issue_cert("127.0.0.1"), issued.issue_cert("client")
     files = {
@@ -93,7 +93,9 @@ def secure_broker(make: type[EmbeddedBroker], directory: Path) -> Iterator[Secur
         "listener.name.mtls.ssl.client.auth": "required",
         "listener.name.both.ssl.client.auth": "required",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-        "listener.name.both.scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+        "listener.name.both.scram-sha-512.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
     }
     with make(directory / "broker", port=plain, properties=properties):
         admin = AdminClient({"bootstrap.servers": at["PLAINTEXT"]})
@@ -112,13 +114,13 @@ def _chain(certificate: trustme.LeafCert) -> bytes:
 
 
 def _pkcs8(certificate: trustme.LeafCert) -> bytes:
-    """The key as Java reads it."""
+    """Return the key in the format that Java reads."""
     key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody has; all are held until the last one is found, so that none is given twice."""
+    """Return free ports; all are held until the last one is found, so that none is returned twice."""
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -14,7 +14,7 @@ RUN: int | None = None
 
 
 def fresh() -> int:
-    """Return a seed that nobody chose."""
+    """Return a random seed."""
     return random.SystemRandom().randrange(_LIMIT)
 
 
@@ -22,12 +22,12 @@ def derived(seed: int, name: str) -> int:
     """Return the seed of one test in a run.
 
     Args:
-        seed: of the run.
+        seed: the seed of the run.
         name: the test's node id.
     """
     return (seed ^ zlib.crc32(plain(name).encode())) % _LIMIT
 
 
 def plain(name: str) -> str:
-    """Return a node id without the group that pytest-xdist appends to it."""
+    """Return a node id without the group that pytest-xdist appends."""
     return re.sub(r"@[\w-]+$", "", name)

@@ -1,4 +1,4 @@
-"""A real Spark cluster of a master and a worker, whose executors are processes of their own."""
+"""A real Spark cluster: a master and a worker, with executors in separate processes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _START_S = 120.0
 
 @dataclass(frozen=True)
 class SparkCluster:
-    """What runs."""
+    """A running cluster."""
 
     url: str
-    """For `--master`."""
+    """The value of `--master`."""
     log: Path
     worker: int
-    """Process id."""
+    """The worker's process id."""
 
     def executors(self) -> list[int]:
-        """Return the process ids of the executors that run, oldest first."""
+        """Return the process ids of the running executors, oldest first."""
         return sorted(pid for pid in _children(self.worker) if b"ExecutorBackend" in _command(pid))
 
 
@@ -37,8 +37,8 @@ def spark_cluster(directory: Path, environment: Mapping[str, str]) -> Iterator[S
     """Run a master and a worker with two cores.
 
     Args:
-        directory: of their logs and scratch files.
-        environment: theirs, and that of executors, besides what they need for themselves.
+        directory: the directory of logs and scratch files.
+        environment: further variables for all processes.
     """
     import pyspark
 
@@ -89,13 +89,13 @@ def spark_cluster(directory: Path, environment: Mapping[str, str]) -> Iterator[S
 def _await(log: Path, said: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + _START_S
     while said not in (text := log.read_text(errors="replace")):
-        assert process.poll() is None, f"Spark's process ended before it said {said!r}:\n{text}"
-        assert time.monotonic() < deadline, f"Spark's process did not say {said!r}:\n{text}"
+        assert process.poll() is None, f"Spark's process ended before it logged {said!r}:\n{text}"
+        assert time.monotonic() < deadline, f"Spark's process did not log {said!r}:\n{text}"
         time.sleep(0.05)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that ends its own executors when it is asked to."""
+    """Stop a process by SIGTERM, so that it stops its executors."""
     process.terminate()
     try:
         process.wait(30)

@@ -1,6 +1,6 @@
-"""A real S3 server for tests: versitygw, found on this machine, or built from its Go module, once.
+"""A real S3 server for tests: versitygw, installed on this machine, or built once from its Go module.
 
-`python -m tests.support.versitygw` does so.
+`python -m tests.support.versitygw` builds it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _PACKAGE = f"github.com/versity/versitygw/cmd/versitygw@{RELEASE}"
 
 
 class VersitygwMissing(MillpondError):
-    """There is no S3 server here, and none can be built."""
+    """No S3 server is installed, and none can be built."""
 
 
 def find() -> Path:
-    """Return the program that was built here, else the one on PATH.
+    """Return the program that was built, else the one on PATH.
 
     Raises:
-        VersitygwMissing: there is none.
+        VersitygwMissing: there is neither.
     """
     built = _directory() / _NAME
     if os.access(built, os.X_OK):
@@ -40,20 +40,22 @@ def find() -> Path:
     if on_path := shutil.which(_NAME):
         return Path(on_path)
     raise VersitygwMissing(
-        "There is no S3 server for tests on this machine: build it with `make versitygw`, which needs Go, or put versitygw "
-        "on PATH."
+        "There is no S3 server for tests on this machine: build it with `make versitygw`, which needs Go, or put "
+        "versitygw on PATH."
     )
 
 
 def build() -> Path:
-    """Build the program unless it was built before, and return its path; about three minutes of one core.
+    """Build the program unless it exists, and return its path. This takes one core about three minutes.
 
     Raises:
-        VersitygwMissing: there is no Go, or it failed.
+        VersitygwMissing: Go is not installed, or failed.
     """
     go = find_go()
     if go is None:
-        raise VersitygwMissing("Building versitygw needs Go, and there is none: install it, or put versitygw on PATH.")
+        raise VersitygwMissing(
+            "Building versitygw needs Go, which is not installed: install it, or put versitygw on PATH."
+        )
     directory = _directory()
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "build.lock").open("w") as lock:
@@ -70,7 +72,7 @@ def _directory() -> Path:
 def _install(go: str, directory: Path) -> None:
     began = time.monotonic()
     sys.stderr.write(f"Building {_NAME} {RELEASE} with {go} (once, into {directory})\n")
-    part = directory / "part"  # a build that is killed leaves no half program under the final name
+    part = directory / "part"  # an interrupted build leaves no incomplete program under the final name
     run_go(
         go, directory, "install", "-trimpath", "-ldflags", "-s -w", _PACKAGE, failed=VersitygwMissing, GOBIN=str(part)
     )
@@ -80,7 +82,7 @@ def _install(go: str, directory: Path) -> None:
 
 
 def main() -> None:
-    """Say where the program is; build it if it is nowhere."""
+    """Print the path of the program; build it if it does not exist."""
     try:
         try:
             found = find()

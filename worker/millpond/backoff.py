@@ -14,24 +14,24 @@ _MOST_DOUBLINGS = 60
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The waits between attempts of one kind; each is twice as long as the one before it.
+    """The waits between attempts; each is twice as long as the one before it.
 
-    Iterating over it yields the waits in seconds, without end: `waits = iter(backoff)`, then `next(waits)` after each
-    failure.
+    Iterating yields the waits in seconds, without end: `waits = iter(backoff)`, then `next(waits)` after each failure.
     """
 
     first: timedelta
     """The wait after the first failure."""
     longest: timedelta
+    """The maximum wait."""
     jitter: float = 0.0
-    """The part of each wait that is left to chance, 0 to 1, so that many clients do not retry at the same moment."""
+    """The random part of each wait, 0 to 1, so that many clients do not retry at the same moment."""
 
     def wait_s(self, failures: int, chance: random.Random | None = None) -> float:
-        """Return how long to wait after so many failures in a row, in seconds.
+        """Return the wait after a number of failures in a row, in seconds.
 
         Args:
             failures: 1 or more.
-            chance: decides about the jitter; None for the shared generator.
+            chance: the random generator for the jitter; None for the shared one.
         """
         doubled = self.first.total_seconds() * 2.0 ** min(failures - 1, _MOST_DOUBLINGS)
         wait_s = min(doubled, self.longest.total_seconds())

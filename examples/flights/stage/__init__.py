@@ -1,1 +1,1 @@
-"""What `make demo` needs around the application: data, a player, the workers, a display, and a truth to compare with."""
+"""Parts of the demos: data, a player, the workers, a display, and the expected output."""

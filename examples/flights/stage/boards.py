@@ -1,4 +1,4 @@
-"""The parts of the demo of snapshots: updates of flights on their way into Kafka, and the worker that loses its disk."""
+"""Parts of the snapshot demo: the player of flight updates, and the worker that loses its disk."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.flights.stage import data
-from examples.flights.stage.player import _known, _Sender
-from millpond.cli.dev.children import Leash
+from examples.flights.stage.player import Sender, known
+from millpond.cli.dev.child_processes import ChildReaper
 from millpond.queries import Client
 
 __all__ = ("APPLICATION_ID", "TOPIC", "Board", "BoardEnded", "Committed", "Player", "create_topic", "updates")
@@ -32,16 +32,16 @@ __all__ = ("APPLICATION_ID", "TOPIC", "Board", "BoardEnded", "Committed", "Playe
 APPLICATION_ID = "flights-boards"
 TOPIC = "updates"
 PARTITIONS = 4
-_BEFORE = ("planned", "plane assigned", "crew assigned", "open for check-in")
+_EARLIER_STATUSES = ("planned", "plane assigned", "crew assigned", "open for check-in")
 _ROOT = Path(__file__).parents[3]
 _TIMEOUT_S = 60.0
-_START_S = 120.0
-_LOOK_S = 0.02
+_START_TIMEOUT_S = 120.0
+_POLL_S = 0.02
 _LOG_LINES = 15
 
 
 class BoardEnded(Exception):
-    """The worker ended by itself, or does not get ready."""
+    """The worker ended by itself, or did not get ready in time."""
 
 
 def create_topic(bootstrap_servers: str) -> None:
@@ -52,21 +52,21 @@ def create_topic(bootstrap_servers: str) -> None:
 
 
 class Sent(NamedTuple):
-    """An update."""
+    """One update of a flight."""
 
     day: str
-    """On which it is sent."""
+    """The day on which it is sent."""
     flight: str
     status: str
     row: data.Row
 
 
 def updates(rows: Sequence[data.Row], each: int) -> Iterator[Sent]:
-    """Return the updates of all flights by the day on which they are sent: some in the weeks before, the last one on the day itself.
+    """Return the updates of all flights by day: some in the weeks before the flight, the last one on its day.
 
     Args:
-        rows: flights by their day.
-        each: updates of each flight.
+        rows: the flights by day.
+        each: the number of updates of each flight.
     """
     shift = {row["scheduled"][:10]: date.fromisoformat(row["scheduled"][:10]) for row in rows}
 
@@ -74,8 +74,8 @@ def updates(rows: Sequence[data.Row], each: int) -> Iterator[Sent]:
         back = timedelta(days=6 * (each - 1 - number))
         days = {day: (found - back).isoformat() for day, found in shift.items()}
         for row in rows:
-            last = "cancelled" if _known(row["dep_delay"]) is None else "departed"
-            status = last if number == each - 1 else _BEFORE[min(number, len(_BEFORE) - 1)]
+            last = "cancelled" if known(row["dep_delay"]) is None else "departed"
+            status = last if number == each - 1 else _EARLIER_STATUSES[min(number, len(_EARLIER_STATUSES) - 1)]
             flight = f"{row['carrier']}{row['flight']} {row['origin']} {row['scheduled'][:16]}"
             yield Sent(days[row["scheduled"][:10]], flight, status, row)
 
@@ -83,49 +83,47 @@ def updates(rows: Sequence[data.Row], each: int) -> Iterator[Sent]:
 
 
 class Player(threading.Thread):
-    """Sends updates as fast as Kafka takes them, and stops at some days until it is told to go on.
+    """Sends updates as fast as Kafka accepts them, and pauses at some days until `resume`.
 
     Attributes:
-        played: updates sent so far.
-        final: those of them that are the last of their flight.
-        day: the day of the last one.
-        held: whether all before the next stop are sent.
-        error: why it ended early, None when it did not.
+        played: the number of updates sent.
+        final: the number of them that are the last of their flight.
+        day: the day of the last update.
+        paused: set when all updates before the next pause are sent.
+        error: why it ended early; None if it did not.
     """
 
-    def __init__(self, bootstrap_servers: str, sent: Iterator[Sent], stops: Sequence[str]) -> None:
+    def __init__(self, bootstrap_servers: str, sent: Iterator[Sent], pauses: Sequence[str]) -> None:
         super().__init__(name="player", daemon=True)
-        self._sender = _Sender(bootstrap_servers)
+        self._sender = Sender(bootstrap_servers)
         self._sent = sent
-        self._stops = list(stops)
-        self._go = threading.Event()
+        self._pauses = list(pauses)
+        self._resumed = threading.Event()
         self.played = 0
         self.final = 0
         self.day = ""
-        self.held = threading.Event()
+        self.paused = threading.Event()
         self.error: Exception | None = None
 
-    def go_on(self) -> None:
-        """Send what is after the stop."""
-        self.held.clear()
-        self._go.set()
+    def resume(self) -> None:
+        """Send the updates after the pause."""
+        self.paused.clear()
+        self._resumed.set()
 
     def run(self) -> None:
-        """Play."""
+        """Send all updates."""
         try:
             for update in self._sent:
-                if self._stops and update.day >= self._stops[0]:
-                    self._stops.pop(0)
+                if self._pauses and update.day >= self._pauses[0]:
+                    self._pauses.pop(0)
                     self._sender.finish()
-                    self.held.set()
-                    self._go.wait()
-                    self._go.clear()
+                    self.paused.set()
+                    self._resumed.wait()
+                    self._resumed.clear()
                 row, final = update.row, update.status in {"departed", "cancelled"}
-                delay = _known(row["dep_delay"]) if final else None
-                value: dict[str, object] = {
-                    "origin": row["origin"], "dest": row["dest"], "carrier": row["carrier"], "scheduled": row["scheduled"],
-                    "status": update.status, "delay": None if delay is None else int(delay),
-                }  # fmt: skip
+                delay = known(row["dep_delay"]) if final else None
+                value: dict[str, object] = {name: row[name] for name in ("origin", "dest", "carrier", "scheduled")}
+                value |= {"status": update.status, "delay": None if delay is None else int(delay)}
                 self._sender.send(TOPIC, update.flight, value)
                 self.played += 1
                 self.final += final
@@ -133,20 +131,20 @@ class Player(threading.Thread):
             self._sender.finish()
         except Exception as error:
             self.error = error
-        self.held.set()
+        self.paused.set()
 
 
 class Committed:
-    """How far the worker has committed its input."""
+    """The committed offsets of the worker's input."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        # Asks for the group's offsets without being a member of it.
+        # Reads the group's offsets without being a member.
         settings = {"bootstrap.servers": bootstrap_servers, "group.id": APPLICATION_ID, "enable.auto.commit": False}
         self._consumer = Consumer({**settings, "log_level": 2, "isolation.level": "read_committed"})
         self._input = [TopicPartition(TOPIC, each) for each in range(PARTITIONS)]
 
-    def look(self) -> int:
-        """Return how many updates are committed; 0 while the broker does not say."""
+    def count(self) -> int:
+        """Return the number of committed updates; 0 while the broker does not answer."""
         try:
             found = self._consumer.committed(self._input, timeout=_TIMEOUT_S)
         except KafkaException as error:
@@ -156,12 +154,12 @@ class Committed:
         return sum(max(0, each.offset) for each in found)
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connections."""
         self._consumer.close()
 
 
 class Board:
-    """The worker, in a process of its own that can be killed."""
+    """The worker, in a child process."""
 
     def __init__(self, bootstrap_servers: str, directory: Path) -> None:
         self.state = directory / "state"
@@ -169,7 +167,7 @@ class Board:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self._log_file = directory / "worker.log"
-        self._leash = Leash()  # should the demo be killed, the worker goes too
+        self._reaper = ChildReaper()  # if the demo is killed, the worker is killed too
         self._runs = 0
         self.url = ""
 
@@ -177,7 +175,7 @@ class Board:
         """Start the worker.
 
         Args:
-            snapshots: where it may load snapshots from.
+            snapshots: the place of snapshots; None to replay changelogs.
         """
         self._runs += 1
         self._log_file = self._directory / f"worker-{self._runs}.log"
@@ -199,40 +197,42 @@ class Board:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                process_group=0,  # Ctrl-C is for the demo, which then stops its worker
+                process_group=0,  # the demo handles Ctrl-C, and stops its worker
             )
-        self._leash.hold(self._process.pid)
+        self._reaper.watch(self._process.pid)
 
     def await_ready(self, show: Callable[[float], None]) -> float:
-        """Wait until its tasks run; return how many seconds that took.
+        """Wait until its tasks run; return the seconds that this took.
 
         Raises:
-            BoardEnded: it does not get there.
+            BoardEnded: it ended, or did not get ready in time.
         """
-        begun = time.monotonic()
+        started_at = time.monotonic()
         while not self._ready():
-            took = time.monotonic() - begun
-            if self._process is None or self._process.poll() is not None or took > _START_S:
-                raise BoardEnded(f"the worker does not run after {took:.0f} s; its log ends:\n{self.log_end()}")
+            took = time.monotonic() - started_at
+            if self._process is None or self._process.poll() is not None or took > _START_TIMEOUT_S:
+                raise BoardEnded(
+                    f"the worker does not run after {took:.0f} s; the last lines of its log:\n{self.log_tail()}"
+                )
             show(took)
-            time.sleep(_LOOK_S)
-        return time.monotonic() - begun
+            time.sleep(_POLL_S)
+        return time.monotonic() - started_at
 
     def _ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=1) as answer:  # noqa: S310 - http, as above
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=1) as response:  # noqa: S310 - http, as above
+                return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False
 
     def totals(self) -> int:
-        """Return how many flights are in the totals of the airports, as the worker answers queries."""
+        """Return the number of flights in the totals of the airports, queried from the worker."""
         with Client(self.url) as client:
             rows = [row.value for row in client.store("airports").all()]
         return sum(row["departed"] + row["cancelled"] for row in rows)
 
     def lose_disk(self) -> int:
-        """Kill the worker with SIGKILL, and delete its disk; return the bytes that were on it."""
+        """Kill the worker with SIGKILL, and delete its disk; return the deleted bytes."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -242,15 +242,15 @@ class Board:
 
     @property
     def ingested(self) -> int:
-        """Rows that this run took from a snapshot."""
+        """Rows that this run ingested from a snapshot."""
         return sum(map(int, re.findall(r"ingested (\d+) rows", self._log_file.read_text(errors="replace"))))
 
-    def log_end(self) -> str:
-        """The last lines that it logged."""
+    def log_tail(self) -> str:
+        """Return the last lines of the log."""
         return "\n".join(self._log_file.read_text(errors="replace").splitlines()[-_LOG_LINES:])
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the worker."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):

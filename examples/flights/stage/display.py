@@ -1,4 +1,4 @@
-"""What one sees: a block that redraws itself on a terminal, plain lines elsewhere; and the comparison at the end."""
+"""The display: redrawn on a terminal, plain lines elsewhere; and the comparison at the end."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from millpond.cli.dev.view import table as workers
 
 __all__ = ("Display", "Progress")
 
-_LINE_EVERY_S = 2.0
+_LINE_INTERVAL_S = 2.0
 _NAMES = {"EWR": "Newark", "JFK": "Kennedy", "LGA": "LaGuardia"}
 
 
 @dataclass
 class Progress:
-    """Figures of the moment."""
+    """The current progress."""
 
     total: int = 0
     played: int = 0
@@ -35,16 +35,16 @@ class Progress:
     results: int = 0
     kills: int = 0
     workers: str = "starting"
-    """What the workers are doing, in a few words."""
+    """Which workers run, in a few words."""
     killed: bool = False
-    """Whether tasks of a killed worker wait for others."""
+    """Whether tasks of a killed worker are not processed yet."""
     day: str = ""
     session: SessionStatus | None = None
-    """Of the workers, for the table of what each of them does."""
+    """The status of the session, for the table of workers."""
 
     @property
     def lag(self) -> int:
-        """Records played whose effects are not committed."""
+        """Records sent but not committed."""
         return max(0, self.played - self.committed)
 
 
@@ -53,12 +53,12 @@ class Display:
     """Shows progress and events while the `with` block runs.
 
     Args:
-        console: where to.
+        console: where to print.
     """
 
     console: Console
     progress: Progress = field(default_factory=Progress)
-    _begun: float = field(default_factory=time.monotonic)
+    _started_at: float = field(default_factory=time.monotonic)
     _next_line: float = 0.0
     _live: Live | None = None
 
@@ -76,18 +76,18 @@ class Display:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
-        return time.monotonic() - self._begun
+        """Seconds since the start."""
+        return time.monotonic() - self._started_at
 
     def event(self, text: str, style: str = "") -> None:
-        """Something that happened once: a line that stays."""
+        """Print an event as a line that stays."""
         line = Text(f"{self.seconds:6.1f} s  ", style="dim").append(text, style=f"not dim {style}".strip())
         self.console.print(line, soft_wrap=self._live is None)
 
     def update(self) -> None:
-        """Show the progress now and then where nothing redraws itself."""
+        """Print the progress periodically where nothing is redrawn."""
         if self._live is None and self.progress.total and time.monotonic() >= self._next_line:
-            self._next_line = time.monotonic() + _LINE_EVERY_S
+            self._next_line = time.monotonic() + _LINE_INTERVAL_S
             now = self.progress
             self.console.print(
                 f"{self.seconds:6.1f} s  {now.day}   in {now.played:,}   committed {now.committed:,}   "
@@ -110,7 +110,7 @@ class Display:
         return Group(Text(), head, table, *([workers(now.session)] if now.session is not None else []))
 
     def comparison(self, found: Comparison) -> None:
-        """The table of what was read and how it differs, airport by airport."""
+        """Print the output and its differences by airport."""
         everything = found.total
         table = Table(box=box.SIMPLE_HEAD, show_footer=True, padding=(0, 0, 0, 1), pad_edge=False)
         table.add_column("airport", "all", no_wrap=True)
@@ -126,15 +126,17 @@ class Display:
         )
         if found.equal:
             self.console.print(
-                f"IDENTICAL: {everything.hours_read:,} results from {everything.flights_read:,} flights, every hour once, "
-                f"through {self.progress.kills} kill -9.",
-                style="bold green", soft_wrap=True,
-            )  # fmt: skip
+                f"IDENTICAL: {everything.hours_read:,} results from {everything.flights_read:,} flights, every hour "
+                f"once, through {self.progress.kills} kill -9.",
+                style="bold green",
+                soft_wrap=True,
+            )
         else:
             self.console.print(
-                "DIFFERENT: the output is not what a plain loop over the same data gives.",
-                style="bold red", soft_wrap=True,
-            )  # fmt: skip
+                "DIFFERENT: the output is not equal to that of a plain loop over the same data.",
+                style="bold red",
+                soft_wrap=True,
+            )
 
 
 _COLUMNS = ("hours", "flights", "departed", "mean delay", "missing", "wrong", "twice")

@@ -1,4 +1,4 @@
-"""Plays the year into Kafka: first the two tables, then the flights in the order in which they were to depart."""
+"""The player, which sends the year to Kafka: first both tables, then the flights by scheduled departure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.flights.stage import data
 
-__all__ = ("TOPICS", "Player", "closing_flight", "create_topics", "flight", "play_tables")
+__all__ = ("TOPICS", "Player", "Sender", "closing_flight", "create_topics", "flight", "known", "play_tables")
 
 TOPICS = {"airlines": 1, "planes": 1, "flights": 1, "delays-by-airport": 3}
-"""Topics and partitions. `flights` has one, which keeps the year in one order. With several, a worker that catches up
-may read a week of one before an hour of another, and windows would need a grace that covers this, as in Kafka Streams.
+"""Topics and their numbers of partitions. `flights` has one, which keeps the year in order. With several, a worker that
+catches up may read a week of one before an hour of another, and windows would need a grace that covers this, as in
+Kafka Streams.
 """
 
 _NEW_YEAR_MS = 1_356_998_400_000  # 2013-01-01T00:00Z, before the first flight
@@ -27,12 +28,11 @@ _encode = msgspec.json.encode
 
 
 def create_topics(bootstrap_servers: str) -> None:
-    """Create the topics of the application. They keep records of 2013: by age, Kafka would delete them at once."""
+    """Create the topics of the application, without retention: Kafka would delete records of 2013 at once."""
     settings = {"retention.ms": "-1"}
     new = [NewTopic(name, count, 1, config=settings) for name, count in TOPICS.items()]
-    admin = AdminClient(
-        {"bootstrap.servers": bootstrap_servers, "log_level": 2}
-    )  # kept: its answers do not come once it is collected
+    # Kept in a variable: futures of a client that is garbage-collected are never completed.
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
     for created in admin.create_topics(new).values():
         created.result(_TIMEOUT_S)
 
@@ -40,10 +40,10 @@ def create_topics(bootstrap_servers: str) -> None:
 def play_tables(bootstrap_servers: str) -> None:
     """Send the airlines and the planes, with timestamps before the first flight.
 
-    A stream-table join takes the rows that are older than the record, so it is the timestamps that say that the planes
-    were there before the flights.
+    A stream-table join uses the rows that are older than the record, so these timestamps make the planes known before
+    all flights.
     """
-    sender = _Sender(bootstrap_servers)
+    sender = Sender(bootstrap_servers)
     for row in data.airlines():
         sender.send("airlines", row["carrier"], {"name": row["name"]}, _NEW_YEAR_MS)
     for row in data.planes():
@@ -54,25 +54,25 @@ def play_tables(bootstrap_servers: str) -> None:
 class Player(threading.Thread):
     """Sends flights at an even pace, keyed by tail number.
 
-    After the last flight comes one more per airport, a month later: a window closes when stream time passes its end and
-    grace, and stream time moves only with records. The windows that these closing flights open stay open, so that they
-    are in no result.
+    After the last flight it sends one more per airport, dated a month later: a window closes when stream time passes
+    its end and grace, and only records advance stream time. The windows of these closing flights stay open, so they are
+    in no result.
 
     Args:
         bootstrap_servers: the broker.
-        rows: what to play, in this order.
-        seconds: how long to take for it; 0 is as fast as possible.
+        rows: the flights, in this order.
+        seconds: the duration; 0 for as fast as possible.
 
     Attributes:
-        played: records sent so far, closing flights included.
-        total: records in all, closing flights included.
-        day: the date the player has come to.
-        error: why it stopped early, None when it did not.
+        played: the number of records sent, closing flights included.
+        total: the number of all records, closing flights included.
+        day: the date of the last flight sent.
+        error: why it stopped early; None if it did not.
     """
 
     def __init__(self, bootstrap_servers: str, rows: Sequence[data.Row], seconds: float) -> None:
         super().__init__(name="player", daemon=True)
-        self._sender = _Sender(bootstrap_servers)
+        self._sender = Sender(bootstrap_servers)
         self._rows = rows
         self._seconds = seconds
         self._airports = sorted({row["origin"] for row in rows})
@@ -83,11 +83,11 @@ class Player(threading.Thread):
         self.error: Exception | None = None
 
     def stop(self) -> None:
-        """Ask the player to leave the rest unplayed."""
+        """Stop after the current batch."""
         self._stop.set()
 
     def run(self) -> None:
-        """Play."""
+        """Send all flights."""
         try:
             self._play()
         except Exception as error:
@@ -96,12 +96,12 @@ class Player(threading.Thread):
     def _play(self) -> None:
         rows, sender = self._rows, self._sender
         pause = self._seconds / len(rows)
-        begun = time.monotonic()
+        started_at = time.monotonic()
         for start in range(0, len(rows), _BATCH):
-            if self._stop.wait(max(0.0, begun + start * pause - time.monotonic())):
+            if self._stop.wait(max(0.0, started_at + start * pause - time.monotonic())):
                 return
             for row in rows[start : start + _BATCH]:
-                sender.send("flights", _known(row["tailnum"]), flight(row))
+                sender.send("flights", known(row["tailnum"]), flight(row))
             self.played = min(start + _BATCH, len(rows))
             self.day = rows[self.played - 1]["scheduled"][:10]
         for airport in self._airports:
@@ -111,8 +111,8 @@ class Player(threading.Thread):
 
 
 def flight(row: data.Row) -> dict[str, object]:
-    """A flight's record."""
-    delay = _known(row["dep_delay"])
+    """Return the record of a flight."""
+    delay = known(row["dep_delay"])
     return {
         "carrier": row["carrier"],
         "flight": int(row["flight"]),
@@ -124,19 +124,20 @@ def flight(row: data.Row) -> dict[str, object]:
 
 
 def closing_flight(airport: str) -> dict[str, object]:
-    """The record that lets an airport's stream time pass every hour of the year."""
+    """Return the record that advances the stream time of an airport beyond the year."""
     return {"carrier": "UA", "origin": airport, "scheduled": _FAR_LATER, "delay": None}
 
 
-def _known(text: str) -> str | None:
+def known(text: str) -> str | None:
+    """Return a value of the data; None if it is unknown."""
     return None if text in {"NA", ""} else text
 
 
-class _Sender:
+class Sender:
     """A producer that encodes JSON and fails when a record is lost."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        # murmur2, as Java's clients: flights and planes with one tail number belong into partitions of one number.
+        # murmur2, like the Java clients: the join needs equal tail numbers in partitions with equal numbers.
         settings = {"partitioner": "murmur2_random", "enable.idempotence": True, "linger.ms": 5, "log_level": 2}
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, **settings})
         self._lost: KafkaError | None = None
@@ -154,14 +155,14 @@ class _Sender:
         self._producer.poll(0)
 
     def finish(self) -> None:
-        """Return once Kafka has everything.
+        """Wait until Kafka has all records.
 
         Raises:
-            RuntimeError: it has not.
+            RuntimeError: a record was not delivered.
         """
         left = self._producer.flush(_TIMEOUT_S)
         if left or self._lost:
-            raise RuntimeError(f"Kafka did not take every record: {self._lost or f'{left} are still waiting'}")
+            raise RuntimeError(f"Kafka did not accept all records: {self._lost or f'{left} are not delivered'}")
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         self._lost = self._lost or error

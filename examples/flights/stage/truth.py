@@ -1,6 +1,6 @@
-"""What the application should have said: the same figures by a plain loop over the same rows, and the comparison.
+"""The expected output, computed by a plain loop over the same rows, and the comparison with the real output.
 
-Nothing here comes from millpond or from the application.
+Nothing here uses millpond or the application.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HOUR_MS = 3_600_000
 def compute(
     rows: Iterable[Row], airlines: Iterable[Row], planes: Iterable[Row]
 ) -> dict[AirportHour, dict[str, object]]:
-    """Departures and delays per airport and hour, as the JSON of the output topic has them."""
+    """Return departures and delays per airport and hour, in the form of the output topic's JSON."""
     names = {row["carrier"]: row["name"] for row in airlines}
     seats = {row["tailnum"]: int(row["seats"]) for row in planes}
     groups: dict[AirportHour, list[Row]] = {}
@@ -49,7 +49,7 @@ def compute(
 
 @dataclass
 class AirportDifference:
-    """One airport: what was expected, what was read, and how far apart they are."""
+    """One airport: expected results, results read, and their differences."""
 
     airport: str
     flights_read: int = 0
@@ -58,10 +58,10 @@ class AirportDifference:
     minutes: int = 0
     hours_expected: int = 0
     hours_read: int = 0
-    """Results read, repeated ones too."""
+    """Results read, including repeated ones."""
     missing: int = 0
     wrong: int = 0
-    """Results with other figures, or for hours without flights."""
+    """Results with wrong values, or for hours without flights."""
     repeated: int = 0
     """Results beyond the first of their hour: a final result comes once."""
 
@@ -73,7 +73,7 @@ class AirportDifference:
 
 @dataclass
 class Comparison:
-    """All airports."""
+    """The comparison of all airports."""
 
     airports: list[AirportDifference] = field(default_factory=list)
     longest: tuple[int, str, str, int] = (0, "", "", 0)
@@ -81,12 +81,12 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether output and truth are the same, with every hour once."""
+        """Whether the output is as expected, with every hour once."""
         return all(each.equal for each in self.airports)
 
     @property
     def total(self) -> AirportDifference:
-        """All airports as if they were one."""
+        """The sums of all airports."""
         everything = AirportDifference("all")
         for each in fields(AirportDifference)[1:]:
             setattr(everything, each.name, sum(getattr(airport, each.name) for airport in self.airports))
@@ -94,11 +94,11 @@ class Comparison:
 
 
 def compare(expected: dict[AirportHour, dict[str, object]], records: Iterable[tuple[bytes, bytes]]) -> Comparison:
-    """Hold the output topic against the truth.
+    """Compare the output topic with the expected output.
 
     Args:
         expected: from `compute`.
-        records: keys (the airport's three letters, then the window's start in 8 bytes) and values (JSON) as they were
+        records: keys (the airport's three letters, then the window's start in 8 bytes) and values (JSON) that were
             read.
     """
     by_airport = {airport: AirportDifference(airport) for airport in sorted({airport for airport, _ in expected})}
@@ -111,15 +111,15 @@ def compare(expected: dict[AirportHour, dict[str, object]], records: Iterable[tu
         hour = json.loads(value)
         read[at] += 1
         longest = max(longest, (*hour["worst"], *at))
-        here = by_airport.setdefault(at[0], AirportDifference(at[0]))
-        here.hours_read += 1
-        here.flights_read += hour["departures"] + hour["cancelled"]
-        here.departures += hour["departures"]
-        here.minutes += hour["minutes"]
+        difference = by_airport.setdefault(at[0], AirportDifference(at[0]))
+        difference.hours_read += 1
+        difference.flights_read += hour["departures"] + hour["cancelled"]
+        difference.departures += hour["departures"]
+        difference.minutes += hour["minutes"]
         if read[at] > 1:
-            here.repeated += 1
+            difference.repeated += 1
         elif hour != expected.get(at):
-            here.wrong += 1
+            difference.wrong += 1
     for at in expected.keys() - read.keys():
         by_airport[at[0]].missing += 1
     return Comparison(list(by_airport.values()), longest)

@@ -1,4 +1,4 @@
-"""Looking at the application from outside, through Kafka alone: what it has committed, and what it has put out."""
+"""The application seen through Kafka alone: its committed offsets and its output."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _TIMEOUT_S = 20.0
 
 
 class Lags:
-    """How far the application has committed its inputs: the flights, and its own repartition topic.
+    """The committed offsets of the application's inputs: the flights, and its own repartition topic.
 
     Attributes:
-        committed: flights whose effects are committed.
+        committed: the number of committed flights.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
-        # Asks for the group's offsets without being a member of it.
+        # Reads the group's offsets without being a member.
         settings = {
             "bootstrap.servers": bootstrap_servers,
             "group.id": APPLICATION_ID,
             "enable.auto.commit": False,
             "log_level": 2,
             "isolation.level": "read_committed",
-            # While a transaction is open its offsets are asked for again, and again soon.
+            # Offsets of an open transaction are requested again: soon.
             "retry.backoff.ms": 20,
             "retry.backoff.max.ms": 20,
         }
@@ -35,8 +35,8 @@ class Lags:
         self._airports = [TopicPartition(f"{APPLICATION_ID}-by-airport-repartition", each) for each in range(4)]
         self.committed = 0
 
-    def look(self) -> None:
-        """Bring `committed` up to date."""
+    def update(self) -> None:
+        """Update `committed`."""
         try:
             (flights,) = self._consumer.committed([self._flights], timeout=_TIMEOUT_S)
         except KafkaException as error:
@@ -46,10 +46,10 @@ class Lags:
         self.committed = max(self.committed, flights.offset)
 
     def drained(self, flights: int) -> bool:
-        """Whether that many flights, and all that follows from them, are committed.
+        """Return whether so many flights and their results are committed.
 
-        The transaction that commits the last flight also writes it to the repartition topic. When the offsets of that
-        topic are at its ends too, there is nothing left; the last offset is no record but the transaction's own mark.
+        The transaction that commits the last flight also writes it to the repartition topic. When the committed offsets
+        of that topic are at its ends too, nothing is left; the last offset is the transaction's marker, not a record.
         """
         if self.committed < flights:
             return False
@@ -58,15 +58,15 @@ class Lags:
         return any(ends) and all(each.offset >= end - 1 for each, end in zip(airports, ends, strict=True) if end)
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connections."""
         self._consumer.close()
 
 
 class Results:
-    """Reads the output topic from its beginning, `read_committed`, while it grows.
+    """A `read_committed` reader of the output topic, from its beginning.
 
     Attributes:
-        records: keys and values, as bytes, in the order they were read.
+        records: keys and values as bytes, in the order of reading.
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
@@ -86,7 +86,7 @@ class Results:
         self.records: list[tuple[bytes, bytes]] = []
 
     def poll(self, wait_s: float = 0.0) -> None:
-        """Take what is there, waiting for it at most so long."""
+        """Read new records; wait for them at most so many seconds."""
         for message in self._consumer.consume(5_000, wait_s):
             error = message.error()
             if error is None:
@@ -98,13 +98,13 @@ class Results:
                 raise KafkaException(error)
 
     def read_to_end(self) -> None:
-        """Read until every partition has said once more that there is nothing behind what was read."""
+        """Read until every partition has reported its end once more."""
         self._ended.clear()
         for each in self._consumer.position(self._consumer.assignment()):
-            self._consumer.seek(each)  # a partition says only once that it has ended, unless it is fetched anew
+            self._consumer.seek(each)  # the end is reported only once, unless the partition is fetched anew
         while len(self._ended) < self._partitions:
             self.poll(0.5)
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connections."""
         self._consumer.close()

@@ -1,4 +1,4 @@
-"""The `millpond` command: one module per sub-command, imported when it is used."""
+"""The `millpond` command: one module or folder per sub-command, imported when it is called."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from millpond.errors import ConfigError, MillpondError
 
 from .session import Session
-from .termination_message import last_words, unforeseen
+from .termination_message import unexpected_error, write_termination_message
 
 __all__ = ("main",)
 
@@ -24,32 +24,32 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
 _COMMANDS = {
-    "run": "Run an application's worker until it is stopped.",
-    "dev": "Run an application on a broker of its own, on this machine.",
-    "query": "Ask a running application for what its stores hold.",
-    "topology": "Show what an application consists of: text, Mermaid or SVG.",
+    "run": "Run a worker of an application until it is stopped.",
+    "dev": "Run an application on this machine, with a Kafka broker of its own.",
+    "query": "Query the stores of a running application.",
+    "topology": "Show the topology of an application as text, Mermaid or SVG.",
     "reset": "Make an application start over: offsets, internal topics, local state.",
     "snapshot": "Make, list, verify and delete snapshots of the state.",
-    "state": "Look into state: compare it with a snapshot, export it, show it.",
+    "state": "Inspect state: compare it with a snapshot, export it, show it.",
     "catalog": "Show what stores contained at past moments.",
     "settings": "List the settings, with their defaults.",
 }
 
-#: Commands with a folder of their own.
-_PACKAGES = {"dev": "dev.command", "reset": "reset.command"}
+_FOLDERS = frozenset({"run", "dev", "query", "reset", "snapshot", "state"})
+"""Commands with a folder of their own."""
 
 _EPILOG = """\b
 Exit status:
-    0  done; for run and dev: stopped by a signal, after a last commit
-    1  failed: the message says why, and what to do
-    2  the command line or the configuration cannot be used
-   70  an error that millpond did not foresee, with its traceback
-  130  interrupted before it could end in order
+    0  success; for run and dev: stopped by a signal, after a last commit
+    1  failure: the message says why, and what to do
+    2  the command line or the configuration is not valid
+   70  an unexpected error, with its traceback
+  130  interrupted before a clean end
 """
 
 
 class _Commands(click.Group):
-    """Sub-commands by name; their modules are imported when they are called, so that help is instant."""
+    """The sub-commands by name. Their modules are imported when they are called, so that help is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -57,7 +57,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = _PACKAGES.get(cmd_name, cmd_name)
+        module = f"{cmd_name}.command" if cmd_name in _FOLDERS else cmd_name
         command: click.Command = importlib.import_module(f"millpond.cli.{module}").command
         return command
 
@@ -67,7 +67,7 @@ class _Commands(click.Group):
         name = args[0] if args else ""
         if name and name not in _COMMANDS and not name.startswith("-"):
             near = difflib.get_close_matches(name, _COMMANDS, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(_COMMANDS)}."
+            hint = f"did you mean '{near[0]}'?" if near else f"the commands are {', '.join(_COMMANDS)}."
             raise click.UsageError(f"there is no command '{name}'; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit status.
 
     Args:
-        arguments: the command line without the program's name; this process's own when None.
+        arguments: the command line without the program's name; None for the command line of this process.
     """
     session = Session()
     try:
@@ -96,21 +96,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.exceptions.Exit as ended:
         sys.exit(ended.exit_code)
     except click.ClickException as error:
-        sys.exit(_usage(error))
+        sys.exit(_report_usage_error(error))
     except click.Abort:
         click.echo("millpond: interrupted.", err=True)
         sys.exit(EXIT_INTERRUPTED)
     except MillpondError as error:
-        sys.exit(_failed(error, verbose=session.verbose))
-    except BrokenPipeError:  # the reader of our output has gone, as in `millpond settings | head`
+        sys.exit(_report_failure(error, verbose=session.verbose))
+    except BrokenPipeError:  # the reader closed the pipe, as in `millpond settings | head`
         sys.stderr.close()
         sys.exit(0)
-    except Exception as error:
-        sys.exit(_unforeseen(error))
+    except Exception as error:  # noqa: BLE001 - the last line of defence: anything else is a bug
+        sys.exit(_report_unexpected(error))
 
 
-def _usage(error: click.ClickException) -> int:
-    last_words(type(error).__name__, error.format_message())
+def _report_usage_error(error: click.ClickException) -> int:
+    write_termination_message(type(error).__name__, error.format_message())
     context = getattr(error, "ctx", None)
     click.echo(f"millpond: {error.format_message()}", err=True)
     if context is not None:
@@ -118,24 +118,24 @@ def _usage(error: click.ClickException) -> int:
     return EXIT_USAGE if isinstance(error, click.UsageError) else error.exit_code
 
 
-def _failed(error: MillpondError, *, verbose: bool) -> int:
+def _report_failure(error: MillpondError, *, verbose: bool) -> int:
     if verbose:
         traceback.print_exception(error)
-    last_words(type(error).__name__, str(error))
+    write_termination_message(type(error).__name__, str(error))
     click.echo(f"millpond: {error}", err=True)
     return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
 
 
-def _unforeseen(error: Exception) -> int:
+def _report_unexpected(error: Exception) -> int:
     traceback.print_exc()
-    last_words("Unforeseen", unforeseen(error))
+    write_termination_message("Unforeseen", unexpected_error(error))
     try:
         version = metadata.version("millpond")
     except metadata.PackageNotFoundError:
         version = "(not installed)"
     click.echo(
-        f"millpond: an error that millpond {version} did not foresee. What was committed is safe. If the traceback "
-        "above ends in your own code, mend it there; if not, please report it with the traceback.",
+        f"millpond: unexpected error in millpond {version}. Committed results are safe. If the traceback above ends in "
+        "your own code, fix it there; if not, please report it with the traceback.",
         err=True,
     )
     return EXIT_BUG

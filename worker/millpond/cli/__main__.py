@@ -1,4 +1,4 @@
-"""`python -m millpond.cli`, where the `millpond` script is not on the path."""
+"""`python -m millpond.cli`, for environments without the `millpond` script on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding an application's topology by `MODULE:ATTRIBUTE`, and saying what is wrong when it is not there."""
+"""The application at `MODULE:ATTRIBUTE`: its topology, or an error with the nearest right name."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ class ApplicationError(ConfigError):
 
 
 def attribute_name(target: str) -> str:
-    """The last part of ``MODULE:ATTRIBUTE``, which names the application in displays."""
+    """Return the last part of ``MODULE:ATTRIBUTE``, the application's name in displays."""
     return target.rpartition(":")[2].rpartition(".")[2]
 
 
 def load_topology(target: str) -> Topology:
-    """The topology at ``MODULE:ATTRIBUTE``; the module may lie in the current directory.
+    """Return the topology at ``MODULE:ATTRIBUTE``; the module may be in the current directory.
 
     Args:
-        target: the attribute is a `Topology`, a `StreamsBuilder`, or a function without arguments that returns one.
+        target: names a `Topology`, a `StreamsBuilder`, or a function without arguments that returns one.
 
     Raises:
-        ApplicationError: there is no such thing, or it fails.
-        MillpondError: what the application's own code raised of millpond's errors.
+        ApplicationError: the module or the attribute does not exist, is something else, or raised an error.
+        MillpondError: the application's code raised one of millpond's errors.
     """
     module_name, colon, attributes = target.partition(":")
     if module_name.endswith(".py") or "/" in module_name:
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
-        raise ApplicationError(f"'{module_name}' is a file: write the module, as in '{dotted}:{attributes or 'NAME'}'.")
+        raise ApplicationError(f"'{module_name}' is a file: name the module, as in '{dotted}:{attributes or 'NAME'}'.")
     if not module_name:
         raise ApplicationError(f"'{target}' names no module: write MODULE:ATTRIBUTE, as in 'app:build'.")
     module = _import(module_name)
@@ -59,9 +59,9 @@ def load_topology(target: str) -> Topology:
 
 
 def _import(name: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    directory = str(Path.cwd())
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -72,8 +72,8 @@ def _import(name: str) -> ModuleType:
         ) from error
     except MillpondError:
         raise
-    except Exception as error:
-        raise ApplicationError(f"module '{name}' cannot be imported: {_told(error)}.") from error
+    except Exception as error:  # the application's code may raise anything
+        raise ApplicationError(f"module '{name}' cannot be imported: {_cause(error)}.") from error
 
 
 def _topology(found: Any, target: str) -> Topology:
@@ -85,7 +85,7 @@ def _topology(found: Any, target: str) -> Topology:
         return found
     raise ApplicationError(
         f"'{target}' is a {type(found).__qualname__}, but should be a Topology, a StreamsBuilder, or a function that "
-        "returns one" + (" (does it lack a return?)." if found is None else ".")
+        "returns one" + (" (is its return statement missing?)." if found is None else ".")
     )
 
 
@@ -97,23 +97,23 @@ def _call(function: Callable[[], Any], target: str) -> Any:
             if parameter.default is parameter.empty
             and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         ]
-    except (TypeError, ValueError):  # a callable that does not tell
+    except (TypeError, ValueError):  # a callable without a signature
         required = []
     if required:
         raise ApplicationError(
-            f"'{target}' wants the arguments {', '.join(required)}: name a function that needs none, for instance one "
-            "that calls it."
+            f"'{target}' requires the arguments {', '.join(required)}: name a function without arguments, for example "
+            "one that calls it."
         )
     try:
         return function()
     except MillpondError:
         raise
     except Exception as error:
-        raise ApplicationError(f"'{target}' failed: {_told(error)}.") from error
+        raise ApplicationError(f"'{target}' failed: {_cause(error)}.") from error
 
 
-def _told(error: Exception) -> str:
-    """The error and the line of the application it comes from."""
+def _cause(error: Exception) -> str:
+    """Return the error and the line of the application that raised it."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, SyntaxError):
         return f"{text}" if error.lineno is None or "line" in str(error) else f"{text} (line {error.lineno})"
@@ -124,15 +124,16 @@ def _told(error: Exception) -> str:
 
 
 def _modules_near(name: str) -> str:
-    here = Path.cwd()
-    files = {path.stem for path in here.glob("*.py")} | {path.parent.name for path in here.glob("*/__init__.py")}
+    directory = Path.cwd()
+    files = {path.stem for path in directory.glob("*.py")}
+    files |= {path.parent.name for path in directory.glob("*/__init__.py")}
     near = nearest(name, files)
     hint = f" (did you mean '{near}'?)" if near else ""
-    return f" in {here}, nor elsewhere on Python's path{hint}"
+    return f" in {directory} or on Python's path{hint}"
 
 
 def _candidates(module: ModuleType, wanted: str | None = None) -> str:
-    """What the module has that could be meant."""
+    """Return a hint: the attributes of the module that could be meant."""
     names = [
         name
         for name, value in vars(module).items()

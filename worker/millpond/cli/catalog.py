@@ -1,4 +1,4 @@
-"""`millpond catalog`: what an application's stores contained at past moments."""
+"""`millpond catalog`: what stores of an application contained at past moments."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ _RAW = frozenset({"key_raw", "value_raw", "value_raw_before", "value_raw_after"}
 
 @click.group("catalog", short_help="Show what stores contained at past moments.")
 def command() -> None:
-    """Tables of an application's stores at past moments, which 'millpond snapshot create --catalog' writes.
+    """Tables of an application's stores at past moments, written by 'millpond snapshot create --catalog'.
 
-    A moment is a version, a time in ISO 8601 (UTC where it names no zone), or offsets of changelog partitions, as in 0=120,1=80. A time means
-    the newest version that is not later, offsets the newest version without records at or after them.
+    A moment is a version; a time in ISO 8601 (UTC if it has no time zone), which means the newest version that is not
+    later; or offsets of changelog partitions, as in 0=120,1=80, which mean the newest version without records at or
+    after them.
     """
 
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="A JSON object for each row, one a line.")
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print rows as JSON objects, one per line.")
 _limit_option = click.option(
     "--limit",
     type=click.IntRange(0),
@@ -56,26 +57,26 @@ _as_of_option = click.option(
 
 @dataclass(frozen=True)
 class _Catalog:
-    """An application's tables."""
+    """The tables of an application."""
 
     location: Location
     credentials_dir: Path | None
     application: str
 
     def versions(self) -> list[str]:
-        """All complete ones, newest first."""
+        """Return all complete versions, newest first."""
         return indexes.versions(self.location, self.application)
 
     def read(self, version: str) -> CatalogVersion:
-        """The index of a version."""
+        """Return the index of a version."""
         return indexes.read(self.location, self.application, version)
 
     def choose(self, as_of: str | None, store: str | None = None) -> CatalogVersion:
-        """The version of a moment; see `moments.choose`."""
+        """Return the version of a moment; see `moments.choose`."""
         return choose(self.versions(), self.read, as_of, store)
 
     def rows(self, version: CatalogVersion, store: str, limit: int | None = None) -> pa.Table:
-        """Rows of a store."""
+        """Return rows of a store."""
         from millpond.catalog.tables import read_rows
 
         table = version.table(store)
@@ -83,16 +84,16 @@ class _Catalog:
 
 
 def _catalog_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of every command; it gets the session and the catalog that they name."""
+    """Add the options of all catalog commands; the command gets the session and the catalog that they name."""
 
     @click.option(
-        "--location", "uri", metavar="URI", help="Where the tables are. Default: the setting 'catalog.location'."
+        "--location", "uri", metavar="URI", help="The place of the tables. Default: the setting 'catalog.location'."
     )
     @click.option(
         "--credentials-dir",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="With files named AWS_ACCESS_KEY_ID and so on, as a mounted Secret has them.",
+        help="A directory with files named AWS_ACCESS_KEY_ID and so on, such as a mounted Secret.",
     )
     @configuration_options
     @verbose_option
@@ -109,7 +110,9 @@ def _catalog_options(function: Callable[..., Any]) -> Callable[..., Any]:
         config = load_config(file, flags, required=("application.id",))
         uri = uri or config.catalog_location
         if uri is None:
-            raise ConfigError("name where the tables are: --location URI, or the setting 'catalog.location'.")
+            raise ConfigError(
+                "the location of the tables is not set: use --location URI, or the setting 'catalog.location'."
+            )
         credentials = credentials_dir or config.bootstrap_credentials_dir
         catalog = _Catalog(open_location(uri, credentials), credentials, config.application_id)
         return function(session, catalog, **arguments)
@@ -154,11 +157,11 @@ def list_(session: Session, catalog: _Catalog, *, as_json: bool) -> None:
 @_limit_option
 @_json_option
 @_catalog_options
-def show(
+def show(  # noqa: PLR0913 - one parameter per option
     session: Session, catalog: _Catalog, store: str, as_of: str | None, limit: int | None, *, as_json: bool
 ) -> None:
     """Show the rows of STORE at a moment."""
-    _require()
+    _require_libraries()
     version = catalog.choose(as_of, store)
     limit = _LIMIT if limit is None and not as_json else limit
     rows = catalog.rows(version, store, limit)
@@ -176,11 +179,11 @@ def show(
 @_limit_option
 @_json_option
 @_catalog_options
-def diff(
+def diff(  # noqa: PLR0913 - one parameter per option
     session: Session, catalog: _Catalog, store: str, first: str, second: str, limit: int | None, *, as_json: bool
 ) -> None:
     """Show which rows of STORE were added, removed or changed between the moments A and B."""
-    _require()
+    _require_libraries()
     from millpond.catalog.queries import diff as differences
 
     before, after = catalog.choose(first, store), catalog.choose(second, store)
@@ -190,20 +193,20 @@ def diff(
         session.out.print(f"[dim]store {escape(store)} from version {before.version} to {after.version}[/]")
 
 
-@command.command("sql", short_help="Ask all stores of a moment with SQL.")
+@command.command("sql", short_help="Query all stores at a moment with SQL.")
 @click.argument("query")
 @_as_of_option
 @_limit_option
 @_json_option
 @_catalog_options
-def sql(
+def sql(  # noqa: PLR0913 - one parameter per option
     session: Session, catalog: _Catalog, query: str, as_of: str | None, limit: int | None, *, as_json: bool
 ) -> None:
-    """Ask the stores of one moment with SQL, as DuckDB understands it: each store is a view of its name.
+    """Query the stores at one moment with the SQL of DuckDB: each store is a view with the store's name.
 
-    All stores are of the same moment, so joins see what was committed together. Names with dashes or dots have to be quoted.
+    All stores are of the same moment, so joins see what was committed together. Quote names with dashes or dots.
     """
-    _require()
+    _require_libraries()
     from millpond.catalog.queries import select
 
     version = catalog.choose(as_of)
@@ -212,7 +215,7 @@ def sql(
     _print(session, found, limit, as_json=as_json)
 
 
-def _require() -> None:
+def _require_libraries() -> None:
     from millpond.catalog.tables import require_libraries
 
     require_libraries()
@@ -232,7 +235,7 @@ def _print_lines(rows: pa.Table) -> None:
 
 
 def _print_rows(session: Session, rows: pa.Table, total: int) -> None:
-    """Print rows as a table; bytes of what cannot be decoded only where there are some."""
+    """Print rows as a table; columns of undecoded bytes only if they are not empty."""
     names = [name for name in rows.column_names if name not in _RAW or rows[name].null_count < len(rows)]
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in names:

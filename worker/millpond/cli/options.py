@@ -1,4 +1,4 @@
-"""Options that several commands share, and the configuration they make."""
+"""Options that several commands share, and the configuration that they give."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .session import Session
 __all__ = ("DEFAULT_FILE", "configuration_options", "load_config", "target_argument", "verbose_option")
 
 DEFAULT_FILE = "millpond.toml"
-"""The configuration file read when none is named and it is there."""
+"""The configuration file that is read by default, if it exists."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -35,36 +35,39 @@ _FLAGS = {
 
 
 def verbose_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``-v``, kept in the session."""
+    """Add ``--verbose`` to a command; the value is kept in the session."""
 
-    def keep(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    def keep(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
         ctx.ensure_object(Session).verbose |= value
 
     return click.option(
-        "-v", "--verbose", is_flag=True, expose_value=False, callback=keep, help="More logs, and tracebacks of errors."
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=keep,
+        help="Show debug logs, and tracebacks of errors.",
     )(function)
 
 
 def configuration_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The flags for settings; the command gets them as one argument `flags`, a dictionary by key, and `file`."""
+    """Add options for settings to a command, which gets them as `flags`, a dictionary by key, and as `file`."""
 
-    @click.option("--application-id", metavar="NAME", help="Consumer group, and prefix of internal topics.")
-    @click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="Brokers to begin with.")
-    @click.option(
-        "--processing-guarantee", metavar="at_least_once|exactly_once", help="The one knob. Default: at_least_once."
-    )
-    @click.option("--worker-id", metavar="NAME", help="This worker's name, its own among those running. Default: w0.")
-    @click.option("--state-dir", metavar="DIR", help="Where local state is kept.")
-    @click.option("--http-port", metavar="PORT", help="Port of /metrics, /healthz, /readyz. Default: a free one.")
+    @click.option("--application-id", metavar="NAME", help="The consumer group and the prefix of internal topics.")
+    @click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="Addresses of brokers to connect to first.")
+    @click.option("--processing-guarantee", metavar="at_least_once|exactly_once", help="Default: at_least_once.")
+    @click.option("--worker-id", metavar="NAME", help="The unique name of this worker. Default: w0.")
+    @click.option("--state-dir", metavar="DIR", help="The directory of local state.")
+    @click.option("--http-port", metavar="PORT", help="The port of /metrics, /healthz, /readyz. Default: a free one.")
     @click.option(
         "-c", "--config", "file", metavar="FILE", type=click.Path(path_type=Path),
-        help=f"Settings in TOML. Default: $MILLPOND_CONFIG, or {DEFAULT_FILE} if it is there.",
+        help=f"Settings in TOML. Default: $MILLPOND_CONFIG, or {DEFAULT_FILE} if it exists.",
     )  # fmt: skip
     @click.option("--set", "more", metavar="KEY=VALUE", multiple=True, help="Any other setting; may be repeated.")
     @functools.wraps(function)
     def with_configuration(file: Path | None, more: tuple[str, ...], **arguments: Any) -> Any:
         flags = {key: arguments.pop(name) for name, key in _FLAGS.items()}
-        given: dict[str, object] = dict(map(_pair, more))
+        given: dict[str, object] = dict(map(_key_and_value, more))
         given.update({key: value for key, value in flags.items() if value is not None})
         return function(file=file, flags=given, **arguments)
 
@@ -74,7 +77,7 @@ def configuration_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def load_config(
     file: Path | None, flags: dict[str, object], required: Collection[str] = ("application.id", "bootstrap.servers")
 ) -> Config:
-    """The configuration from file, environment and flags.
+    """Return the configuration from file, environment and flags.
 
     Raises:
         ConfigError: see `Config.load`.
@@ -85,9 +88,9 @@ def load_config(
     return Config.load(file, flags=flags, required=required)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _key_and_value(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        # Without its text: what stands there may be a password.
-        raise ConfigError("--set wants KEY=VALUE, as in --set commit.interval.ms=100.")
+        # The message does not repeat the text, which may be a password.
+        raise ConfigError("--set needs KEY=VALUE, as in --set commit.interval.ms=100.")
     return key.strip(), value

@@ -1,4 +1,4 @@
-"""What one call of the command line shares: how much it says, where it prints, how it logs."""
+"""The context of one call of the command line: verbosity, output, logs."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ __all__ = ("Session",)
 
 @dataclass
 class Session:
-    """Passed to every command as click's context object."""
+    """The context of one call, passed to every command as click's context object."""
 
     verbose: bool = False
-    """Show debug logs, and tracebacks of errors that were foreseen."""
+    """Whether debug logs and tracebacks of expected errors are shown."""
 
     out: Console = field(default_factory=lambda: Console(highlight=False))
-    """For what was asked for."""
+    """Standard output: results."""
 
     err: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
-    """For everything said about it: logs, progress, errors."""
+    """Standard error: logs, progress, errors."""
 
     @property
     def live(self) -> bool:
-        """Whether somebody watches, on a terminal that can redraw lines."""
+        """Whether standard error is a terminal that can redraw lines."""
         return self.err.is_terminal and not self.err.is_dumb_terminal
 
     def log_to_stderr(self) -> None:
-        """Send logs to standard error: above the live display on a terminal, as plain lines with UTC times elsewhere."""
+        """Log to standard error: above the live display on a terminal, as plain lines with UTC times elsewhere."""
         handler: logging.Handler
         if self.live:
             handler = RichHandler(console=self.err, show_path=False, markup=False, rich_tracebacks=False)

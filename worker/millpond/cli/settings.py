@@ -1,4 +1,4 @@
-"""`millpond settings`: the reference of settings, on the terminal and as the page of the documentation."""
+"""`millpond settings`: the reference of settings, on the terminal and as a page of the documentation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ("command", "markdown")
 
 @click.command("settings", short_help="List the settings, with their defaults.")
 @click.argument("word", required=False, default="")
-@click.option("--markdown", "as_markdown", is_flag=True, help="As the documentation's page.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the page docs/configuration.md.")
 @click.pass_obj
 def command(session: Session, word: str, *, as_markdown: bool) -> None:
     """List the settings whose name or description contains WORD, or all of them."""
@@ -36,12 +36,12 @@ _HEAD = """# Configuration
 
 <!-- Written by `millpond settings --markdown`; edit the descriptions in worker/millpond/runtime/config/settings.py. -->
 
-A setting has the name it has in Kafka Streams, wherever Kafka Streams has it. It can be given in several places, and
-the later one wins:
+Settings that Kafka Streams has too have the same names. A setting can be given in several places; the later one in this
+list wins:
 
 1. its default;
 2. a TOML file: `--config FILE`, or `$MILLPOND_CONFIG`, or `millpond.toml` in the current directory;
-3. `$MILLPOND_CONFIG_INLINE`: a JSON object of settings, for whoever starts workers with nothing but an environment;
+3. `$MILLPOND_CONFIG_INLINE`: a JSON object of settings, for workers that get nothing but an environment;
 4. the environment: `commit.interval.ms` is `MILLPOND_COMMIT_INTERVAL_MS`; an empty variable counts as not set;
 5. the files in `credentials.dir`, for properties of the Kafka clients;
 6. the command line: `--processing-guarantee exactly_once`, or `--set KEY=VALUE` for every setting; in a program, the
@@ -58,8 +58,8 @@ fetch.min.bytes = 1
 ```
 
 Durations whose name ends in `.ms` take milliseconds, or a text with a unit: `100ms`, `5s`, `2m`, `1h`, `1d`; with a
-unit the `.ms` may be left out. Sizes take bytes or a text such as `64MiB`. A setting that does not exist, or a value
-that cannot be used, stops the program with the setting, where it was given, and the nearest right name.
+unit the `.ms` may be left out. Sizes take bytes or a text such as `64MiB`. An unknown setting or a wrong value stops
+the program; the message has the setting, where it was given, and the nearest right name.
 
 ## Settings
 
@@ -70,37 +70,38 @@ that cannot be used, stops the program with the setting, where it was given, and
 _TAIL = """
 ## Kafka clients
 
-Properties of [librdkafka](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md), which the clients
-are made of, pass through: with the prefix `consumer.`, `producer.` or `admin.` to that client; without one to every
-client that knows them, so `security.protocol` and `sasl.mechanism` are written once. Of two, the prefixed one wins.
-Names of the Java clients that librdkafka has under another name are translated; those it has not are refused, with the
+Properties of [librdkafka](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md), the library below
+the clients, are passed on: with the prefix `consumer.`, `producer.` or `admin.` to that client; without a prefix to
+every client that has them, so `security.protocol` and `sasl.mechanism` are written once. The prefixed one wins. Names
+of the Java clients are translated if librdkafka has the property under another name; others are rejected, with the
 nearest one.
 
-What the guarantees rest on cannot be set: `group.id`, `transactional.id`, `isolation.level`, `enable.auto.commit`,
-`enable.idempotence`, `acks`, `partitioner` and a few more. The error says why.
+Properties that the guarantees depend on cannot be set: `group.id`, `transactional.id`, `isolation.level`,
+`enable.auto.commit`, `enable.idempotence`, `acks`, `partitioner` and a few more. The error says why.
 
-Topic configuration for internal topics has the prefix `topic.`, as in `topic.min.insync.replicas`. It goes over millpond's
-defaults, also those of repartition topics (`topic.segment.bytes`, `topic.retention.ms`), when a topic is created; repartition
-topics are never compacted and keep event time, and the changelog of a window store is kept at least as long as its windows. An
-application's own settings have the prefix `app.`; its processors read them from their context.
+Topic configuration for internal topics has the prefix `topic.`, as in `topic.min.insync.replicas`. When a topic is
+created, it replaces millpond's defaults, also those of repartition topics (`topic.segment.bytes`,
+`topic.retention.ms`). Repartition topics are never compacted and keep event time, and the changelog of a window store
+is kept at least as long as its windows. An application's own settings have the prefix `app.`; its processors read them
+from their context.
 
 ## Secrets
 
-Passwords, keys, tokens and the like (`sasl.password`, `ssl.key.password`, `basic.auth.user.info`, `*.secret`, …) are
-kept in a type that shows `[hidden]` wherever it is printed, logged or dumped; so is everything in `credentials.dir`.
-Give them there, in the environment, or in a file only the application can read; a command line is seen by every user of
-the machine.
+Passwords, keys, tokens and the like (`sasl.password`, `ssl.key.password`, `basic.auth.user.info`, `*.secret`, …) and
+everything in `credentials.dir` are shown as `[hidden]` wherever they are printed, logged or dumped. Give them in
+`credentials.dir`, in the environment, or in a file that only the application can read: every user of the machine sees
+command lines.
 
 ## When a worker ends
 
 With `$MILLPOND_TERMINATION_LOG`, a command that fails writes one line of JSON into that file: `reason`, the kind of
-error (`TopicError`, `BrokerError`, `ConfigError`, …), and `message`, the sentence it also prints. Kubernetes shows such
-a file as the reason why a container ended.
+error (`TopicError`, `BrokerError`, `ConfigError`, …), and `message`, which it also prints. Kubernetes shows such a file
+as the reason why a container ended.
 """
 
 
 def markdown() -> str:
-    """The page ``docs/configuration.md``."""
+    """Return the page ``docs/configuration.md``."""
     rows = "".join(f"| `{one.key}` | {_default(one)} | `{variable_for(one.key)}` |\n" for one in settings())
     sections = "".join(f"\n### {one.key}\n\n{one.doc} {_sentence(one)}\n" for one in settings())
     return _HEAD + rows + sections + _TAIL

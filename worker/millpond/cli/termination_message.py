@@ -1,4 +1,4 @@
-"""Why a command failed, in one line of JSON for whoever started it."""
+"""The termination message: why a command failed, as one line of JSON in a file that Kubernetes reads."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import os
 import traceback
 from pathlib import Path
 
-__all__ = ("VARIABLE", "last_words", "unforeseen")
+__all__ = ("VARIABLE", "unexpected_error", "write_termination_message")
 
 VARIABLE = "MILLPOND_TERMINATION_LOG"
-"""Names the file. Kubernetes reads such a file when a container has ended."""
+"""The environment variable that names the file, which Kubernetes reads when a container has ended."""
 
-#: What Kubernetes keeps of it.
-_MOST_BYTES = 4096
+_MAX_BYTES = 4096
+"""Kubernetes keeps at most so much."""
 _CUT = "…"
 
 
-def last_words(reason: str, message: str) -> None:
-    """Write them, if anybody wants them. That it fails changes nothing about the end.
+def write_termination_message(reason: str, message: str) -> None:
+    """Write the termination message if the variable names a file. A file that cannot be written is ignored.
 
     Args:
-        reason: the kind of failure, as the class of its error is called.
-        message: one sentence with cause and cure.
+        reason: the kind of failure: the class name of the error.
+        message: cause and cure.
     """
     path = os.environ.get(VARIABLE)
     if path:
@@ -31,21 +31,21 @@ def last_words(reason: str, message: str) -> None:
             Path(path).write_bytes(_line(reason, message))
 
 
-def unforeseen(error: BaseException) -> str:
-    """What is said of an error that is not one of millpond's own.
+def unexpected_error(error: BaseException) -> str:
+    """Return the message for an error that is not one of millpond's own.
 
-    Its text stays in the log: it may have anything in it, data of the application for one.
+    The error's text is only in the log, since it may contain data of the application.
     """
     frames = traceback.extract_tb(error.__traceback__)
     where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{where}, which nothing foresaw: the log has the traceback."
+    return f"Unexpected {type(error).__name__}{where}: see the traceback in the log."
 
 
 def _line(reason: str, message: str) -> bytes:
     while True:
         line = json.dumps({"reason": reason, "message": message}, ensure_ascii=False).encode(errors="replace") + b"\n"
-        beyond = len(line) - _MOST_BYTES
+        beyond = len(line) - _MAX_BYTES
         if beyond <= 0:
             return line
-        # A character has one byte at least, and may have six when it is escaped: never cut too much at once.
+        # A character has between one byte and, escaped, six: cutting by a sixth never cuts too much.
         message = message.removesuffix(_CUT)[: -max(1, beyond // 6)] + _CUT

@@ -1,6 +1,6 @@
-"""Several workers of one application on this machine: what is behind `millpond dev --workers N`.
+"""Several workers of one application on this machine: `millpond dev --workers N`.
 
-One process, the session, starts a coordinator and the workers, each in a process of its own, restarts those that end,
-and shows what they do. `supervisor` decides who runs, `observer` looks, `view` shows, `control` lets other terminals
-say `scale`, `kill` and `drain`.
+One process, the session, starts a coordinator and the workers, each as a child process, restarts those that end, and
+shows their state. `supervisor` runs the processes, `observer` collects their status, `view` shows it, `actions` lists
+what keys and other terminals can do (scale, kill, drain and so on).
 """

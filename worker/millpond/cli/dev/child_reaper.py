@@ -1,10 +1,10 @@
-"""A tiny process beside a session: when the session dies, however it does, its children are killed.
+"""A small process beside a session: when the session dies, however it dies, it kills the session's child processes.
 
-    python leash.py [DIRECTORY]
+    python child_reaper.py [DIRECTORY]
 
-It reads lines from standard input: `+PID` to hold a process, `-PID` when it has ended, `done` when all is in order.
-At the end of input without `done` it kills what it holds and removes DIRECTORY, a temporary one. Run by path and not
-as a module, so that it costs one bare interpreter and imports nothing else.
+It reads lines from standard input: `+PID` to watch a process, `-PID` when that has ended, `done` when the session ends
+normally. At the end of input without `done` it kills the watched processes and removes DIRECTORY, a temporary one. It
+is run by path and not as a module, so that it costs one bare interpreter and imports nothing else.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ import signal
 import sys
 import time
 
-_WAIT_S = 10.0
+_EXIT_TIMEOUT_S = 10.0
 
 
 def main(directory: str | None) -> None:
-    """Hold and, if need be, kill; see the module's text."""
-    held: dict[int, int | None] = {}
+    """Watch processes, and kill them at the end of input without `done`."""
+    watched: dict[int, int | None] = {}
     for line in sys.stdin:
         if line.startswith("done"):
             return
         pid = int(line[1:])
         if line.startswith("+"):
-            held[pid] = _descriptor(pid)
+            watched[pid] = _descriptor(pid)
         else:
-            descriptor = held.pop(pid, None)
+            descriptor = watched.pop(pid, None)
             if descriptor is not None:
                 os.close(descriptor)
-    for pid, descriptor in held.items():
+    for pid, descriptor in watched.items():
         _kill(pid, descriptor)
-    for descriptor in held.values():
+    for descriptor in watched.values():
         if descriptor is not None:
-            select.select([descriptor], [], [], _WAIT_S)
+            select.select([descriptor], [], [], _EXIT_TIMEOUT_S)
     if directory is not None:
-        # The broker has a watchdog of its own, which may need a moment more.
-        deadline = time.monotonic() + _WAIT_S
-        while os.path.exists(directory) and time.monotonic() < deadline:  # noqa: PTH110 (pathlib costs more than all of this)
+        # The broker has its own watchdog, which may need some time more.
+        deadline = time.monotonic() + _EXIT_TIMEOUT_S
+        while os.path.exists(directory) and time.monotonic() < deadline:  # noqa: PTH110 (importing pathlib is slow)
             shutil.rmtree(directory, ignore_errors=True)
             time.sleep(0.2)
 
 
 def _descriptor(pid: int) -> int | None:
-    """Names this very process, even when its id is another one's later; None where there is no such thing."""
+    """Return a descriptor of the process, which stays valid if its id is reused; None where the system has none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

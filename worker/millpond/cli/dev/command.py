@@ -1,4 +1,4 @@
-"""`millpond dev`: an application with a broker of its own, on one machine, with one command."""
+"""`millpond dev`: run an application on this machine, with a Kafka broker of its own."""
 
 from __future__ import annotations
 
@@ -21,57 +21,62 @@ from millpond.errors import BrokerError
 from millpond.runtime.config.model import Config
 from millpond.topology import Topology
 
-from .children import Leash
+from .actions import ACTIONS, KEYS
+from .child_processes import ChildReaper
 
 __all__ = ("command", "missing_topics")
 
 log: logging.Logger = logging.getLogger("millpond.cli")
 
 _TIMEOUT_S = 30.0
-_SESSION_COMMANDS = ("status", "scale", "kill", "drain", "pause", "resume")
 
 
-_EPILOG = """\b
+def _examples() -> str:
+    rows = [
+        ("status", "Show the workers once."),
+        *((f"{each.name} {each.example}", each.summary) for each in ACTIONS.values()),
+    ]
+    return "".join(f"    millpond dev {verb:<11}{summary}\n" for verb, summary in rows)
+
+
+_EPILOG = f"""\b
 A session with --workers takes commands from other terminals:
-    millpond dev status            the table, once
-    millpond dev scale 5           have five workers
-    millpond dev kill w1           end a worker by SIGKILL; it comes back
-    millpond dev drain w2          move its tasks to others, then stop it
-    millpond dev pause w0          SIGSTOP; `millpond dev resume w0` is SIGCONT
-and keys in its own: + and - for a worker more or less, k or d and a digit to kill or drain one.
+{_examples()}and keys in its own: {", ".join(key.hint for key in KEYS.values())}.
 """
 
 
 class _Dev(click.Command):
-    """`millpond dev APP`, and commands for a session that runs: no application is named as those are, without a colon."""
+    """`millpond dev APP`, or `millpond dev VERB` for a running session: verbs have no colon, applications have one."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        if args and args[0] in _SESSION_COMMANDS:
-            from .commands import COMMANDS
+        if args and (args[0] == "status" or args[0] in ACTIONS):
+            from .verbs import VERBS
 
-            return COMMANDS[args[0]].make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+            return VERBS[args[0]].make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
 
 @click.command(
-    "dev", cls=_Dev, epilog=_EPILOG, short_help="Run an application on a broker of its own, on this machine."
+    "dev", cls=_Dev, epilog=_EPILOG, short_help="Run an application on this machine, with a Kafka broker of its own."
 )
 @target_argument
+@click.option("-n", "--workers", type=click.IntRange(1), metavar="N", help="Run N worker processes and a coordinator.")
+@click.option("--standbys", type=click.IntRange(0), metavar="N", help="Standbys of each task (num.standby.replicas).")
 @click.option(
-    "-n", "--workers", type=click.IntRange(1), metavar="N", help="Run N workers, each a process, and a coordinator."
+    "--partitions", type=click.IntRange(1), default=4, show_default=True, help="Partitions of topics that it creates."
 )
-@click.option("--standbys", type=click.IntRange(0), metavar="N", help="Copies of each task (num.standby.replicas).")
-@click.option("--partitions", type=click.IntRange(1), default=4, show_default=True, help="Of topics it has to create.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The broker's port. Default: a free one.")
 @click.option(
-    "--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Keep topics and state here; else they go."
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep topics and state here. Default: delete them.",
 )
 @configuration_options
 @verbose_option
 @click.pass_obj
-def command(
+def command(  # noqa: PLR0913 - one parameter per option
     session: Session,
     target: str,
     workers: int | None,
@@ -84,12 +89,12 @@ def command(
 ) -> None:
     """Start a Kafka broker and a worker of the application at MODULE:ATTRIBUTE, until Ctrl-C.
 
-    Topics that the application reads or writes and that do not exist are created. Everything is gone afterwards,
-    unless --data-dir says where to keep it. With --bootstrap-servers that broker is used and none is started.
-    At least once, results are committed every second here unless commit.interval.ms says otherwise.
+    Missing input and output topics of the application are created. At the end everything is deleted, unless --data-dir
+    is given. With --bootstrap-servers, that broker is used and none is started. At least once, results are committed
+    every second, unless commit.interval.ms is set.
 
-    Without --workers the one worker runs in this process. With it, workers w0, w1, … are processes that share the tasks;
-    one that dies is started again, and others go on with its tasks meanwhile.
+    Without --workers, one worker runs in this process. With it, workers w0, w1, … are processes that share the tasks; a
+    worker that dies is started again, and other workers process its tasks meanwhile.
     """
     session.log_to_stderr()
     topology = load_topology(target)
@@ -100,7 +105,7 @@ def command(
             temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-dev-")))
         directory = data_dir or temporary
         assert directory is not None
-        leash = stack.enter_context(Leash(temporary))
+        reaper = stack.enter_context(ChildReaper(temporary))
         if standbys is not None:
             flags["num.standby.replicas"] = standbys
         config = load_config(file, flags, required=())
@@ -108,26 +113,26 @@ def command(
         own_broker = not config.bootstrap_servers
         if own_broker:
             flags["bootstrap.servers"] = stack.enter_context(_broker(session, directory / "kafka", port))
-            # State belongs to the topics it was made from: it lives and goes with them.
+            # State belongs to its topics: both are kept, or both are deleted.
             flags["state.dir"] = str(directory / "state")
         if "commit.interval.ms" not in config.origins and not config.exactly_once:
-            # Whoever tries something out wants to see it: the default of 30 s is for throughput.
+            # The default of 30 s is for throughput; a developer wants to see results.
             flags["commit.interval.ms"] = 1_000
         config = load_config(file, flags)
         _create_topics(topology, config, partitions)
         where = f"broker {config.bootstrap_servers}"
         session.err.print(f"[bold]{where}[/]   Ctrl-C stops")
         if workers is None:
-            from millpond.cli.worker_process import run_worker
+            from millpond.cli.run.worker_process import run_worker
 
-            # A session before this one may have had more workers; on a broker of its own none of them runs any more.
-            run_worker(topology, config, session, title, more=where, take_over=own_broker)
+            # An earlier session may have had more workers; with a broker of its own, none of them runs now.
+            run_worker(topology, config, session, title=title, footer=where, take_over=own_broker)
         else:
             from .session_run import run_fleet
             from .worker import Launch
 
             launch = Launch(target, config, flags, file, (directory / "workers").absolute(), session.verbose)
-            run_fleet(launch, workers, session, title, leash)
+            run_fleet(launch, workers, session, title, reaper)
 
 
 @contextlib.contextmanager
@@ -141,9 +146,9 @@ def _broker(session: Session, directory: Path, port: int | None) -> Iterator[str
 
 
 def missing_topics(topology: Topology, existing: Mapping[str, int], partitions: int) -> dict[str, int]:
-    """Topics the application names that do not exist, with the partition count to create them with.
+    """Return the missing topics of the application, with the number of partitions to create.
 
-    Topics that must have equal counts get that of those which exist already.
+    Topics that must have the same number of partitions get that of the existing ones.
     """
     internal = topology.repartition_topics
     wanted: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The session's coordinator: a process of its own, and what the session asks of it over HTTP."""
+"""The session's coordinator: its process, and the session's HTTP requests to it."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ from millpond.errors import MillpondError
 from millpond.protocol import View
 from millpond.runtime.config.model import Config
 
-from .children import Child, Leash, ProcessLog
+from .child_processes import Child, ChildReaper, ProcessLog
 
-__all__ = ("CoordinatorAway", "CoordinatorFailed", "CoordinatorProcess", "UnknownWorker")
+__all__ = ("CoordinatorFailed", "CoordinatorProcess", "CoordinatorUnavailable", "UnknownWorker")
 
-_START_S = 30.0
-_STOP_S = 5.0
-_ASK_S = 3.0
+_START_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 5.0
+_REQUEST_TIMEOUT_S = 3.0
 _views = msgspec.json.Decoder(View)
 
 
 class CoordinatorFailed(MillpondError):
-    """The coordinator's process does not come up."""
+    """The coordinator's process cannot start."""
 
 
-class CoordinatorAway(Exception):
-    """It does not answer now; it may again."""
+class CoordinatorUnavailable(Exception):
+    """The coordinator does not answer at the moment."""
 
 
-class UnknownWorker(CoordinatorAway):
-    """It has not heard of that worker."""
+class UnknownWorker(CoordinatorUnavailable):
+    """The coordinator does not know that worker."""
 
 
 class CoordinatorProcess:
-    """Starts, asks and stops the coordinator of one application.
+    """The coordinator of one application, in a child process.
 
     Args:
-        config: what the application is set to.
-        directory: for its log and the assignment it keeps.
-        held_by: ends it with this process.
+        config: of the application.
+        directory: for its log and its assignment.
+        reaper: kills it when this process dies.
 
     Attributes:
-        url: where it listens, the same after a restart; empty before the first start.
-        listening: whether it does.
+        url: its URL, which a restart does not change; empty before the first start.
+        listening: whether it accepts requests.
     """
 
-    def __init__(self, config: Config, directory: Path, held_by: Leash) -> None:
+    def __init__(self, config: Config, directory: Path, reaper: ChildReaper) -> None:
         self._application = config.application_id
         self._directory = directory
-        self._leash = held_by
+        self._reaper = reaper
         self._options = (
             *("--standby-replicas", str(config.num_standby_replicas)),
             *("--max-warmup-replicas", str(config.max_warmup_replicas)),
@@ -68,36 +68,36 @@ class CoordinatorProcess:
         self.url: str = ""
         self.listening: bool = False
         self._child: Child | None = None
-        self._drained: asyncio.Task[None] | None = None
+        self._discard_output: asyncio.Task[None] | None = None
         self._http: aiohttp.ClientSession | None = None
 
     @property
     def child(self) -> Child | None:
-        """Its process, None while there is none."""
+        """Its process; None while none runs."""
         return self._child
 
     async def start(self) -> None:
-        """Start it; returns when it listens.
+        """Start it; return when it accepts requests.
 
         Raises:
-            CoordinatorFailed: it ended, or said nothing of use.
+            CoordinatorFailed: it ended, or did not print its URL in time.
         """
         if self._http is None:
-            self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ASK_S))
-        child = await Child.start(self._command(), self.log.path, self._leash, piped=True)
+            self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_REQUEST_TIMEOUT_S))
+        child = await Child.start(self._command(), self.log.path, self._reaper, piped=True)
         self._child = child
         try:
-            async with asyncio.timeout(_START_S):
+            async with asyncio.timeout(_START_TIMEOUT_S):
                 line = await child.line()
             self.url = str(json.loads(line)["url"]).rstrip("/")
         except (TimeoutError, ValueError, KeyError, TypeError) as error:
             await child.stop(0)
             self._child = None
             raise CoordinatorFailed(
-                f"the coordinator does not start; its log is {self.log.path}:\n{self.log.end()}"
+                f"the coordinator cannot start; the last lines of {self.log.path}:\n{self.log.tail()}"
             ) from error
         self.listening = True
-        self._drained = asyncio.create_task(_drain(child))
+        self._discard_output = asyncio.create_task(_discard_output(child))
 
     def _command(self) -> Sequence[str]:
         port = self.url.rpartition(":")[2] or "0"
@@ -107,66 +107,68 @@ class CoordinatorProcess:
         )
 
     async def wait(self) -> int:
-        """Its exit status, once it has ended."""
+        """Wait for its end; return its exit status."""
         assert self._child is not None
         status = await self._child.wait()
         self._child, self.listening = None, False
         return status
 
     async def stop(self) -> None:
-        """End it, and let go of its connections."""
+        """Stop it, and close the connections."""
         if self._child is not None:
-            await self._child.stop(_STOP_S)
+            await self._child.stop(_STOP_TIMEOUT_S)
             self._child = None
-        if self._drained is not None:
-            self._drained.cancel()
+        if self._discard_output is not None:
+            self._discard_output.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._drained
+                await self._discard_output
         if self._http is not None:
             await self._http.close()
 
-    # What is asked of it --------------------------------------------------------------------------------------
+    # Requests
 
     async def view(self) -> View:
-        """The whole assignment.
+        """Return the whole assignment.
 
         Raises:
-            CoordinatorAway: it does not answer; so do the others.
+            CoordinatorUnavailable: it did not answer in time, or with an error. All requests raise this.
         """
         try:
-            return _views.decode(await self._ask("GET", "assignment"))
+            return _views.decode(await self._request("GET", "assignment"))
         except msgspec.MsgspecError as error:
-            raise CoordinatorAway(str(error)) from error
+            raise CoordinatorUnavailable(str(error)) from error
 
-    async def gone(self, worker: str) -> None:
-        """Tell it that a worker's process has ended: its tasks are free at once."""
-        await self._ask("POST", f"workers/{quote(worker)}/gone")
+    async def report_gone(self, worker: str) -> None:
+        """Report that a worker's process has ended, so that its tasks can be taken over at once."""
+        await self._request("POST", f"workers/{quote(worker)}/gone")
 
     async def drain(self, worker: str) -> None:
-        """Ask it to move a worker's tasks to others."""
-        await self._ask("POST", f"workers/{quote(worker)}/drain")
+        """Request that a worker's tasks move to other workers."""
+        await self._request("POST", f"workers/{quote(worker)}/drain")
 
     async def undrain(self, worker: str) -> None:
-        """The worker is to get tasks again."""
-        await self._ask("DELETE", f"workers/{quote(worker)}/drain")
+        """Request that a worker is assigned tasks again."""
+        await self._request("DELETE", f"workers/{quote(worker)}/drain")
 
-    async def _ask(self, method: str, path: str) -> bytes:
+    async def _request(self, method: str, path: str) -> bytes:
         if self._http is None or self._http.closed:
-            raise CoordinatorAway(f"{method} {path}: it is not running")
+            raise CoordinatorUnavailable(f"{method} {path}: it is not running")
         url = f"{self.url}/v1/applications/{quote(self._application)}/{path}"
         try:
-            async with self._http.request(method, url) as answer:
-                body = await answer.read()
-                if answer.status == HTTPStatus.NOT_FOUND:
+            async with self._http.request(method, url) as response:
+                body = await response.read()
+                if response.status == HTTPStatus.NOT_FOUND:
                     raise UnknownWorker(f"{method} {path}: not found")
-                if answer.status >= HTTPStatus.BAD_REQUEST:
-                    raise CoordinatorAway(f"{method} {path}: {answer.status} {body.decode(errors='replace')[:200]}")
+                if response.status >= HTTPStatus.BAD_REQUEST:
+                    raise CoordinatorUnavailable(
+                        f"{method} {path}: {response.status} {body.decode(errors='replace')[:200]}"
+                    )
                 return body
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise CoordinatorAway(f"{method} {path}: {error}") from error
+            raise CoordinatorUnavailable(f"{method} {path}: {error}") from error
 
 
-async def _drain(child: Child) -> None:
-    """What else it says on standard output is nobody's business, but must not fill the pipe."""
+async def _discard_output(child: Child) -> None:
+    """Read further standard output and drop it, so that the pipe does not fill up."""
     while await child.line():
         pass

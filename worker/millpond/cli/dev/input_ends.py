@@ -1,4 +1,4 @@
-"""Ends of input partitions, asked of Kafka: what is beyond a worker's position is its lag."""
+"""End offsets of input partitions: the lag of a worker is the distance from its position to the end."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ Partition = tuple[str, int]
 
 
 class InputEnds:
-    """Looks up the last stable offsets of partitions.
+    """The last stable offsets of partitions.
 
     Attributes:
-        known: what was found last, by topic and partition.
+        known: the offsets of the last lookup, by topic and partition.
     """
 
     def __init__(self, config: Config) -> None:
         self._admin = AdminClient(dict(config.admin_settings(_QUIET)), logger=log)
         self.known: dict[Partition, int] = {}
 
-    async def look(self, partitions: Collection[Partition]) -> None:
-        """Bring `known` up to date; what cannot be found out stays as it was."""
+    async def update(self, partitions: Collection[Partition]) -> None:
+        """Update `known`; offsets that cannot be looked up keep their value."""
         if partitions:
-            await asyncio.to_thread(self._look, partitions)
+            await asyncio.to_thread(self._update, partitions)
 
-    def _look(self, partitions: Collection[Partition]) -> None:
+    def _update(self, partitions: Collection[Partition]) -> None:
         wanted = {TopicPartition(*each): _LATEST for each in partitions}
         try:
-            asked = self._admin.list_offsets(
+            pending = self._admin.list_offsets(
                 wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT_S
             )
-            for partition, answer in asked.items():
-                self.known[partition.topic, partition.partition] = answer.result(_TIMEOUT_S).offset
+            for partition, future in pending.items():
+                self.known[partition.topic, partition.partition] = future.result(_TIMEOUT_S).offset
         except (KafkaException, TimeoutError):
-            return  # the broker is away, or a topic is not there yet: the next look may find it
+            return  # the broker is down, or a topic does not exist yet: the next update may succeed

@@ -1,4 +1,4 @@
-"""Keys in the session's own terminal: `+` and `-` for one worker more or fewer, `k` or `d` and a digit to kill or drain."""
+"""Keys in the session's own terminal: see `KEYS` in `actions`."""
 
 from __future__ import annotations
 
@@ -13,57 +13,64 @@ from collections.abc import AsyncIterator
 
 from millpond.cli.session import Session
 
+from .actions import KEYS, Key, perform
 from .remote import CommandFailed
 from .supervisor import Fleet
 
-__all__ = ("Keys", "listening")
+__all__ = ("Keyboard", "listening")
 
 log: logging.Logger = logging.getLogger("millpond.cli")
 
 
-class Keys:
-    """Turns keys into commands.
+class Keyboard:
+    """Performs the actions of pressed keys.
 
     Args:
-        fleet: what they command.
+        fleet: the session's workers.
     """
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._pending = ""
+        self._pending: Key | None = None
+        """A pressed key that waits for the digit of a worker."""
 
-    def press(self, key: str) -> None:
-        """A key was pressed; one that means nothing does nothing."""
-        pending, self._pending = self._pending, ""
-        fleet = self._fleet
+    def press(self, char: str) -> None:
+        """Handle one pressed key. Keys without an action are ignored, and cancel a pending one."""
+        pending, self._pending = self._pending, None
+        if pending is not None and char.isdecimal():
+            self._perform(pending, f"w{char}")
+            return
+        key = KEYS.get(char)
+        if key is None:
+            return
+        if key.takes_worker:
+            self._pending = key
+        else:
+            self._perform(key)
+
+    def _perform(self, key: Key, worker: str = "") -> None:
         try:
-            if key in "kd":
-                self._pending = key
-            elif key.isdecimal() and pending:
-                said = fleet.kill(f"w{key}") if pending == "k" else fleet.drain(f"w{key}")
-                log.debug("%s", said)
-            elif key in "+-":
-                log.debug("%s", fleet.scale(fleet.wanted + (1 if key == "+" else -1)))
+            log.debug("%s", perform(self._fleet, key.command(self._fleet, worker)))
         except CommandFailed as error:
             log.warning("%s", error)
 
 
 @contextlib.asynccontextmanager
 async def listening(fleet: Fleet, session: Session) -> AsyncIterator[None]:
-    """Take keys while the block runs, if there is a terminal to press them in."""
+    """Handle keys while the block runs, if standard input is a terminal."""
     if not (session.live and sys.stdin.isatty()):
         yield
         return
-    keys = Keys(fleet)
+    keyboard = Keyboard(fleet)
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     loop = asyncio.get_running_loop()
 
     def read() -> None:
-        for key in os.read(descriptor, 64).decode(errors="replace"):
-            keys.press(key)
+        for char in os.read(descriptor, 64).decode(errors="replace"):
+            keyboard.press(char)
 
-    tty.setcbreak(descriptor)  # Ctrl-C still is a signal
+    tty.setcbreak(descriptor)  # Ctrl-C remains a signal
     loop.add_reader(descriptor, read)
     try:
         yield

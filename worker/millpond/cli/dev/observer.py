@@ -1,4 +1,4 @@
-"""Looks at a session: the coordinator's view, the workers' metrics and logs, Kafka's ends; tells what it means."""
+"""The observer of a session: collects its status from the coordinator, the workers' metrics and logs, and Kafka."""
 
 from __future__ import annotations
 
@@ -13,57 +13,56 @@ import aiohttp
 
 from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskReport, TaskState, View
 
-from .coordinator import CoordinatorAway
+from .coordinator import CoordinatorUnavailable
 from .input_ends import InputEnds, Partition
 from .status import Restoring, SessionEventKind, SessionStatus, WorkerPhase, WorkerStatus
 from .supervisor import Fleet
 from .worker import WorkerProcess
-from .worker_metrics import Figures, Scrape, parse
+from .worker_metrics import RecentMetrics, Scrape, parse
 
 __all__ = ("Observer",)
 
 log: logging.Logger = logging.getLogger("millpond.cli")
 
-_LOOK_S = 0.25
-_HASTY_LOOK_S = 0.03  # while somebody waits for tasks to run again
-_SCRAPE_S = 1.0
-_SCRAPE_PATIENCE_S = 2.0
-_MOST_NAMED = 12
+_POLL_S = 0.25
+_FAST_POLL_S = 0.03  # while tasks do not run
+_SCRAPE_INTERVAL_S = 1.0
+_SCRAPE_TIMEOUT_S = 2.0
+_MAX_NAMED = 12
 
 
 @dataclass
 class _Loss:
-    """Tasks of a worker that died, until each of them is processed again."""
+    """The tasks of a worker that died, until each of them is processed again."""
 
     worker: str
     at: float
     tasks: frozenset[str]
     incarnation: str
-    found: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """Who processes a task again, and how many seconds after the death."""
+    regained: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Tasks that are processed again: the worker, and the seconds since the death."""
 
 
 class Observer:
-    """Keeps a `SessionStatus` of the session.
+    """Keeps the `SessionStatus` of a session up to date.
 
     Args:
-        fleet: what to look at.
+        fleet: the session's workers and coordinator.
         title: the application's name.
 
     Attributes:
-        status: the latest; replaced, never changed.
+        status: the latest status; replaced, never changed.
     """
 
     def __init__(self, fleet: Fleet, title: str) -> None:
         self._fleet = fleet
         config = fleet.launch.config
         self._ends = InputEnds(config)
-        self._figures: dict[str, tuple[int, Figures]] = {}
+        self._metrics: dict[str, tuple[int, RecentMetrics]] = {}
         self._view = View(config.application_id, Epoch())
         self._losses: list[_Loss] = []
-        self._complete = False
-        self._quiet = False
-        self._begun = time.monotonic()
+        self._was_complete = False
+        self._skip_complete_event = False
         self._processed_before = 0
         self.status: SessionStatus = SessionStatus(
             application=config.application_id,
@@ -75,128 +74,131 @@ class Observer:
         )
 
     async def run(self) -> None:
-        """Look, until cancelled."""
+        """Observe, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
             group.create_task(self._scrape())
 
-    # The coordinator's view -----------------------------------------------------------------------------------
+    # The coordinator's view
 
     async def _watch(self) -> None:
         while True:
             before = {name: member for name, member in _members(self._view).items() if member.alive}
             while self._fleet.deaths:
-                self._lost(before, *self._fleet.deaths.popleft())
-            with contextlib.suppress(CoordinatorAway):
+                self._note_death(before, *self._fleet.deaths.popleft())
+            with contextlib.suppress(CoordinatorUnavailable):
                 self._view = await self._fleet.coordinator.view()
-            self._found()
-            self.sum_up()
+            self._note_regained_tasks()
+            self.update_status()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(
-                    self._fleet.died.wait(), _HASTY_LOOK_S if self._losses or not self._complete else _LOOK_S
+                    self._fleet.died.wait(), _FAST_POLL_S if self._losses or not self._was_complete else _POLL_S
                 )
             self._fleet.died.clear()
 
-    def _lost(self, members: dict[str, Member], worker: str, at: float) -> None:
-        """A worker died: remember what it processed."""
+    def _note_death(self, members: dict[str, Member], worker: str, at: float) -> None:
+        """Remember the tasks of a worker that died."""
         member = members.get(worker)
         if member is None:
             return
         tasks = frozenset(task for task, report in member.tasks.items() if report.role is Role.ACTIVE)
         if not tasks:
-            self._fleet.tell(f"{worker} had no task to process")
+            self._fleet.add_event(f"{worker} died; it had no active tasks")
             return
         self._losses.append(_Loss(worker, at, tasks, member.incarnation))
-        self._fleet.tell(
-            f"{worker} is gone; it processed {_some(tasks)}", logging.WARNING, kind=SessionEventKind.LOST, worker=worker
+        self._fleet.add_event(
+            f"{worker} died; it processed {_task_names(tasks)}",
+            logging.WARNING,
+            kind=SessionEventKind.LOST,
+            worker=worker,
         )
 
-    def _found(self) -> None:
-        """Who processes again what was lost."""
+    def _note_regained_tasks(self) -> None:
+        """Find out which tasks of dead workers are processed again."""
         now = time.monotonic()
         for loss in list(self._losses):
             for name, member in _members(self._view).items():
                 if name == loss.worker and member.incarnation == loss.incarnation:
                     continue
                 for task in loss.tasks & set(_processing(member)):
-                    loss.found.setdefault(task, (name, now - loss.at))
-            if len(loss.found) == len(loss.tasks):
+                    loss.regained.setdefault(task, (name, now - loss.at))
+            if len(loss.regained) == len(loss.tasks):
                 self._losses.remove(loss)
-                self._fleet.tell(
-                    f"{loss.worker}'s tasks are processed again: {_where(loss.found)}",
+                self._fleet.add_event(
+                    f"{loss.worker}'s tasks are processed again: {_where(loss.regained)}",
                     kind=SessionEventKind.REGAINED,
                     worker=loss.worker,
-                    seconds={task: after for task, (_, after) in loss.found.items()},
+                    seconds={task: after for task, (_, after) in loss.regained.items()},
                 )
-                self._quiet = True
+                self._skip_complete_event = True
 
-    # The workers ----------------------------------------------------------------------------------------------
+    # Metrics of the workers
 
     async def _scrape(self) -> None:
-        timeout = aiohttp.ClientTimeout(total=_SCRAPE_PATIENCE_S)
+        timeout = aiohttp.ClientTimeout(total=_SCRAPE_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout) as http:
             while True:
-                due = time.monotonic() + _SCRAPE_S
+                due = time.monotonic() + _SCRAPE_INTERVAL_S
                 workers = list(self._fleet.workers.values())
-                self._fleet.coordinator.log.look()
-                await asyncio.gather(self._look_at_ends(), *(self._scrape_one(http, worker) for worker in workers))
+                self._fleet.coordinator.log.read()
+                await asyncio.gather(self._update_ends(), *(self._scrape_one(http, worker) for worker in workers))
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     async def _scrape_one(self, http: aiohttp.ClientSession, worker: WorkerProcess) -> None:
-        worker.log.look()
+        worker.log.read()
         child = worker.child
         if child is None or worker.phase is WorkerPhase.PAUSED or not worker.log.metrics:
             return
         try:
-            async with http.get(worker.log.metrics) as answer:
-                scrape = parse(await answer.text())
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            async with http.get(worker.log.metrics) as response:
+                scrape = parse(await response.text())
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError) as error:
             log.debug("%s: %s", worker.log.metrics, error)
             return
         if worker.child is not child:
             return
-        known = self._figures.get(worker.id)
+        known = self._metrics.get(worker.id)
         if known is None or known[0] != child.pid:
-            known = self._figures[worker.id] = (child.pid, Figures())
+            known = self._metrics[worker.id] = (child.pid, RecentMetrics())
         known[1].add(scrape, time.monotonic())
         if scrape.state == "running":
             self._fleet.ran = True
             if worker.phase is WorkerPhase.STARTING:
                 worker.phase = WorkerPhase.RUNNING
 
-    async def _look_at_ends(self) -> None:
-        await self._ends.look(
-            {partition for _, figures in self._figures.values() for partition in _inputs(figures.last)}
+    async def _update_ends(self) -> None:
+        await self._ends.update(
+            {partition for _, metrics in self._metrics.values() for partition in _inputs(metrics.last)}
         )
 
-    def _figures_of(self, worker: WorkerProcess) -> Figures | None:
-        """Of the process it has now; one that is paused says nothing."""
+    def _metrics_of(self, worker: WorkerProcess) -> RecentMetrics | None:
+        """Return the metrics of the current process; None for a paused one, which does not respond."""
         if worker.phase is WorkerPhase.PAUSED:
             return None
-        pid, figures = self._figures.get(worker.id, (0, None))
-        return figures if worker.child is not None and worker.child.pid == pid else None
+        pid, metrics = self._metrics.get(worker.id, (0, None))
+        return metrics if worker.child is not None and worker.child.pid == pid else None
 
     def _lag(self, scrape: Scrape) -> int | None:
-        """Records that are there and not processed."""
+        """Return the number of input records that are not processed; None while an end offset is not known."""
         lag = 0
         for (task, topic), found in scrape.inputs.items():
             end = self._ends.known.get((topic, _partition(task)))
             if end is None:
                 return None
-            # A transaction's mark at the end of a partition is an offset, but no record.
+            # Transaction markers at the end of a partition have offsets, but are no records.
             lag += 0 if found.caught_up else max(0, end - found.position)
         return lag
 
-    # The whole ------------------------------------------------------------------------------------------------
+    # Status
 
-    def sum_up(self) -> None:
-        """Bring `status` up to date with what is known."""
+    def update_status(self) -> None:
+        """Update `status`."""
         fleet, view = self._fleet, self._view
         members = _members(view)
         rows = tuple(self._row(worker, members.get(worker.id)) for worker in fleet.workers.values())
-        here = {row.worker for row in rows if row.pid}
-        running = {task: name for name, member in members.items() if name in here for task in _processing(member)}
-        commits = [figures.last_commit for _, figures in self._figures.values() if figures.last_commit is not None]
+        alive = {row.worker for row in rows if row.pid}
+        running = {task: name for name, member in members.items() if name in alive for task in _processing(member)}
+        commits = [metrics.last_commit for _, metrics in self._metrics.values() if metrics.last_commit is not None]
         old = self.status
         self.status = SessionStatus(
             application=old.application,
@@ -216,19 +218,19 @@ class Observer:
             committed_s_ago=time.monotonic() - max(commits) if commits else None,
             events=tuple(fleet.events),
         )
-        if self.status.complete and not self._complete and not self._quiet:
-            self._fleet.tell(
+        if self.status.complete and not self._was_complete and not self._skip_complete_event:
+            self._fleet.add_event(
                 f"all {self.status.tasks} tasks are processed: {_by_worker(running)}", kind=SessionEventKind.COMPLETE
             )
-        self._complete = self.status.complete
-        self._quiet = self._quiet and not self._complete
+        self._was_complete = self.status.complete
+        self._skip_complete_event = self._skip_complete_event and not self._was_complete
 
     def _row(self, worker: WorkerProcess, member: Member | None) -> WorkerStatus:
         held = member.tasks if member is not None and member.alive and worker.child is not None else {}
-        if held and worker.phase is WorkerPhase.STARTING:  # without metrics to say so
+        if held and worker.phase is WorkerPhase.STARTING:  # its metrics are not scraped yet
             worker.phase = WorkerPhase.RUNNING
         of = {role: tuple(sorted(task for task, each in held.items() if each.role is role)) for role in Role}
-        figures = self._figures_of(worker)
+        metrics = self._metrics_of(worker)
         return WorkerStatus(
             worker=worker.id,
             phase=worker.phase,
@@ -236,11 +238,11 @@ class Observer:
             active=of[Role.ACTIVE],
             standby=of[Role.STANDBY],
             warm_up=of[Role.WARM_UP],
-            records_per_second=figures.records_per_second if figures is not None else None,
-            processed=figures.last.processed if figures is not None else 0,
-            commit_p99_ms=figures.commit_p99_ms if figures is not None else None,
-            lag=self._lag(figures.last) if figures is not None else None,
-            restoring=self._restoring(figures.last, held) if figures is not None else (),
+            records_per_second=metrics.records_per_second if metrics is not None else None,
+            processed=metrics.last.processed if metrics is not None else 0,
+            commit_p99_ms=metrics.commit_p99_ms if metrics is not None else None,
+            lag=self._lag(metrics.last) if metrics is not None else None,
+            restoring=self._restoring(metrics.last, held) if metrics is not None else (),
             restarts=max(0, worker.restarts),
             note=worker.note or worker.log.recent_error,
             log=str(worker.log.path),
@@ -248,14 +250,14 @@ class Observer:
         )
 
     def _restoring(self, scrape: Scrape, held: Mapping[str, TaskReport]) -> tuple[Restoring, ...]:
-        """Store partitions whose tasks wait for them; a copy that follows its changelog is a little behind always."""
-        behind = {task for task, report in held.items() if report.state is TaskState.RESTORING}
+        """Return store partitions that a task waits for; a standby always has some lag, and is left out."""
+        waiting = {task for task, report in held.items() if report.state is TaskState.RESTORING}
         parts = self._view.topology.subtopologies if self._view.topology is not None else ()
-        wanted = {(store, _partition(task)) for task in behind for store in _stores(parts, task)}
+        wanted = {(store, _partition(task)) for task in waiting for store in _stores(parts, task)}
         return tuple(each for each in scrape.restoring if (each.store, each.partition) in wanted)
 
     def line(self) -> str | None:
-        """The figures of the moment in a line, None when nothing was processed since the last one."""
+        """Return a summary in one line; None if nothing was processed since the last call."""
         rows = self.status.workers
         processed = sum(row.processed for row in rows)
         if processed == self._processed_before:
@@ -280,7 +282,7 @@ def _members(view: View) -> dict[str, Member]:
 
 
 def _processing(member: Member) -> list[str]:
-    """Tasks that a member processes, as far as it is known to live."""
+    """Return the tasks that a live member processes."""
     if not member.alive:
         return []
     return [
@@ -302,23 +304,23 @@ def _inputs(scrape: Scrape) -> list[Partition]:
     return [(topic, _partition(task)) for task, topic in scrape.inputs]
 
 
-def _some(tasks: frozenset[str]) -> str:
-    """Names of tasks, or how many they are."""
-    return " ".join(sorted(tasks)) if len(tasks) <= _MOST_NAMED else f"{len(tasks)} tasks"
+def _task_names(tasks: frozenset[str]) -> str:
+    """Return the names of tasks; of many tasks, their number."""
+    return " ".join(sorted(tasks)) if len(tasks) <= _MAX_NAMED else f"{len(tasks)} tasks"
 
 
-def _where(found: dict[str, tuple[str, float]]) -> str:
-    """Who processes each task again, and after how long; of many the sum."""
-    if len(found) > _MOST_NAMED:
-        last = max(after for _, after in found.values())
-        return f"{_by_worker({task: name for task, (name, _) in found.items()})}, the last after {last:.2f} s"
-    rows = sorted(found.items(), key=lambda each: (len(each[0]), each[0]))
+def _where(regained: dict[str, tuple[str, float]]) -> str:
+    """Return the worker of each task and the time it took; of many tasks, a summary."""
+    if len(regained) > _MAX_NAMED:
+        last = max(after for _, after in regained.values())
+        return f"{_by_worker({task: name for task, (name, _) in regained.items()})}, the last after {last:.2f} s"
+    rows = sorted(regained.items(), key=lambda each: (len(each[0]), each[0]))
     return ", ".join(f"{task} on {name} after {after:.2f} s" for task, (name, after) in rows)
 
 
 def _by_worker(running: dict[str, str]) -> str:
     names = sorted(set(running.values()), key=lambda name: (len(name), name))
-    if len(running) <= _MOST_NAMED:
+    if len(running) <= _MAX_NAMED:
         return ", ".join(
             f"{name} {' '.join(sorted(task for task, by in running.items() if by == name))}" for name in names
         )

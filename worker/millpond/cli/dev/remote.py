@@ -1,6 +1,6 @@
-"""A session as other programs of this user see it: found by its file, spoken to over HTTP on this machine.
+"""The client of a session: finds it by its session file, and sends it commands over HTTP.
 
-The file lies in a directory that only this user can read, and holds a token that each request must carry.
+The file is in a directory that only this user can read, and has a token that each request must carry.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from .status import SessionStatus
 __all__ = ("RESTART_AFTER_S", "Command", "CommandFailed", "NoSession", "Remote", "SessionFile", "directory")
 
 RESTART_AFTER_S = 1.0
-"""The pause before a killed worker is started again, unless the command says otherwise."""
+"""The default pause before a killed worker is started again."""
 
 _TIMEOUT_S = 10.0
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class CommandFailed(MillpondError):
-    """A command that cannot be carried out; the message says why."""
+    """The session rejected a command; the message says why."""
 
 
 class NoSession(MillpondError):
-    """There is no session to talk to, or there are several."""
+    """No session was found, or several, or it does not respond."""
 
 
 class SessionFile(msgspec.Struct, frozen=True):
-    """What a session says of itself to this user's other programs."""
+    """The session file: how this user's other programs reach a session."""
 
     application: str
     pid: int
@@ -46,16 +46,18 @@ class SessionFile(msgspec.Struct, frozen=True):
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is asked of a session; `do` is the name of a method of `Fleet`."""
+    """A command to a session."""
 
     do: str
+    """The name of an action."""
     worker: str = ""
     workers: int = 0
     restart_after_s: float | None = RESTART_AFTER_S
+    """Of `kill`: None to keep the worker stopped."""
 
 
 def directory() -> Path:
-    """Where this user's sessions are listed."""
+    """Return the directory of this user's session files."""
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "millpond"
     return Path(tempfile.gettempdir()) / f"millpond-{os.getuid()}"
@@ -65,7 +67,7 @@ class Remote:
     """A session in another process.
 
     Args:
-        session: where it is.
+        session: its session file.
     """
 
     def __init__(self, session: SessionFile) -> None:
@@ -73,13 +75,13 @@ class Remote:
 
     @classmethod
     def find(cls, name: str | None = None) -> Remote:
-        """The session of this user that runs.
+        """Return this user's running session.
 
         Args:
-            name: its application id or process id, needed where there are several.
+            name: its application id or process id, required if several run.
 
         Raises:
-            NoSession: there is none, or there are several.
+            NoSession: none runs, or several do.
         """
         running = [each for each in _sessions() if name in (None, each.application, str(each.pid))]
         if not running:
@@ -88,55 +90,59 @@ class Remote:
                 f"no 'millpond dev … --workers N'{of} runs on this machine; start one in another terminal first."
             )
         if len(running) > 1:
-            told = ", ".join(f"{each.application} (process {each.pid})" for each in running)
-            raise NoSession(f"several sessions run: {told}; name one with --app NAME or --app PROCESS.")
+            found = ", ".join(f"{each.application} (process {each.pid})" for each in running)
+            raise NoSession(f"several sessions run: {found}; name one with --app NAME or --app PROCESS.")
         return cls(running[0])
 
     def status(self) -> SessionStatus:
-        """What there is to see.
+        """Return the session's status.
 
         Raises:
-            NoSession: it does not answer any more.
+            NoSession: the session did not answer.
         """
-        return msgspec.json.decode(self._ask("status"), type=SessionStatus)
+        return msgspec.json.decode(self._request("status"), type=SessionStatus)
 
     def raw_status(self) -> str:
-        """The same as JSON."""
-        return self._ask("status").decode()
+        """Return the session's status as JSON."""
+        return self._request("status").decode()
 
     def command(
         self, do: str, *, worker: str = "", workers: int = 0, restart_after_s: float | None = RESTART_AFTER_S
     ) -> str:
-        """Have something done; returns what the session says to it.
+        """Send a command; see `send`."""
+        return self.send(Command(do, worker, workers, restart_after_s))
+
+    def send(self, command: Command) -> str:
+        """Send a command; return what the session did.
 
         Raises:
-            Refused: it says no.
-            NoSession: it does not answer any more.
+            CommandFailed: the session rejected it.
+            NoSession: the session did not answer.
         """
-        command = Command(do, worker, workers, restart_after_s)
-        return str(json.loads(self._ask("command", msgspec.json.encode(command)))["said"])
+        return str(json.loads(self._request("command", msgspec.json.encode(command)))["said"])
 
-    def _ask(self, path: str, body: bytes | None = None) -> bytes:
+    def _request(self, path: str, body: bytes | None = None) -> bytes:
         session = self._session
-        # The address is what this user's own session wrote.
+        # The URL is from a file that this user's own session wrote.
         request = urllib.request.Request(  # noqa: S310
             f"{session.url}/{path}", data=body, headers={"Authorization": f"Bearer {session.token}"}
         )
         try:
-            with _direct.open(request, timeout=_TIMEOUT_S) as answer:
-                read: bytes = answer.read()
-                return read
+            with _direct.open(request, timeout=_TIMEOUT_S) as response:
+                answer: bytes = response.read()
+                return answer
         except urllib.error.HTTPError as error:
             with error:
                 raise CommandFailed(json.loads(error.read())["error"]) from error
         except OSError as error:
             raise NoSession(
-                f"the session of '{session.application}' (process {session.pid}) does not answer: {error}."
+                f"the session of '{session.application}' (process {session.pid}) does not answer: {error}. Stop it, "
+                "and start it again."
             ) from error
 
 
 def _sessions() -> list[SessionFile]:
-    """Those whose process is still there."""
+    """Return the session files whose process is alive; remove the others."""
     found = []
     for path in sorted(directory().glob("*.json")):
         with contextlib.suppress(OSError, msgspec.MsgspecError):
@@ -144,7 +150,7 @@ def _sessions() -> list[SessionFile]:
             if _alive(session.pid):
                 found.append(session)
             else:
-                path.unlink(missing_ok=True)  # it had no chance to do so
+                path.unlink(missing_ok=True)  # the session was killed before it could remove its file
     return found
 
 

@@ -1,4 +1,4 @@
-"""A session from start to end: signals, the live table, the commands of other terminals."""
+"""A session from start to end: signals, the live table, commands of other terminals."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from rich.live import Live
 
 from millpond.cli.session import Session
 
-from .children import Leash
-from .control import serving
+from .actions import ACTIONS, KEYS
+from .child_processes import ChildReaper
+from .control_server import serving
 from .keys import listening
 from .observer import Observer
 from .supervisor import Fleet
@@ -27,54 +28,58 @@ __all__ = ("run_fleet",)
 log: logging.Logger = logging.getLogger("millpond.cli")
 
 _REDRAWS_PER_SECOND = 4
-_LINE_EVERY_S = 5.0
-_COMMANDS = "keys: + -  k1 kills w1, d2 drains w2   elsewhere: millpond dev scale 5, kill w1, drain w2, status"
+_LINE_INTERVAL_S = 5.0
+_EXAMPLES = [f"{name} {ACTIONS[name].example}" for name in ("scale", "kill", "drain")]
+_HINTS = (
+    f"keys: {', '.join(key.hint for key in KEYS.values())}   "
+    f"in another terminal: millpond dev {', '.join(_EXAMPLES)}, status"
+)
 
 
-def run_fleet(launch: Launch, count: int, session: Session, title: str, leash: Leash) -> None:
+def run_fleet(launch: Launch, count: int, session: Session, title: str, reaper: ChildReaper) -> None:
     """Run an application's workers and their coordinator until SIGINT or SIGTERM.
 
     Every process that was started has ended when this returns. The second SIGINT ends them by SIGKILL.
 
     Args:
-        launch: what workers are started with.
-        count: how many.
+        launch: the options of workers.
+        count: the number of workers.
         session: where to show them.
         title: the application's name.
-        leash: ends the processes with this one, however it ends.
+        reaper: kills the processes when this one dies, however it dies.
 
     Raises:
-        MillpondError: workers cannot run.
+        MillpondError: the coordinator or the workers cannot start.
         click.Abort: it was interrupted twice.
     """
-    asyncio.run(_run(Fleet(launch, count, leash), session, title))
+    asyncio.run(_run(Fleet(launch, count, reaper), session, title))
 
 
 async def _run(fleet: Fleet, session: Session, title: str) -> None:
     observer = Observer(fleet, title)
-    with _stopped_by_signals(fleet) as asked:
+    with _stopped_by_signals(fleet) as signals:
         async with (
             serving(fleet, lambda: observer.status),
             _showing(fleet, observer, session),
             listening(fleet, session),
         ):
             await fleet.run()
-    if len(asked) > 1:
+    if len(signals) > 1:
         raise click.Abort
 
 
 @contextlib.contextmanager
 def _stopped_by_signals(fleet: Fleet) -> Iterator[list[int]]:
-    """SIGTERM and SIGINT stop the session in order; yields those that came, of which the last killed everything."""
-    asked: list[int] = []
+    """Stop the session at SIGTERM or SIGINT, kill it at a second SIGINT; yield the list of received signals."""
+    received: list[int] = []
 
     def stop(number: signal.Signals) -> None:
-        if asked and number == signal.SIGINT:
-            asked.append(number)
+        if received and number == signal.SIGINT:
+            received.append(number)
             fleet.kill_all()
-        elif not asked:
-            asked.append(number)
-            log.info("%s: workers commit and stop", number.name)
+        elif not received:
+            received.append(number)
+            log.info("%s received: workers commit and stop", number.name)
             fleet.stop()
 
     loop = asyncio.get_running_loop()
@@ -82,38 +87,38 @@ def _stopped_by_signals(fleet: Fleet) -> Iterator[list[int]]:
     for number in numbers:
         loop.add_signal_handler(number, stop, number)
     try:
-        yield asked
+        yield received
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
 
 
 class _Shown:
-    """The latest table, for rich's own thread."""
+    """The latest table, for the thread of rich that draws it."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
     def __rich__(self) -> RenderableType:
         status = self._observer.status
-        return table(status, f"broker {status.bootstrap_servers}   logs {status.directory}   Ctrl-C stops", _COMMANDS)
+        return table(status, f"broker {status.bootstrap_servers}   logs {status.directory}   Ctrl-C stops", _HINTS)
 
 
 @contextlib.asynccontextmanager
 async def _showing(fleet: Fleet, observer: Observer, session: Session) -> AsyncIterator[None]:
-    """Show the session while the block runs: redrawn on a terminal, a line now and then elsewhere."""
+    """Show the session while the block runs: redrawn on a terminal, periodic log lines elsewhere."""
     with contextlib.ExitStack() as stack:
         if session.live:
             stack.enter_context(Live(_Shown(observer), console=session.err, refresh_per_second=_REDRAWS_PER_SECOND))
         tasks = [asyncio.create_task(observer.run())]
         if not session.live:
-            tasks.append(asyncio.create_task(_lines(observer)))
+            tasks.append(asyncio.create_task(_log_lines(observer)))
         for task in tasks:
-            task.add_done_callback(lambda _: fleet.stop())  # they end by a mistake of millpond's only
+            task.add_done_callback(lambda _: fleet.stop())  # only a bug ends them
         try:
             yield
         finally:
-            observer.sum_up()
+            observer.update_status()
             for task in tasks:
                 task.cancel()
             for ended in await asyncio.gather(*tasks, return_exceptions=True):
@@ -121,8 +126,8 @@ async def _showing(fleet: Fleet, observer: Observer, session: Session) -> AsyncI
                     raise ended
 
 
-async def _lines(observer: Observer) -> None:
+async def _log_lines(observer: Observer) -> None:
     while True:
-        await asyncio.sleep(_LINE_EVERY_S)
+        await asyncio.sleep(_LINE_INTERVAL_S)
         if line := observer.line():
             log.info("%s", line)

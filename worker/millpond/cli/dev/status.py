@@ -1,4 +1,4 @@
-"""What there is to see of a session: the table in the terminal, `millpond dev status`, and tests are made from it."""
+"""The status of a session: shown as a table in the terminal, and as JSON by `millpond dev status --json`."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ __all__ = ("Restoring", "SessionEvent", "SessionEventKind", "SessionStatus", "Wo
 
 
 class WorkerPhase(enum.StrEnum):
-    """What the session knows of a worker's process."""
+    """The phase of a worker's process."""
 
     STARTING = "starting"
     RUNNING = "running"
     PAUSED = "paused"
-    """Stopped by SIGSTOP: alive, and silent."""
+    """Stopped by SIGSTOP: alive, but it does not respond."""
     DRAINING = "draining"
-    """Its tasks go to others; then it is stopped."""
+    """Its tasks move to other workers; then it is stopped."""
     STOPPING = "stopping"
     KILLED = "killed"
     FAILED = "failed"
-    """It ended by itself; it is started again after a while."""
+    """It ended by itself, and is started again after a pause."""
     DOWN = "down"
-    """Killed, and to stay so until `scale` wants it back."""
+    """Killed, and not started again until `scale` needs it."""
 
 
 class Restoring(msgspec.Struct, frozen=True):
-    """A store partition on its way to the end of its changelog."""
+    """The restore progress of a store partition."""
 
     store: str
     partition: int
     done: int
-    """Records applied since the restore began."""
+    """Records restored."""
     total: int
-    """What there was to apply."""
+    """Records to restore in all."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,56 +43,56 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     phase: WorkerPhase
     pid: int = 0
-    """0 while it has no process."""
+    """Process id; 0 while it has no process."""
     active: tuple[str, ...] = ()
-    """Tasks it processes or is about to."""
+    """Active tasks, running or being restored."""
     standby: tuple[str, ...] = ()
     warm_up: tuple[str, ...] = ()
     records_per_second: float | None = None
     processed: int = 0
     """Records since its process started."""
     commit_p99_ms: float | None = None
-    """Of the last seconds, as exact as the buckets of its histogram."""
+    """The 99th percentile of commits in the last seconds, in milliseconds, interpolated from histogram buckets."""
     lag: int | None = None
     """Records in its input partitions that it has not processed."""
     restoring: tuple[Restoring, ...] = ()
     restarts: int = 0
     note: str = ""
-    """Why it is where it is: the error it ended with, or what it waits for."""
+    """Why it is in its phase: the error it ended with, or what it waits for."""
     log: str = ""
-    """Path of its log."""
+    """The path of its log."""
     metrics: str = ""
-    """URL of its metrics."""
+    """The URL of its metrics."""
 
 
 class SessionEventKind(enum.StrEnum):
-    """What sort of event one is, for programs that wait for it."""
+    """The kind of an event, for programs that wait for it."""
 
     NOTE = "note"
     COMPLETE = "complete"
     """Every task is being processed."""
     LOST = "lost"
-    """A worker ended that had tasks."""
+    """A worker with tasks died."""
     REGAINED = "regained"
-    """Its tasks are processed again."""
+    """All its tasks are being processed again."""
 
 
 class SessionEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened once."""
+    """An event of a session."""
 
     number: int
     at_s: float
-    """Seconds since the session began."""
+    """Seconds since the session started."""
     text: str
     kind: SessionEventKind = SessionEventKind.NOTE
     worker: str = ""
-    """Whom it is about."""
+    """The worker concerned; empty if it concerns none."""
     seconds: dict[str, float] = {}
-    """Of `REGAINED`: how long after the worker's end each task was processed again."""
+    """Of `REGAINED`: for each task, the seconds from the worker's death until it was processed again."""
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole session."""
+    """The status of a session."""
 
     application: str
     """`application.id`."""
@@ -100,26 +100,26 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     guarantee: str
     bootstrap_servers: str
     directory: str
-    """Where the logs are."""
+    """The directory of the logs."""
     coordinator: str = ""
-    """Its URL, empty while it is away."""
+    """The coordinator's URL; empty while it does not run."""
     coordinator_note: str = ""
-    """Its last error, if that was lately."""
+    """The coordinator's last error, if it is recent."""
     epoch: str = ""
-    """Of the assignment: term and number."""
+    """The epoch of the assignment: term and number."""
     stopping: bool = False
-    """Whether the session is on its way to its end."""
+    """Whether the session is stopping."""
     wanted: int = 0
-    """How many workers there should be."""
+    """The number of workers that should run."""
     workers: tuple[WorkerStatus, ...] = ()
     tasks: int = 0
-    """Tasks of the application; 0 while unknown."""
+    """The number of tasks of the application; 0 while it is not known."""
     running: dict[str, str] = {}
-    """Who processes each task that is being processed."""
+    """Tasks that are being processed, and their worker."""
     waiting: dict[str, str] = {}
-    """Why a task is not where it should be, in words."""
+    """Tasks that wait for a worker or for a move, and why."""
     committed_s_ago: float | None = None
-    """Since any worker committed; None before the first commit."""
+    """Seconds since the latest commit of any worker; None before the first commit."""
     events: tuple[SessionEvent, ...] = ()
 
     @property

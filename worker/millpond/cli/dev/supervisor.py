@@ -1,7 +1,7 @@
-"""Which workers run: starts, restarts, drains and stops them, and the coordinator with them.
+"""The processes of a session: starts, restarts, drains and stops the workers and the coordinator.
 
-Everything here happens in one event loop. Each worker has a task that keeps its process running for as long as the
-worker is wanted; commands only change what is wanted.
+Everything here runs in one event loop. Each worker has an asyncio task that keeps its process running while the worker
+is wanted; commands only change which workers are wanted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from millpond.backoff import Backoff
 from millpond.errors import ConfigError, MillpondError
 from millpond.protocol import Role, View
 
-from .children import Child, Leash, ProcessLog
-from .coordinator import CoordinatorAway, CoordinatorFailed, CoordinatorProcess, UnknownWorker
+from .child_processes import Child, ChildReaper, ProcessLog
+from .coordinator import CoordinatorFailed, CoordinatorProcess, CoordinatorUnavailable, UnknownWorker
 from .remote import RESTART_AFTER_S, CommandFailed
 from .status import SessionEvent, WorkerPhase
 from .worker import Launch, WorkerProcess
@@ -32,97 +32,101 @@ __all__ = ("COORDINATOR", "Fleet", "WorkersFail")
 log: logging.Logger = logging.getLogger("millpond.cli")
 
 COORDINATOR = "coordinator"
-"""What the coordinator is called where a worker's name could stand."""
+"""The name of the coordinator in commands that take a worker."""
 
-_BACKOFF = Backoff(timedelta(seconds=RESTART_AFTER_S), timedelta(seconds=30))
-_STEADY_S = 10.0  # a worker that ran for so long did not fail at once
-_LOOK_S = 0.05
-_GONE_PATIENCE_S = 2.0
-_DRAIN_PATIENCE_S = 120.0
-_EVENTS = 200
+_RESTART_BACKOFF = Backoff(timedelta(seconds=RESTART_AFTER_S), timedelta(seconds=30))
+_STEADY_S = 10.0  # a worker that ran for so long did not fail at its start
+_POLL_S = 0.05
+_REPORT_TIMEOUT_S = 2.0
+_DRAIN_TIMEOUT_S = 120.0
+_EVENTS_KEPT = 200
 _STATUS_USAGE = 2
 
 
 class WorkersFail(MillpondError):
-    """No worker comes up."""
+    """No worker of the session can start."""
 
 
 class Fleet:
     """The workers of a session and their coordinator.
 
     Attributes:
-        workers: by id.
-        coordinator: theirs.
-        events: what happened lately.
-        wanted: how many workers there should be.
-        deaths: workers whose process ended unplanned, and when (monotonic); for who looks after their tasks.
-        died: set when there are new ones.
-        ran: whether any worker has come to process its tasks.
+        workers: the workers by id.
+        coordinator: their coordinator.
+        events: the latest events.
+        wanted: the number of workers that should run.
+        deaths: workers whose process ended unplanned, and when (monotonic seconds); the observer consumes them.
+        died: set when there are new deaths.
+        ran: whether any worker has reached the running state.
     """
 
-    def __init__(self, launch: Launch, count: int, held_by: Leash) -> None:
+    def __init__(self, launch: Launch, count: int, reaper: ChildReaper) -> None:
         self.launch = launch
-        self._leash = held_by
-        self.coordinator: CoordinatorProcess = CoordinatorProcess(launch.config, launch.directory, held_by)
+        self._reaper = reaper
+        self.coordinator: CoordinatorProcess = CoordinatorProcess(launch.config, launch.directory, reaper)
         self.workers: dict[str, WorkerProcess] = {}
         self.wanted: int = count
-        self.events: deque[SessionEvent] = deque(maxlen=_EVENTS)
+        self.events: deque[SessionEvent] = deque(maxlen=_EVENTS_KEPT)
         self.deaths: deque[tuple[str, float]] = deque()
         self.died: asyncio.Event = asyncio.Event()
         self.ran = False
         self._numbers = itertools.count(1)
-        self._begun = time.monotonic()
+        self._started_at = time.monotonic()
         self._failure: BaseException | None = None
-        self._over = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._coordinator_pause_s = RESTART_AFTER_S
         self._last_error = ""
         self._background: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Start everything, and keep it running until `stop`.
+        """Start the coordinator and the workers, and keep them running until `stop`.
 
         Raises:
-            MillpondError: it cannot run.
+            MillpondError: the coordinator or all workers cannot start.
         """
         try:
             await self.coordinator.start()
-            self._do(self._keep_coordinator())
+            self._in_background(self._keep_coordinator())
             self.scale(self.wanted)
-            await self._bury_others()
-            await self._over.wait()
+            await self._report_missing_workers()
+            await self._stopping.wait()
         finally:
             await self._stop_all()
         if self._failure is not None:
             raise self._failure
 
     def stop(self) -> None:
-        """Ask `run` to stop everything and to return."""
-        self._over.set()
+        """Make `run` stop everything and return."""
+        self._stopping.set()
 
     @property
     def stopping(self) -> bool:
-        """Whether it was asked to."""
-        return self._over.is_set()
+        """Whether `stop` was called."""
+        return self._stopping.is_set()
 
     def kill_all(self) -> None:
-        """Leave no process behind, now."""
+        """Kill all processes at once."""
         for child in (self.coordinator.child, *(worker.child for worker in self.workers.values())):
             if child is not None:
                 child.send(signal.SIGKILL)
 
-    def tell(self, text: str, level: int = logging.INFO, **more: Any) -> None:
-        """Something happened; `more` are further fields of the `SessionEvent`."""
+    def add_event(self, text: str, level: int = logging.INFO, **fields: Any) -> None:
+        """Record and log an event; `fields` are further fields of the `SessionEvent`."""
         self.events.append(
-            SessionEvent(number=next(self._numbers), at_s=time.monotonic() - self._begun, text=text, **more)
+            SessionEvent(number=next(self._numbers), at_s=time.monotonic() - self._started_at, text=text, **fields)
         )
         log.log(level, "%s", text)
 
-    # Commands -------------------------------------------------------------------------------------------------
+    # Commands
 
     def scale(self, count: int) -> str:
-        """Have so many workers: start those with the lowest ordinals that are missing, drain the highest ones."""
+        """Set the number of workers: start missing ones with the lowest ordinals, or drain those with the highest.
+
+        Raises:
+            CommandFailed: the number is below 1.
+        """
         if count < 1:
-            raise CommandFailed("there must be at least one worker; Ctrl-C ends the session.")
+            raise CommandFailed("a session needs at least one worker; Ctrl-C ends it.")
         staying = sorted(
             (worker for worker in self.workers.values() if not worker.leaving), key=lambda worker: worker.ordinal
         )
@@ -136,154 +140,156 @@ class Fleet:
             ordinal = next(ordinals)
             found = self.workers.get(f"w{ordinal}")
             if found is None or found.leaving:
-                started.append(self._have(ordinal))
+                started.append(self._start(ordinal))
         if started:
             return f"starting {', '.join(started)}"
-        return f"draining {', '.join(worker.id for worker in leaving)}" if leaving else f"there are {count} already"
+        return f"draining {', '.join(worker.id for worker in leaving)}" if leaving else f"{count} workers run already"
 
     def kill(self, name: str, restart_after_s: float | None = RESTART_AFTER_S) -> str:
-        """SIGKILL for a worker, or for the coordinator.
+        """Send SIGKILL to a worker or the coordinator.
 
         Args:
-            name: whose process.
-            restart_after_s: how long it stays away; None: until `scale` wants it back.
+            name: the worker, or `COORDINATOR`.
+            restart_after_s: the pause before it is started again; None to keep it stopped until `scale` needs it.
 
         Raises:
-            Refused: there is no such process.
+            CommandFailed: it does not exist, or has no process now.
         """
         if name == COORDINATOR:
             child = self.coordinator.child
             if child is None:
-                raise CommandFailed("the coordinator is not running now; it is started again in a moment.")
+                raise CommandFailed("the coordinator is not running; it is being started again.")
             self._coordinator_pause_s = RESTART_AFTER_S if restart_after_s is None else restart_after_s
         else:
             worker = self._find(name)
             child = worker.child
             if child is None:
-                raise CommandFailed(f"{name} has no process now: it is {worker.phase}.")
+                raise CommandFailed(f"{name} has no process to kill: it is {worker.phase}.")
             worker.wanted = restart_after_s is not None
             worker.restart_after_s = restart_after_s or 0.0
             if not worker.wanted:
                 self.wanted = max(0, self.wanted - 1)
         child.send(signal.SIGKILL)
-        self.tell(f"kill -9 {child.pid}: {name}", logging.WARNING)
+        self.add_event(f"kill -9 {child.pid}: {name}", logging.WARNING)
         return f"killed {name}, pid {child.pid}"
 
     def drain(self, name: str) -> str:
-        """Have a worker's tasks moved to others, then stop it.
+        """Move a worker's tasks to other workers, then stop it.
 
         Raises:
-            Refused: there is no such worker, or it is the last one.
+            CommandFailed: it does not exist, is stopping already, or is the last worker.
         """
         worker = self._find(name)
         if worker.leaving:
-            raise CommandFailed(f"{name} is {worker.phase} already.")
+            raise CommandFailed(f"{name} is already {worker.phase}.")
         if all(other.leaving for other in self.workers.values() if other is not worker):
-            raise CommandFailed(f"{name} is the last worker: nobody could take its tasks; start another one first.")
+            raise CommandFailed(
+                f"{name} is the last worker, so no other one can take its tasks: start another one first."
+            )
         self.wanted = max(0, self.wanted - 1)
         self._begin_drain(worker)
-        return f"draining {name}, which then ends"
+        return f"draining {name}; then it stops"
 
     def pause(self, name: str) -> str:
-        """SIGSTOP: the worker stays and says nothing.
+        """Send SIGSTOP to a worker: it stays alive, but does not respond.
 
         Raises:
-            Refused: it does not run.
+            CommandFailed: it does not exist, or does not run.
         """
         worker = self._find(name)
         if worker.child is None or worker.leaving:
             raise CommandFailed(f"{name} cannot be paused: it is {worker.phase}.")
         worker.child.send(signal.SIGSTOP)
         worker.phase = WorkerPhase.PAUSED
-        self.tell(f"kill -STOP {worker.child.pid}: {name}", logging.WARNING)
+        self.add_event(f"kill -STOP {worker.child.pid}: {name}", logging.WARNING)
         return f"paused {name}, pid {worker.child.pid}"
 
     def resume(self, name: str) -> str:
-        """SIGCONT after `pause`.
+        """Send SIGCONT to a paused worker.
 
         Raises:
-            Refused: it is not paused.
+            CommandFailed: it does not exist, or is not paused.
         """
         worker = self._find(name)
         if worker.child is None or worker.phase is not WorkerPhase.PAUSED:
             raise CommandFailed(f"{name} is not paused: it is {worker.phase}.")
         worker.child.send(signal.SIGCONT)
         worker.phase = WorkerPhase.RUNNING
-        self.tell(f"kill -CONT {worker.child.pid}: {name}")
-        return f"{name} goes on"
+        self.add_event(f"kill -CONT {worker.child.pid}: {name}")
+        return f"resumed {name}"
 
     def _find(self, name: str) -> WorkerProcess:
         worker = self.workers.get(name)
         if worker is None:
-            raise CommandFailed(f"there is no worker '{name}'; there are {', '.join(self.workers)}.")
+            raise CommandFailed(f"there is no worker '{name}'; the workers are {', '.join(self.workers)}.")
         return worker
 
-    # One worker -----------------------------------------------------------------------------------------------
+    # One worker
 
-    def _have(self, ordinal: int) -> str:
-        """A worker that is to run from now on."""
+    def _start(self, ordinal: int) -> str:
+        """Start a worker, or keep or restart one that is stopping; return its id."""
         name = f"w{ordinal}"
         worker = self.workers.get(name)
-        if worker is None or worker.keeper is None or worker.keeper.done():
+        if worker is None or worker.keep_running is None or worker.keep_running.done():
             worker = WorkerProcess(ordinal, ProcessLog(self.launch.directory / f"{name}.log"))
             worker.log.new_process()
             self.workers[name] = worker
             self.workers = dict(sorted(self.workers.items(), key=lambda each: each[1].ordinal))
-            worker.keeper = self._do(self._keep(worker))
+            worker.keep_running = self._in_background(self._keep_running(worker))
             return name
-        # It is on its way out: it stays, or comes back as soon as it is out.
-        if worker.drainer is not None:
-            worker.drainer.cancel()
+        # It is stopping: a draining worker stays, another one is started again as soon as it has stopped.
+        if worker.draining is not None:
+            worker.draining.cancel()
         worker.wanted, worker.restart_after_s = True, 0.0
         if worker.phase is WorkerPhase.DRAINING:
             worker.phase, worker.note = WorkerPhase.RUNNING, ""
-            self._do(self._undrain(worker))
+            self._in_background(self._undrain(worker))
         return name
 
-    async def _keep(self, worker: WorkerProcess) -> None:
-        """Keep a worker's process running for as long as it is wanted."""
+    async def _keep_running(self, worker: WorkerProcess) -> None:
+        """Keep a worker's process running while the worker is wanted."""
         while worker.wanted:
-            self._do(self._undrain(worker))
+            self._in_background(self._undrain(worker))
             worker.log.new_process()
             worker.phase, worker.note, worker.restart_after_s = WorkerPhase.STARTING, "", None
-            worker.since = time.monotonic()
+            worker.started_at = time.monotonic()
             worker.restarts += 1
             command = self.launch.command(worker.ordinal, self.coordinator.url)
-            worker.child = await Child.start(command, worker.log.path, self._leash)
+            worker.child = await Child.start(command, worker.log.path, self._reaper)
             pid = worker.child.pid
-            log.debug("%s is started, pid %d", worker.id, pid)
+            log.debug("%s started, pid %d", worker.id, pid)
             status = await worker.child.wait()
             ended = time.monotonic()
             worker.child = None
-            if self._over.is_set():
+            if self._stopping.is_set():
                 return
             if worker.phase is not WorkerPhase.STOPPING:
                 self.deaths.append((worker.id, ended))
                 self.died.set()
-            await self._gone(worker.id)
+            await self._report_gone(worker.id)
             if worker.phase is WorkerPhase.STOPPING:
                 continue
-            worker.log.look()
-            await self._between(worker, pid, status, ended - worker.since)
+            worker.log.read()
+            await self._pause_before_restart(worker, pid, status, ended - worker.started_at)
         worker.phase = WorkerPhase.DOWN if worker.restart_after_s is not None else worker.phase
         if worker.phase is not WorkerPhase.DOWN:
             self.workers.pop(worker.id, None)
 
-    async def _between(self, worker: WorkerProcess, pid: int, status: int, lasted_s: float) -> None:
-        """Wait before the next start, longer each time that it fails."""
+    async def _pause_before_restart(self, worker: WorkerProcess, pid: int, status: int, lasted_s: float) -> None:
+        """Wait before the next start, longer after each consecutive failure."""
         if worker.restart_after_s is not None:
             pause_s, worker.phase, worker.failures = worker.restart_after_s, WorkerPhase.KILLED, 0
-            worker.note = f"starts again in {pause_s:g} s" if worker.wanted else ""
+            worker.note = f"restarting in {pause_s:g} s" if worker.wanted else ""
         else:
             worker.phase = WorkerPhase.FAILED
             worker.failures = 1 if lasted_s > _STEADY_S else worker.failures + 1
-            pause_s = _BACKOFF.wait_s(worker.failures)
+            pause_s = _RESTART_BACKOFF.wait_s(worker.failures)
             worker.note = worker.log.error or _ending(status)
-            again = "the same error" if worker.note == self._last_error else worker.note
+            error = "the same error" if worker.note == self._last_error else worker.note
             self._last_error = worker.note
-            self.tell(
-                f"{worker.id} (pid {pid}) {_ending(status)}: {again}  log: {worker.log.path}  "
-                f"It starts again in {pause_s:g} s.",
+            self.add_event(
+                f"{worker.id} (pid {pid}) {_ending(status)}: {error}; restarting in {pause_s:g} s; "
+                f"log: {worker.log.path}",
                 logging.ERROR,
             )
             if not self.ran and status > 0:
@@ -291,69 +297,71 @@ class Fleet:
                 self.stop()
                 return
         if worker.wanted and pause_s:
-            worker.hurry.clear()
+            worker.restart_now.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(worker.hurry.wait(), pause_s)
+                await asyncio.wait_for(worker.restart_now.wait(), pause_s)
 
     def _first_failure(self, worker: WorkerProcess, status: int) -> MillpondError:
-        """Nothing has ever run: most likely the application or its settings are wrong, as all workers would say."""
+        """Return the error of a session in which no worker ever ran: mostly of the application or its settings."""
         if worker.log.error:
             return ConfigError(worker.log.error) if status == _STATUS_USAGE else WorkersFail(worker.log.error)
-        return WorkersFail(f"worker {worker.id} {_ending(status)}; its log ends:\n{worker.log.end()}")
+        return WorkersFail(f"worker {worker.id} {_ending(status)}; the last lines of its log:\n{worker.log.tail()}")
 
     def _begin_drain(self, worker: WorkerProcess) -> None:
         if worker.child is None:
-            # Between two starts: there is nothing to wait for.
+            # Between two starts it has no tasks.
             worker.wanted = False
             worker.phase = WorkerPhase.STOPPING
             worker.restart_after_s = None
-            worker.hurry.set()
+            worker.restart_now.set()
             return
         if worker.phase is WorkerPhase.PAUSED:
             worker.child.send(signal.SIGCONT)
         worker.phase = WorkerPhase.DRAINING
-        worker.drainer = self._do(self._drain(worker))
+        worker.draining = self._in_background(self._drain(worker))
 
     async def _drain(self, worker: WorkerProcess) -> None:
-        """Wait until others have its tasks, then stop it."""
-        self.tell(f"draining {worker.id}")
-        begun = time.monotonic()
-        asked = False
-        while worker.child is not None and time.monotonic() - begun < _DRAIN_PATIENCE_S:
+        """Wait until other workers have its tasks, then stop it."""
+        self.add_event(f"draining {worker.id}")
+        started_at = time.monotonic()
+        requested = False
+        while worker.child is not None and time.monotonic() - started_at < _DRAIN_TIMEOUT_S:
             try:
-                if not asked:
+                if not requested:
                     await self.coordinator.drain(worker.id)
-                    asked = True
-                left = _processed_by(await self.coordinator.view(), worker.id)
+                    requested = True
+                left = _not_handed_over(await self.coordinator.view(), worker.id)
             except UnknownWorker:
                 break
-            except CoordinatorAway as error:
+            except CoordinatorUnavailable as error:
                 log.debug("%s", error)
             else:
                 worker.note = f"{len(left)} tasks to hand over" if left else ""
                 if not left:
                     break
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         worker.phase, worker.wanted, worker.note = WorkerPhase.STOPPING, False, ""
         if worker.child is not None:
-            status = await worker.child.stop(self._patience_s)
-            took = time.monotonic() - begun
-            self.tell(f"{worker.id} is drained and stopped after {took:.1f} s" if status == 0 else
-                      f"{worker.id} {_ending(status)} while it was stopping; log: {worker.log.path}")  # fmt: skip
+            status = await worker.child.stop(self._stop_timeout_s)
+            took = time.monotonic() - started_at
+            self.add_event(f"{worker.id} drained and stopped in {took:.1f} s" if status == 0 else
+                      f"{worker.id} {_ending(status)} while stopping; log: {worker.log.path}")  # fmt: skip
 
     @property
-    def _patience_s(self) -> float:
-        """How long a worker may take to stop: what it gives itself, and a little."""
+    def _stop_timeout_s(self) -> float:
+        """The time a worker may take to stop: `shutdown.timeout.ms` and some seconds."""
         return self.launch.config.shutdown_timeout_ms / 1000 + 5
 
-    # The coordinator ------------------------------------------------------------------------------------------
+    # The coordinator
 
     async def _keep_coordinator(self) -> None:
         while True:
             status = await self.coordinator.wait()
-            if self._over.is_set():
+            if self._stopping.is_set():
                 return
-            self.tell(f"the coordinator {_ending(status)}; workers go on with what they own", logging.WARNING)
+            self.add_event(
+                f"the coordinator {_ending(status)}; workers continue with the tasks that they own", logging.WARNING
+            )
             await asyncio.sleep(self._coordinator_pause_s)
             self._coordinator_pause_s = RESTART_AFTER_S
             try:
@@ -362,68 +370,68 @@ class Fleet:
                 self._failure = error
                 self.stop()
                 return
-            self.tell("the coordinator is back")
+            self.add_event("the coordinator runs again")
 
-    async def _gone(self, name: str) -> None:
-        """Tell the coordinator of a death at once; if it cannot be told, its session timeout finds out."""
-        deadline = time.monotonic() + _GONE_PATIENCE_S
+    async def _report_gone(self, name: str) -> None:
+        """Report a death to the coordinator at once; if that fails, the session timeout detects it."""
+        deadline = time.monotonic() + _REPORT_TIMEOUT_S
         while time.monotonic() < deadline:
             try:
-                return await self.coordinator.gone(name)
+                return await self.coordinator.report_gone(name)
             except UnknownWorker:
                 return None
-            except CoordinatorAway as error:
+            except CoordinatorUnavailable as error:
                 log.debug("%s", error)
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
 
-    async def _bury_others(self) -> None:
-        """Workers of an earlier session with more of them: nobody has to wait for their time-out."""
-        with contextlib.suppress(CoordinatorAway):
+    async def _report_missing_workers(self) -> None:
+        """Report workers of an earlier session that had more workers, instead of waiting for their session timeout."""
+        with contextlib.suppress(CoordinatorUnavailable):
             view = await self.coordinator.view()
             for name in {member.worker for member in view.members} | {*view.owners.values(), *view.active.values()}:
                 if name not in self.workers:
-                    await self._gone(name)
+                    await self._report_gone(name)
 
     async def _undrain(self, worker: WorkerProcess) -> None:
-        """A worker of that name may have been drained before. As soon as the coordinator can be told, this one is not."""
+        """Tell the coordinator that this worker takes tasks: an earlier one of its name may have been drained."""
         while not worker.leaving:
             try:
                 return await self.coordinator.undrain(worker.id)
             except UnknownWorker:
                 return None
-            except CoordinatorAway as error:
+            except CoordinatorUnavailable as error:
                 log.debug("%s", error)
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
 
-    # The end --------------------------------------------------------------------------------------------------
+    # The end
 
     async def _stop_all(self) -> None:
-        """SIGTERM for all workers at once, then for the coordinator."""
-        self._over.set()
+        """Send SIGTERM to all workers at once, then to the coordinator."""
+        self._stopping.set()
         for worker in self.workers.values():
             worker.wanted = False
-            worker.hurry.set()
-            if worker.drainer is not None:
-                worker.drainer.cancel()
+            worker.restart_now.set()
+            if worker.draining is not None:
+                worker.draining.cancel()
             if worker.child is not None:
                 worker.phase = WorkerPhase.STOPPING
                 worker.child.send(signal.SIGCONT)
         running = [worker for worker in self.workers.values() if worker.child is not None]
-        stopping = [worker.child.stop(self._patience_s) for worker in running if worker.child is not None]
+        stopping = [worker.child.stop(self._stop_timeout_s) for worker in running if worker.child is not None]
         for worker, status in zip(running, await asyncio.gather(*stopping), strict=True):
             if status != 0:
-                self.tell(f"{worker.id} {_ending(status)} while it was stopping; log: {worker.log.path}")
-        left = list(self._background)
-        for task in left:
+                self.add_event(f"{worker.id} {_ending(status)} while stopping; log: {worker.log.path}")
+        background = list(self._background)
+        for task in background:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        for worker in self.workers.values():  # one that was just being started
+        await asyncio.gather(*background, return_exceptions=True)
+        for worker in self.workers.values():  # one whose start was cancelled
             if worker.child is not None and worker.child.running:
                 await worker.child.stop(0)
         await self.coordinator.stop()
 
-    def _do(self, what: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a coroutine beside everything else; if it fails, the session ends with its error."""
+    def _in_background(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine in the background; if it fails, the session ends with its error."""
 
         def ended(task: asyncio.Task[None]) -> None:
             self._background.discard(task)
@@ -431,14 +439,14 @@ class Fleet:
                 self._failure = self._failure or error
                 self.stop()
 
-        task = asyncio.create_task(what)
+        task = asyncio.create_task(coroutine)
         self._background.add(task)
         task.add_done_callback(ended)
         return task
 
 
-def _processed_by(view: View, name: str) -> list[str]:
-    """Active tasks that a worker has not handed over."""
+def _not_handed_over(view: View, name: str) -> list[str]:
+    """Return the active tasks that a worker has not handed over."""
     held = {
         task
         for member in view.members
@@ -451,5 +459,5 @@ def _processed_by(view: View, name: str) -> list[str]:
 
 def _ending(status: int) -> str:
     if status < 0:
-        return f"was ended by {signal.Signals(-status).name}"
+        return f"was killed by {signal.Signals(-status).name}"
     return f"ended with status {status}"

@@ -10,23 +10,29 @@ from .status import Restoring, SessionStatus, WorkerPhase, WorkerStatus
 
 __all__ = ("table",)
 
-_MOST_BARS = 2
+_MAX_BARS = 2
 _BAR_WIDTH = 9
 _HEADINGS = {" worker": 7, "active": 6, "standby": 7, "records/s": 9, "commit p99": 10, "lag": 10}
-"""The columns of figures, with their widths."""
+"""The columns and their minimum widths."""
 
 _COLOURS = {
-    WorkerPhase.RUNNING: "green", WorkerPhase.STARTING: "yellow", WorkerPhase.PAUSED: "yellow", WorkerPhase.DRAINING: "cyan",
-    WorkerPhase.STOPPING: "cyan", WorkerPhase.KILLED: "bold red", WorkerPhase.FAILED: "bold red", WorkerPhase.DOWN: "red",
-}  # fmt: skip
+    WorkerPhase.RUNNING: "green",
+    WorkerPhase.STARTING: "yellow",
+    WorkerPhase.PAUSED: "yellow",
+    WorkerPhase.DRAINING: "cyan",
+    WorkerPhase.STOPPING: "cyan",
+    WorkerPhase.KILLED: "bold red",
+    WorkerPhase.FAILED: "bold red",
+    WorkerPhase.DOWN: "red",
+}
 
 
-def table(status: SessionStatus, *more: str) -> RenderableType:
-    """What is known of a session, one row a worker.
+def table(status: SessionStatus, *footer: str) -> RenderableType:
+    """Return the table of a session, with one row per worker.
 
     Args:
         status: of the session.
-        more: further lines below.
+        footer: further lines below the table.
     """
     head = Table.grid(expand=True, padding=(0, 1))
     head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
@@ -51,8 +57,8 @@ def table(status: SessionStatus, *more: str) -> RenderableType:
     if status.coordinator_note:
         where = f"  log: {status.directory}/coordinator.log"
         parts.append(Text(" coordinator: ", "red").append(status.coordinator_note).append(where, "dim not red"))
-    parts += [Text(f" {task} waits: {why}", style="dim") for task, why in sorted(status.waiting.items())[:_MOST_BARS]]
-    parts += [Text(f" {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in more]
+    parts += [Text(f" {task} waits: {why}", style="dim") for task, why in sorted(status.waiting.items())[:_MAX_BARS]]
+    parts += [Text(f" {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in footer]
     return Group(*parts)
 
 
@@ -79,17 +85,17 @@ def _freshness(status: SessionStatus) -> Text:
     shown = "nothing committed yet"
     if ago is not None:
         shown = f"committed {ago * 1000:.0f} ms ago" if ago < 1 else f"committed {ago:.0f} s ago"
-    lost = max(0, status.tasks - len(status.running))
+    stopped = max(0, status.tasks - len(status.running))
     text = Text(shown, style="dim")
     if status.tasks and not status.stopping:
-        text.append(" . ").append(f"{lost} tasks at rest ", style="not dim bold red" if lost else "dim")
+        text.append(" . ").append(f"{stopped} tasks not running ", style="not dim bold red" if stopped else "dim")
     return text
 
 
 def _cells(worker: WorkerStatus) -> list[str | Text]:
     name = Text(f" {worker.worker}", style=_COLOURS[worker.phase])
     if not worker.pid:
-        return [name, *([""] * (len(_HEADINGS) - 1)), _words(worker)]
+        return [name, *([""] * (len(_HEADINGS) - 1)), _remarks(worker)]
     standby = f"{len(worker.standby)}" + (f" + {len(worker.warm_up)}" if worker.warm_up else "")
     return [
         name,
@@ -98,23 +104,23 @@ def _cells(worker: WorkerStatus) -> list[str | Text]:
         _number(worker.records_per_second),
         "" if worker.commit_p99_ms is None else f"{worker.commit_p99_ms:,.0f} ms",
         _number(worker.lag),
-        _words(worker),
+        _remarks(worker),
     ]
 
 
-def _words(worker: WorkerStatus) -> Text:
-    """What is not figures: how far a restore is, or why it does not run."""
-    words = []
+def _remarks(worker: WorkerStatus) -> Text:
+    """Return the last column: the phase, restore progress, or why the worker does not run."""
+    remarks = []
     if worker.phase is not WorkerPhase.RUNNING:
-        words.append(Text(worker.phase.value, style=_COLOURS[worker.phase]))
-    words += map(_bar, worker.restoring[:_MOST_BARS])
-    if len(worker.restoring) > _MOST_BARS:
-        words.append(Text(f"and {len(worker.restoring) - _MOST_BARS} more", style="dim"))
-    if worker.note and not _failed(worker):  # errors need more room
-        words.append(Text(worker.note, style="dim"))
-    elif worker.restarts and not words:
-        words.append(Text(f"restarts {worker.restarts}", style="dim"))
-    return Text(" . ").join(words)
+        remarks.append(Text(worker.phase.value, style=_COLOURS[worker.phase]))
+    remarks += map(_bar, worker.restoring[:_MAX_BARS])
+    if len(worker.restoring) > _MAX_BARS:
+        remarks.append(Text(f"and {len(worker.restoring) - _MAX_BARS} more", style="dim"))
+    if worker.note and not _failed(worker):  # errors have their own line below the table
+        remarks.append(Text(worker.note, style="dim"))
+    elif worker.restarts and not remarks:
+        remarks.append(Text(f"restarts {worker.restarts}", style="dim"))
+    return Text(" . ").join(remarks)
 
 
 def _bar(restoring: Restoring) -> Text:

@@ -1,20 +1,20 @@
-"""A worker's `/metrics`, read: what the table shows of it."""
+"""The metrics of a worker that the table shows, read from its `/metrics`."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections import deque
 from dataclasses import dataclass, field
 
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
 from .status import Restoring
 
-__all__ = ("Figures", "Input", "Scrape", "parse")
+__all__ = ("Input", "RecentMetrics", "Scrape", "parse")
 
 _WINDOW_S = 5.0
-_SAMPLE = re.compile(r"(millpond_\w+?)(?:_total)?(?:\{(.*)\})? (\S+)(?: \d+)?$")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_WANTED = (
+_READ = (
     "millpond_worker_state",
     "millpond_worker_processed_records",
     "millpond_worker_commit_seconds_bucket",
@@ -23,6 +23,7 @@ _WANTED = (
     "millpond_processor_caught_up",
     "millpond_restore_",
 )
+"""Prefixes of the lines that are read: a worker of many tasks has thousands of others, each second."""
 
 
 @dataclass
@@ -30,29 +31,31 @@ class Input:
     """One input partition of a task."""
 
     position: int = 0
-    """Next offset to process."""
+    """The next offset to process."""
     caught_up: bool = False
-    """Whether nothing was left to process."""
+    """Whether all records were processed."""
 
 
 @dataclass
 class Scrape:
-    """One answer of `/metrics`."""
+    """The metrics of one scrape."""
 
     state: str = ""
     processed: int = 0
+    """Records since the process started."""
     commits: int = 0
     buckets: dict[float, float] = field(default_factory=dict)
-    """Commits that took at most so many seconds."""
+    """Commits by duration: at most so many seconds -> number."""
     inputs: dict[tuple[str, str], Input] = field(default_factory=dict)
-    """By task id and topic."""
+    """Input partitions by task id and topic."""
     restored: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Records applied, by store and partition."""
+    """Records restored, by store and partition."""
     remaining: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Records to restore, by store and partition."""
 
     @property
     def restoring(self) -> tuple[Restoring, ...]:
-        """Store partitions that are not at the end of their changelogs."""
+        """Store partitions that have not reached the end of their changelogs."""
         return tuple(
             Restoring(store, partition, done := self.restored.get((store, partition), 0), done + left)
             for (store, partition), left in sorted(self.remaining.items())
@@ -61,50 +64,51 @@ class Scrape:
 
 
 def parse(text: str) -> Scrape:
-    """What Prometheus' text format says, as far as the table needs it."""
+    """Return the metrics that the table shows from Prometheus' text format."""
     scrape = Scrape()
-    for line in text.splitlines():
-        if not line.startswith(_WANTED):
-            continue
-        found = _SAMPLE.match(line)
-        if found is None:
-            continue
-        name, value = found[1], float(found[3])
-        labels = dict(_LABEL.findall(found[2] or ""))
-        match name:
-            case "millpond_worker_state":
-                scrape.state = labels.get("state", "") if value else scrape.state
-            case "millpond_worker_processed_records":
-                scrape.processed = int(value)
-            case "millpond_worker_commit_seconds_count":
-                scrape.commits = int(value)
-            case "millpond_worker_commit_seconds_bucket":
-                scrape.buckets[float(labels.get("le", "+Inf"))] = value
-            case "millpond_processor_position_offset":
-                _input(scrape, labels).position = int(value)
-            case "millpond_processor_caught_up":
-                _input(scrape, labels).caught_up = bool(value)
-            case "millpond_restore_records":
-                scrape.restored[_store(labels)] = int(value)
-            case "millpond_restore_remaining_records":
-                scrape.remaining[_store(labels)] = int(value)
+    lines = "\n".join(line for line in text.splitlines() if line.startswith(_READ))
+    for family in text_string_to_metric_families(lines):
+        for sample in family.samples:
+            _read_sample(scrape, sample)
     return scrape
 
 
+def _read_sample(scrape: Scrape, sample: Sample) -> None:
+    labels = sample.labels
+    match sample.name.removesuffix("_total"):
+        case "millpond_worker_state" if sample.value:
+            scrape.state = labels["state"]
+        case "millpond_worker_processed_records":
+            scrape.processed = int(sample.value)
+        case "millpond_worker_commit_seconds_count":
+            scrape.commits = int(sample.value)
+        case "millpond_worker_commit_seconds_bucket":
+            scrape.buckets[float(labels["le"])] = sample.value
+        case "millpond_processor_position_offset":
+            _input(scrape, labels).position = int(sample.value)
+        case "millpond_processor_caught_up":
+            _input(scrape, labels).caught_up = bool(sample.value)
+        case "millpond_restore_records":
+            scrape.restored[_store(labels)] = int(sample.value)
+        case "millpond_restore_remaining_records":
+            scrape.remaining[_store(labels)] = int(sample.value)
+
+
 def _input(scrape: Scrape, labels: dict[str, str]) -> Input:
-    return scrape.inputs.setdefault((labels.get("task", ""), labels.get("topic", "")), Input())
+    return scrape.inputs.setdefault((labels["task"], labels["topic"]), Input())
 
 
 def _store(labels: dict[str, str]) -> tuple[str, int]:
-    return labels.get("store", ""), int(labels.get("partition", "0"))
+    return labels["store"], int(labels["partition"])
 
 
-class Figures:
-    """What one worker process does, from one scrape to the next.
+class RecentMetrics:
+    """The metrics of one worker process over the last scrapes.
 
     Attributes:
         last: the latest scrape.
-        last_commit: when the number of commits was last seen to grow, in seconds of the clock that `add` is given.
+        last_commit: when the number of commits last increased, in seconds of the clock that `add` is given; None
+            before.
     """
 
     def __init__(self) -> None:
@@ -113,7 +117,7 @@ class Figures:
         self._scrapes: deque[tuple[float, Scrape]] = deque()
 
     def add(self, scrape: Scrape, now: float) -> None:
-        """Take in a scrape made at `now`, in seconds."""
+        """Add a scrape made at `now`, in seconds."""
         if scrape.commits > self.last.commits:
             self.last_commit = now
         self.last = scrape
@@ -124,7 +128,7 @@ class Figures:
 
     @property
     def records_per_second(self) -> float | None:
-        """Over the last few seconds; None before there are two scrapes."""
+        """Records per second in the last few seconds; None before the second scrape."""
         if len(self._scrapes) < 2:
             return None
         (since, first), (now, last) = self._scrapes[0], self._scrapes[-1]
@@ -132,7 +136,7 @@ class Figures:
 
     @property
     def commit_p99_ms(self) -> float | None:
-        """Of the commits of the last few seconds, or of all when those were none; None without a commit."""
+        """The 99th percentile of the latest commits, or of all if there are none; None without a commit."""
         if not self._scrapes:
             return None
         first, last = self._scrapes[0][1], self._scrapes[-1][1]
@@ -141,7 +145,7 @@ class Figures:
 
 
 def _quantile_ms(buckets: dict[float, float], share: float) -> float | None:
-    """A quantile from cumulative buckets, on a straight line within its bucket, as Prometheus has it."""
+    """Return a quantile of cumulative buckets, interpolated linearly within its bucket like Prometheus does."""
     total = buckets.get(math.inf, 0)
     if not total:
         return None

@@ -1,1 +1,1 @@
-"""`millpond reset`: what there is of an application, what a reset changes, and the changes."""
+"""`millpond reset`: `cluster` reads what exists, `plan` decides what a reset changes, `apply` changes it."""

@@ -17,39 +17,44 @@ from millpond.cli.application import load_topology
 from millpond.cli.options import configuration_options, load_config, verbose_option
 from millpond.cli.session import Session
 from millpond.errors import ConfigError, MillpondError
+from millpond.runtime.config.model import Config
 from millpond.runtime.config.parsers import as_duration_ms
 from millpond.runtime.offsets.metadata import Partition
 
-from .delete import DeletePlan, delete, deletion
-from .plan import Inputs, ResetPlan, Resetter, Target, topics_of
+from .apply import apply_reset
+from .cluster import Cluster
+from .deletion import DeletePlan, apply_deletion, plan_deletion
+from .plan import Inputs, ResetPlan, Target, plan_reset, topics_of
 
 __all__ = ("command",)
 
-_Chosen = Mapping[Partition, int]
+_Offsets = Mapping[Partition, int]
 
 
 @click.command("reset", short_help="Make an application start over: offsets, internal topics, local state.")
 @click.argument("application", metavar="[MODULE:ATTRIBUTE]", required=False)
-@click.option("--input-topics", metavar="TOPIC,…", multiple=True, help="Without MODULE:ATTRIBUTE: what it reads.")
+@click.option("--input-topics", metavar="TOPIC,…", multiple=True, help="The input topics, without MODULE:ATTRIBUTE.")
 @click.option("--to-earliest", "where", flag_value="earliest", help="Read the inputs from their beginning (default).")
-@click.option("--to-latest", "where", flag_value="latest", help="Read only what comes from now on.")
+@click.option("--to-latest", "where", flag_value="latest", help="Read only new records.")
 @click.option("--to-offset", type=click.IntRange(0), metavar="N", help="Read every input partition from offset N.")
-@click.option("--to-datetime", metavar="WHEN", help="Read from a time on: 2026-01-31T12:00:00, UTC unless it says so.")
-@click.option("--by-duration", metavar="DURATION", help="Read from so long ago on: 90m, 12h, 7d.")
-@click.option("--shift-by", type=int, metavar="N", help="Move each committed offset by N, back if negative.")
+@click.option(
+    "--to-datetime", metavar="WHEN", help="Read from a time on: 2026-01-31T12:00:00, UTC if it has no time zone."
+)
+@click.option("--by-duration", metavar="DURATION", help="Read from a duration ago: 90m, 12h, 7d.")
+@click.option("--shift-by", type=int, metavar="N", help="Move each committed offset by N; back if N is negative.")
 @click.option(
     "--delete",
     "deleting",
     is_flag=True,
-    help="Do not start over: delete internal topics and the consumer group, for an application that is no more.",
+    help="Delete internal topics and the consumer group of an application that is no longer used.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--force", is_flag=True, help="Even though workers seem to be running.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--force", is_flag=True, help="Reset although workers seem to be running.")
 @configuration_options
 @verbose_option
 @click.pass_obj
-def command(
+def command(  # noqa: PLR0913 - one parameter per option
     session: Session,
     application: str | None,
     input_topics: tuple[str, ...],
@@ -68,17 +73,17 @@ def command(
 ) -> None:
     """Make an application start over.
 
-    Sets the committed offsets of its input topics, deletes its internal topics (changelogs and repartition topics) and
-    its local state on this machine. Its output topics are left as they are.
+    Sets the committed offsets of its input topics, and deletes its internal topics (changelogs and repartition topics)
+    and its local state on this machine. Output topics are not changed.
 
     Name the application by MODULE:ATTRIBUTE, so that its topics are known; or by --application-id and --input-topics.
 
-    With --delete, what the application keeps in Kafka is deleted, its committed offsets too. Local state is left.
+    With --delete, internal topics and the consumer group with its committed offsets are deleted. Local state is kept.
     """
     if deleting:
         if any(each is not None for each in (where, to_offset, to_datetime, by_duration, shift_by)):
-            raise click.UsageError("--delete leaves no offsets to set: give it, or where to start over.")
-        _delete(session, application, file, flags, dry_run=dry_run, yes=yes, force=force)
+            raise click.UsageError("--delete and options for offsets exclude each other: leave out one of them.")
+        _delete(session, application, load_config(file, flags), dry_run=dry_run, yes=yes, force=force)
         return
     target = _target(where, to_offset, to_datetime, by_duration, shift_by)
     inputs = Inputs(frozenset(topic.strip() for given in input_topics for topic in given.split(",") if topic.strip()))
@@ -89,75 +94,70 @@ def command(
     elif not inputs.topics:
         raise click.UsageError("name the application as MODULE:ATTRIBUTE, or its input topics by --input-topics.")
     config = load_config(file, flags)
-    with closing(Resetter(config)) as resetter:
-        with session.err.status("looking at the cluster"):
-            plan = resetter.plan(inputs, known, target)
+    with closing(Cluster(config)) as cluster:
+        with session.err.status("reading topics and offsets"):
+            plan = plan_reset(cluster, inputs, known, target)
         _show(plan, session.out)
-        if not _agreed(plan, session, dry_run=dry_run, yes=yes, force=force):
+        if not _confirmed(plan, session, dry_run=dry_run, yes=yes, force=force):
             return
         if not yes:
-            # Somebody may have started a worker while we waited for the answer.
-            again = resetter.plan(inputs, known, target)
+            # A worker may have been started while the prompt waited.
+            again = plan_reset(cluster, inputs, known, target)
             if [move.before for move in again.moves] != [move.before for move in plan.moves]:
-                raise MillpondError("the committed offsets have changed meanwhile: stop the workers, and reset again.")
-            _refuse_if_active(again, force=force)
+                raise MillpondError("the committed offsets changed meanwhile: stop the workers, and reset again.")
+            _reject_if_active(again, force=force)
         with session.err.status("resetting"):
-            resetter.apply(plan)
-        session.out.print(f"Application '{escape(plan.application_id)}' is reset; it starts over when it is run.")
+            apply_reset(cluster, plan)
+        session.out.print(
+            f"Application '{escape(plan.application_id)}' is reset. It starts over when you run it again."
+        )
 
 
-def _delete(
-    session: Session,
-    application: str | None,
-    file: Path | None,
-    flags: dict[str, object],
-    *,
-    dry_run: bool,
-    yes: bool,
-    force: bool,
+def _delete(  # noqa: PLR0913 - the options of the command
+    session: Session, application: str | None, config: Config, *, dry_run: bool, yes: bool, force: bool
 ) -> None:
     known = topics_of(load_topology(application))[1] if application is not None else None
-    with closing(Resetter(load_config(file, flags))) as resetter:
-        with session.err.status("looking at the cluster"):
-            what = deletion(resetter, known)
-        _show_deletion(what, session.out)
-        if not _agreed(what, session, dry_run=dry_run, yes=yes, force=force):
+    with closing(Cluster(config)) as cluster:
+        with session.err.status("reading topics and offsets"):
+            plan = plan_deletion(cluster, known)
+        _show_deletion(plan, session.out)
+        if not _confirmed(plan, session, dry_run=dry_run, yes=yes, force=force):
             return
         if not yes:
-            # Somebody may have started a worker while we waited for the answer.
-            _refuse_if_active(deletion(resetter, known), force=force)
+            # A worker may have been started while the prompt waited.
+            _reject_if_active(plan_deletion(cluster, known), force=force)
         with session.err.status("deleting"):
-            delete(resetter, what)
-        session.out.print(f"Application '{escape(what.application_id)}' is gone from Kafka.")
+            apply_deletion(cluster, plan)
+        session.out.print(f"Application '{escape(plan.application_id)}' is deleted from Kafka.")
 
 
-def _show_deletion(what: DeletePlan, console: Console) -> None:
-    console.print(f"[bold]Application {escape(what.application_id)}[/]")
-    _show_topics(what, console)
-    if what.group:
-        console.print(f"  delete consumer group {escape(what.application_id)}, and with it its committed offsets")
+def _show_deletion(plan: DeletePlan, console: Console) -> None:
+    console.print(f"[bold]Application {escape(plan.application_id)}[/]")
+    _show_topics(plan, console)
+    if plan.group:
+        console.print(f"  delete consumer group {escape(plan.application_id)} and its committed offsets")
 
 
-def _agreed(plan: ResetPlan | DeletePlan, session: Session, *, dry_run: bool, yes: bool, force: bool) -> bool:
-    """Whether what was shown is to be done.
+def _confirmed(plan: ResetPlan | DeletePlan, session: Session, *, dry_run: bool, yes: bool, force: bool) -> bool:
+    """Return whether the plan is to be carried out.
 
     Raises:
         MillpondError: a worker seems to be running.
-        click.Abort: somebody said no.
+        click.Abort: the answer to the prompt was no.
     """
     if plan.empty:
         session.out.print("Nothing to do.")
         return False
     if dry_run:
-        session.out.print("This was a dry run: nothing is changed.")
+        session.out.print("This was a dry run: nothing was changed.")
         return False
-    _refuse_if_active(plan, force=force)
+    _reject_if_active(plan, force=force)
     if not yes:
-        click.confirm("Do this?", abort=True, err=True)
+        click.confirm("Continue?", abort=True, err=True)
     return True
 
 
-def _refuse_if_active(plan: ResetPlan | DeletePlan, *, force: bool) -> None:
+def _reject_if_active(plan: ResetPlan | DeletePlan, *, force: bool) -> None:
     if plan.active and not force:
         raise MillpondError(
             f"a worker of '{plan.application_id}' seems to be running ({'; '.join(plan.active)}): stop it first, or "
@@ -189,7 +189,7 @@ def _show_topics(plan: ResetPlan | DeletePlan, console: Console) -> None:
         console.print(f"  delete topic {escape(topic)}", soft_wrap=True)
     for topic in plan.keep_topics:
         console.print(
-            f"  [dim]keep topic {escape(topic)} (it seems to belong to another application)[/]", soft_wrap=True
+            f"  [dim]keep topic {escape(topic)}: it seems to belong to another application[/]", soft_wrap=True
         )
 
 
@@ -206,24 +206,24 @@ def _target(
             "choose one of --to-earliest, --to-latest, --to-offset, --to-datetime, --by-duration, --shift-by."
         )
     if to_offset is not None:
-        return lambda _resetter, partitions, _committed: dict.fromkeys(partitions, to_offset)
+        return lambda _cluster, partitions, _committed: dict.fromkeys(partitions, to_offset)
     if to_datetime is not None:
         return _since(_timestamp_ms(to_datetime))
     if by_duration is not None:
         return _since(int(time.time() * 1000) - _duration_ms(by_duration))
     if shift_by is not None:
-        return lambda _resetter, partitions, committed: {
+        return lambda _cluster, partitions, committed: {
             each: committed[each] + shift_by for each in partitions if each in committed
         }
     end = 1 if where == "latest" else 0
-    return lambda resetter, partitions, _committed: {
-        each: found[end] for each, found in resetter.ends(partitions).items()
+    return lambda cluster, partitions, _committed: {
+        each: found[end] for each, found in cluster.ends(partitions).items()
     }
 
 
 def _since(timestamp_ms: int) -> Target:
-    def choose(resetter: Resetter, partitions: Sequence[Partition], _committed: _Chosen) -> _Chosen:
-        return resetter.at_time(partitions, timestamp_ms)
+    def choose(cluster: Cluster, partitions: Sequence[Partition], _committed: _Offsets) -> _Offsets:
+        return cluster.offsets_at(partitions, timestamp_ms)
 
     return choose
 

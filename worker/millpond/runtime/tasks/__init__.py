@@ -1,1 +1,1 @@
-"""The tasks that a worker holds, and what becomes of them."""
+"""The tasks of a worker: their life cycle, their stores, and the coordinator's assignment."""

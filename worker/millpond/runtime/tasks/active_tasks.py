@@ -1,4 +1,4 @@
-"""The active tasks that process: made from what is committed, started, and stopped."""
+"""The active tasks that process: created from their committed offsets, started, and stopped."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
 from millpond.runtime.offsets.metadata import Partition, check_metadata
 from millpond.runtime.ownership.lookups import TaskLookup
 from millpond.runtime.processing.context import Outgoing
-from millpond.runtime.processing.environment import Environment
 from millpond.runtime.processing.stream_task import StreamTask
 from millpond.runtime.topics.plan import Plan
 
 from .backpressure import BackPressure
 from .held_tasks import HeldTask
+from .resources import TaskResources
 from .start_positions import StartPositions, within_range
 
 __all__ = ("ActiveTasks",)
@@ -26,55 +25,44 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 class ActiveTasks:
-    """Keeps the consumer of inputs at what is being processed.
+    """Creates and stops tasks, and assigns their inputs to the consumer.
 
     Args:
-        plan: the tasks of the application and their inputs.
-        environment: of the worker.
-        consumer: reads inputs, and the topics of global stores.
-        buffered_records: how many records a partition may have waiting (`buffered.records.per.partition`).
-        positions: where tasks start to read.
+        resources: of the worker's tasks.
+        positions: the start positions of inputs.
         topology: the hash of the worker's topology.
 
     Attributes:
         running: the tasks that process, in the order in which they were started.
         by_input: the running task of each input partition.
-        outbox: takes the output of tasks. Set before the first task is started, and anew with each producer.
+        outbox: the list for the output of tasks. Set before the first task is started, and again with each producer.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        environment: Environment,
-        consumer: ReplaceableConsumer,
-        buffered_records: int,
-        positions: StartPositions,
-        topology: str,
-    ) -> None:
+    def __init__(self, resources: TaskResources, positions: StartPositions, topology: str) -> None:
         self.running: list[StreamTask] = []
         self.by_input: dict[Partition, StreamTask] = {}
         self.outbox: list[Outgoing] = []
-        self._environment = environment
-        self._consumer = consumer
-        self._back_pressure = BackPressure(consumer, buffered_records)
+        self._environment = resources.environment
+        self._consumer = resources.consumer
+        self._back_pressure = BackPressure(resources.consumer, resources.config.buffered_records_per_partition)
         self._positions = positions
         self._topology = topology
-        self.adopt(plan)
+        self.adopt(resources.plan)
 
     def adopt(self, plan: Plan) -> None:
-        """Use a plan with more inputs, or with more tasks."""
+        """Use a plan with more inputs or tasks."""
         self._plan = plan
         self._subtopologies = {each.id: each for each in plan.subtopologies}
 
     def start(self, held_tasks: Iterable[HeldTask], global_stores: Mapping[str, Any]) -> None:
-        """Make tasks whose stores are restored, and read their inputs.
+        """Create tasks whose stores are restored, and read their inputs.
 
         Raises:
             TopicError: a committed offset is beyond the end of its topic.
         """
         starts: list[TopicPartition] = []
         for held in held_tasks:
-            # Its processors' init() may read the stores: they are complete only now.
+            # Not earlier: init() of its processors may read the stores, which are complete only now.
             held.task = task = self._make_task(held, global_stores)
             for partition in held.committed:
                 self.by_input[partition] = task
@@ -85,10 +73,10 @@ class ActiveTasks:
         self._consumer.incremental_assign(starts)
 
     def _make_task(self, held: HeldTask, global_stores: Mapping[str, Any]) -> StreamTask:
-        where = held.where
-        assert where is not None
+        lookup = held.activated_with
+        assert lookup is not None
         remembered: dict[str, int] = {}
-        for each in where.committed.values():
+        for each in lookup.committed.values():
             for name, value in each.metadata.processors.items():
                 remembered[name] = max(value, remembered.get(name, value))
         task = StreamTask(
@@ -98,23 +86,23 @@ class ActiveTasks:
         check_metadata(task.id, task.remembered_names, self._topology)
         task.resume_at(
             {
-                partition.topic: (self._position(partition, where), each.metadata)
-                for partition, each in where.committed.items()
+                partition.topic: (self._position(partition, lookup), each.metadata)
+                for partition, each in lookup.committed.items()
             }
         )
         if any(
             each.offset is None or each.metadata.topology != self._topology or each.metadata.former_changelogs
             for each in held.committed.values()
         ):
-            # The next commit names this topology as the task's, and keeps the start of an input that is new to the task.
+            # The next commit has to write this topology, and the start position of an input that is new to the task.
             task.commit_needed = True
         return task
 
-    def _position(self, partition: Partition, where: TaskLookup) -> int:
-        return within_range(partition, self._positions.position(partition, where), where.ranges[partition])
+    def _position(self, partition: Partition, lookup: TaskLookup) -> int:
+        return within_range(partition, self._positions.position(partition, lookup), lookup.ranges[partition])
 
     def stop(self, held: HeldTask) -> None:
-        """Read the inputs of a task no more; it stays as it is."""
+        """Stop reading the inputs of a task, without closing it."""
         task = held.task
         if task is None:
             return
@@ -126,10 +114,10 @@ class ActiveTasks:
             self.running.remove(task)
 
     def stop_all(self, *, unassign: bool) -> None:
-        """Read no input any more.
+        """Stop reading all inputs.
 
         Args:
-            unassign: whether to tell the consumer, too; it need not know where another one takes its place.
+            unassign: whether to unassign them from the consumer, which is not needed if the consumer is replaced.
         """
         reading = self._back_pressure.forget(list(self.by_input))
         if unassign:
@@ -143,5 +131,5 @@ class ActiveTasks:
             self._consumer.incremental_unassign(assigned)
 
     def balance(self) -> None:
-        """Leave inputs that are too far ahead, come back to those with room."""
+        """Pause inputs that have too many records buffered, and resume those that have room again."""
         self._back_pressure.balance(self.running)

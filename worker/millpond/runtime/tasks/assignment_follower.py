@@ -1,8 +1,10 @@
-"""Compares what the coordinator assigns with what the worker holds, and asks for each difference. A state machine without I/O.
+"""Compares the tasks that the coordinator assigns with those the worker holds. A state machine without I/O.
 
-The coordinator may be late, wrong, doubled or gone. Kafka's offset metadata is the only authority on ownership, so what runs
-here and is not assigned is checked there before it stops. Without an answer a worker goes on with what it owns.
+The coordinator may be late or wrong, there may be two of them, or none. Kafka's offset metadata is the only authority
+on ownership, so the owner of a running task that is no longer assigned is read there before the task stops. Without
+answers a worker continues with the tasks that it owns.
 """
+# ruff: noqa: SLF001 - the table of transitions names private methods of its own class
 
 from __future__ import annotations
 
@@ -25,20 +27,20 @@ from .events import (
     Hold,
     Keep,
     OwnersRead,
-    OwnNamed,
+    OwnTasksFound,
     Release,
     TakeOverEnded,
     Turn,
 )
 from .instructions import (
     CleanUp,
-    ExpectTasks,
-    FindOwn,
+    FindNewPartitions,
+    FindOwnTasks,
     GoBack,
     Instruction,
     LearnMarks,
-    LookAtCopies,
     LookUp,
+    MeasureLags,
     ReadDisk,
     Report,
     TakeTasksOver,
@@ -52,38 +54,39 @@ log: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Lags go with the next heartbeat; what the coordinator waits for goes at once.
-_REPORT_S = 0.5
-_LOOK_S = 0.05
-_CLEAN_UP_S = 30.0
+#: Time between two reports of lags. Changes that the coordinator waits for are reported at once.
+_REPORT_INTERVAL_S = 0.5
+_LAG_INTERVAL_S = 0.05
+_CLEAN_UP_INTERVAL_S = 30.0
 _RETRY_S = 0.2
-#: A task that the topology does not have is looked for again this much later.
-_UNKNOWN_S = 5.0
-#: A turn of the loop that comes so late means that the process was frozen: what its copies lack is not known yet.
+#: Time until a task that this worker does not know is compared again.
+_UNKNOWN_TASK_RETRY_S = 5.0
+#: After such a pause between two turns the process was frozen, and the lags of its copies are not known yet.
 _FROZEN_S = 1.5
-_UNSURE_S = 1.0
+#: How long lags are not reported afterwards.
+_LAGS_UNKNOWN_S = 1.0
 
 
 class AssignmentFollower:
-    """Between the coordinator's answers and the life cycle of tasks.
+    """Turns the coordinator's answers into events of the tasks' life cycle.
 
     Args:
-        lifecycle: the tasks; its story tells of the follower, too.
+        lifecycle: the tasks; events of the follower are added to its story.
         worker: this worker's id.
         tasks: all tasks of the application.
-        session_timeout: of the coordinator, until its first answer.
+        session_timeout: the coordinator's session timeout, until its first answer states it.
         cleanup_delay: how long the state of a task that is not held stays on disk.
         fenced_by_brokers: whether brokers fence this worker when its tasks are taken over (exactly_once).
-        now: the time of its start, in monotonic seconds.
+        now: the current time, in monotonic seconds.
 
     Attributes:
-        answer: the newest answer that is followed.
+        answer: the newest answer; None before the first one, and while the worker is rejected.
         tasks: all tasks of the application.
-        leaving: whether the worker ends.
-        owners_found: owners found or made in Kafka since the last report, by task id.
+        leaving: whether the worker is about to end.
+        owners_found: the owners that were read or written in Kafka since the last report, by task id.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, each named at the call
         self,
         lifecycle: TaskLifecycle,
         worker: str,
@@ -101,57 +104,57 @@ class AssignmentFollower:
         self._worker = worker
         self.tasks: frozenset[TaskId] = frozenset(tasks)
         self._session_s = session_timeout.total_seconds()
-        self._clean_up_s = min(_CLEAN_UP_S, cleanup_delay.total_seconds())
+        self._clean_up_s = min(_CLEAN_UP_INTERVAL_S, cleanup_delay.total_seconds())
         self._fenced_by_brokers = fenced_by_brokers
         self._unknown: set[str] = set()
-        self._names_unknown = False
-        #: Take-overs that were begun and whose result the coordinator may not know yet, by previous owner.
+        self._unknown_assigned = False
+        #: Take-overs that have begun and whose result the coordinator may not know yet, by previous owner.
         self._ordered: dict[str | None, Mapping[str, str]] = {}
         self._under_way: set[str | None] = set()
-        #: Tasks that were handed over, and the answer that still assigns them to this worker.
+        #: Tasks that were handed over, each with the answer that still assigns it to this worker.
         self._handed_over: dict[TaskId, tuple[str, int]] = {}
         self._suspects: set[TaskId] = set()
         self._checking = 0
         self._unchecked: set[TaskId] = set()
-        self._adopting = 0
+        self._searching = 0
         self._foreign_until: dict[TaskId, float] = {}
         self._rejected = False
         self._brokers = Brokers.ANSWERING
         self._connected_at: float | None = None
-        self._unsure_until = 0.0
+        self._lags_unknown_until = 0.0
         self._retry_at = 0.0
         self._last_turn = now
-        self._next_look = self._next_report = self._next_clean_up = 0.0
-        self._next_adoption = now + self._session_s
+        self._next_lags = self._next_report = self._next_clean_up = 0.0
+        self._next_search = now + self._session_s
         self._changes = 0
 
-    # The state ----------------------------------------------------------------------------------------------------
+    # State
 
     @property
     def session_s(self) -> float:
-        """After how long a silence the coordinator takes this worker for dead, in seconds: its word, else the setting."""
+        """The session timeout in seconds: the one in the coordinator's answer, or the configured one before that."""
         return self._session_s if self.answer is None else self.answer.session_timeout_ms / 1000
 
     def connected(self, now: float) -> bool:
-        """Whether the coordinator answered within a session."""
+        """Whether the coordinator has answered within the session timeout."""
         return self._connected_at is not None and now - self._connected_at < self.session_s
 
     def admitted(self, now: float) -> bool:
-        """Whether the coordinator admits this worker's topology, as far as is known."""
+        """Whether the coordinator is connected and has not rejected this worker's topology."""
         return not self._rejected and self.connected(now)
 
-    def unsure(self, now: float) -> bool:
-        """Whether the lags of copies are not known, since the process was frozen or has just gone back to a commit."""
-        return now < self._unsure_until
+    def lags_unknown(self, now: float) -> bool:
+        """Whether the lags of copies are unknown, since the process was frozen or has just gone back to a commit."""
+        return now < self._lags_unknown_until
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take in what happened; return what is to be done about it, in this order."""
+        """Handle an event; return the instructions to carry out, in this order."""
         instructions: list[Instruction] = list(_TRANSITIONS[type(event)](self, event))
         if instructions or not isinstance(event, Turn):
             self._lifecycle.story.add(event, instructions)
         return instructions
 
-    # Every turn ---------------------------------------------------------------------------------------------------
+    # Turns of the loop
 
     def _turn(self, event: Turn) -> Iterable[Instruction]:
         now = event.now
@@ -164,17 +167,17 @@ class AssignmentFollower:
                 yield Withdraw()
                 return
         if now - self._last_turn > _FROZEN_S:
-            self._doubt_copies(now)
+            self._hide_lags(now)
         self._last_turn = now
-        if now >= self._next_look:
-            self._next_look = now + _LOOK_S
-            yield LookAtCopies()
+        if now >= self._next_lags:
+            self._next_lags = now + _LAG_INTERVAL_S
+            yield MeasureLags()
         yield from self._follow_or_report(now)
-        if self._unsure_until and now >= self._unsure_until:
-            self._unsure_until = 0.0
+        if self._lags_unknown_until and now >= self._lags_unknown_until:
+            self._lags_unknown_until = 0.0
             yield from self._report(now, urgent=True)
-        if now >= self._next_adoption:
-            yield from self._adopt(now)
+        if now >= self._next_search:
+            yield from self._find_own_tasks(now)
         if now >= self._next_clean_up:
             self._next_clean_up = now + self._clean_up_s
             if self.admitted(now):
@@ -192,15 +195,15 @@ class AssignmentFollower:
             yield from self._report(now, urgent=False)
 
     def _report(self, now: float, *, urgent: bool) -> Iterable[Instruction]:
-        self._next_report = now + _REPORT_S
+        self._next_report = now + _REPORT_INTERVAL_S
         yield Report(urgent)
 
-    def _doubt_copies(self, now: float) -> None:
-        """Report no lags for a moment: copies first read what they missed, and no task should move here before that."""
-        self._unsure_until = now + _UNSURE_S
+    def _hide_lags(self, now: float) -> None:
+        """Report no lags for a moment, so that no task moves here before the copies have read what they missed."""
+        self._lags_unknown_until = now + _LAGS_UNKNOWN_S
         self._next_report = 0.0
 
-    # Answers of the coordinator -----------------------------------------------------------------------------------
+    # Answers of the coordinator
 
     def _answered(self, event: AnswerReceived) -> Iterable[Instruction]:
         answer, before = event.answer, self.answer
@@ -213,24 +216,24 @@ class AssignmentFollower:
             yield from self._report(event.now, urgent=False)
 
     def marks_of(self, answer: Answer) -> Iterable[Instruction]:
-        """What an answer says of commits."""
+        """Yield the instruction to remember the commits that an answer reports."""
         if answer.committed:
             yield LearnMarks(self._known(answer.committed))
 
     def _follow(self, now: float) -> Iterable[Instruction]:
-        """Compare what is held with what is assigned, and act on each difference."""
+        """Compare the held tasks with the assigned ones, and act on each difference."""
         answer = self.answer
         if answer is None:
             self._changes = self._lifecycle.changes
             return
         wanted, release = self._known(answer.tasks), self._known(answer.release)
         orders = [(each, self._known(each.owners)) for each in answer.take_over]
-        if self._names_unknown:
-            self._names_unknown = False
-            self._retry_at = self._retry_at or now + _UNKNOWN_S
-            yield ExpectTasks()
+        if self._unknown_assigned:
+            self._unknown_assigned = False
+            self._retry_at = self._retry_at or now + _UNKNOWN_TASK_RETRY_S
+            yield FindNewPartitions()
         yield from self._hold(answer, wanted, release, now)
-        yield from self._let_go(wanted)
+        yield from self._drop_unassigned(wanted)
         for task in self._lifecycle.releases:
             if task not in release:
                 yield from self._lifecycle.apply(Keep(task))
@@ -250,14 +253,14 @@ class AssignmentFollower:
         for task, role in wanted.items():
             held = self._lifecycle.tasks.get(task)
             if role is Role.ACTIVE and task in self._handed_over:
-                continue  # the coordinator has not heard of it yet
+                continue  # the coordinator does not know yet that it was handed over
             if held is not None and held.role is role:
                 continue
             if held is not None and held.active:
                 if task not in release:
                     self._suspects.add(task)
             elif role is Role.ACTIVE and task in self._foreign_until:
-                # Another owned it a moment ago: the coordinator learns of that, or the owner lets go.
+                # Another worker owned it a moment ago: the coordinator is told, or that worker hands the task over.
                 self._retry_at = max(self._retry_at, self._foreign_until[task])
             else:
                 by_role[role].append(task)
@@ -265,24 +268,24 @@ class AssignmentFollower:
             if tasks:
                 yield from self._lifecycle.apply(Hold(tuple(tasks), role))
 
-    def _let_go(self, wanted: Mapping[TaskId, Role]) -> Iterable[Instruction]:
-        gone: list[TaskId] = []
+    def _drop_unassigned(self, wanted: Mapping[TaskId, Role]) -> Iterable[Instruction]:
+        dropped: list[TaskId] = []
         for task, held in self._lifecycle.tasks.items():
             if task in wanted:
                 continue
             if not held.active:
-                gone.append(task)
+                dropped.append(task)
             elif held.state is not TaskState.RELEASING:
                 self._suspects.add(task)
                 if not self._fenced_by_brokers and held.running and self._brokers is Brokers.LOST:
-                    # What the producer still has must not arrive beside the output of who takes over.
+                    # Records that the producer has not sent must not mix with the output of the next owner.
                     yield GoBack()
-        if gone:
-            yield from self._lifecycle.apply(Drop(tuple(gone)))
+        if dropped:
+            yield from self._lifecycle.apply(Drop(tuple(dropped)))
             yield ReadDisk()
 
     def _known(self, by_task: Mapping[str, T]) -> dict[TaskId, T]:
-        """What is said of tasks that this worker's topology has."""
+        """Return the entries of tasks that this worker knows, by parsed task id."""
         found: dict[TaskId, T] = {}
         for text, value in by_task.items():
             try:
@@ -292,27 +295,34 @@ class AssignmentFollower:
             if task in self.tasks:
                 found[task] = value
                 continue
-            self._names_unknown = True
+            self._unknown_assigned = True
             if text not in self._unknown:
                 self._unknown.add(text)
                 log.warning(
-                    "task %s: the coordinator names it, and the topology has no such task yet; looking for new input partitions",
+                    "task %s: assigned by the coordinator, but this worker has no such task yet; "
+                    "looking for new input partitions",
                     text,
                 )
         return found
 
     def _carry_out(self, orders: Iterable[tuple[TakeOver, Mapping[TaskId, str]]]) -> Iterable[Instruction]:
-        """Begin take-overs. An order stands until the coordinator has the result, and is carried out once, unless it failed."""
+        """Begin the ordered take-overs.
+
+        The coordinator repeats an order until it has the result. It is carried out once, and again only if it failed.
+        """
         self._ordered = {each: owners for each, owners in self._ordered.items() if each in self._under_way} | {
             order.previous: order.owners for order, _ in orders if self._ordered.get(order.previous) == order.owners
         }
         for order, tasks in orders:
             previous = order.previous
-            # One at a time from each owner, since each fences the one before.
+            # One at a time for each previous owner, since each take-over fences the one before it.
             if previous == self._worker or previous in self._under_way or self._ordered.get(previous) == order.owners:
                 continue
             if tasks:
-                log.info("taking %d tasks over from %s", len(tasks), previous or "nobody")
+                if previous is None:
+                    log.info("claiming %d tasks that have no owner", len(tasks))
+                else:
+                    log.info("taking %d tasks over from worker %s", len(tasks), previous)
                 self._ordered[previous] = order.owners
                 self._under_way.add(previous)
                 yield TakeTasksOver(previous, tasks)
@@ -321,22 +331,26 @@ class AssignmentFollower:
         self._under_way.discard(event.previous)
         self.owners_found |= {str(task): owner or NOBODY for task, owner in event.owners.items()}
         if event.previous in event.owners.values():
-            # The broker rejected it, or the previous owner came back meanwhile.
+            # The broker rejected the take-over, or the previous owner started again meanwhile.
             self._ordered.pop(event.previous, None)
             self._retry_at = event.now + _RETRY_S
-        mine = tuple(task for task, owner in event.owners.items() if owner == self._worker)
-        if mine and not self._rejected:
-            yield from self._lifecycle.apply(Hold(mine, Role.ACTIVE))
-        self._changes = 0  # another order for the same owner may wait
+        own = tuple(task for task, owner in event.owners.items() if owner == self._worker)
+        if own and not self._rejected:
+            yield from self._lifecycle.apply(Hold(own, Role.ACTIVE))
+        self._changes = 0  # another order for the same previous owner may be waiting
         yield from self._report(event.now, urgent=True)
 
-    # What Kafka says ----------------------------------------------------------------------------------------------
+    # Owners in Kafka
 
     def _disowned(self, event: Disowned) -> Iterable[Instruction]:
         if event.claim is Claim.RESUME:
-            log.info("task %s: another topology's; waiting until the coordinator admits this one", event.task)
+            log.info(
+                "task %s: last committed by another topology; waiting until the coordinator admits this one", event.task
+            )
+        elif event.owner is None:
+            log.info("task %s: not activated here, since it has no owner", event.task)
         else:
-            log.info("task %s: owned by %s, so it does not become active here", event.task, event.owner or "nobody")
+            log.info("task %s: not activated here, since worker %s owns it", event.task, event.owner)
         self.owners_found[str(event.task)] = event.owner or NOBODY
         self._foreign_until[event.task] = event.now + _RETRY_S
         return ()
@@ -348,7 +362,7 @@ class AssignmentFollower:
         return ()
 
     def _check_suspects(self, now: float) -> Iterable[Instruction]:
-        """Read who owns tasks that run here, and that the coordinator assigns to others."""
+        """Look up the owners of tasks that run here and that the coordinator assigns to other workers."""
         tasks = self._lifecycle.tasks
         running = {task for task in self._suspects if (held := tasks.get(task)) is not None and held.running}
         self._suspects.clear()
@@ -359,12 +373,12 @@ class AssignmentFollower:
             yield LookUp(self._checking, tuple(running), committed=True)
 
     def awaits(self, number: int) -> bool:
-        """Whether the look-up of this number checks owners for the follower."""
+        """Whether the lookup of this number is the follower's check of owners."""
         return bool(self._checking) and number == self._checking
 
-    def finds(self, number: int) -> bool:
-        """Whether the search of this number is for tasks that were handed over to this worker."""
-        return bool(self._adopting) and number == self._adopting
+    def awaits_search(self, number: int) -> bool:
+        """Whether the lookup of this number is the follower's search for own tasks."""
+        return bool(self._searching) and number == self._searching
 
     def _owners_read(self, event: OwnersRead) -> Iterable[Instruction]:
         if not self.awaits(event.number):
@@ -377,41 +391,41 @@ class AssignmentFollower:
             held = self._lifecycle.tasks.get(task)
             if held is not None and held.running and ownership.owners and self._worker not in ownership.owners:
                 log.warning(
-                    "task %s: worker %s took it over; going back to the last commit", task, min(ownership.owners)
+                    "task %s: taken over by worker %s; going back to the last commit", task, min(ownership.owners)
                 )
                 lost = True
         if lost:
             yield GoBack()
 
-    def _adopt(self, now: float) -> Iterable[Instruction]:
-        """Look for tasks that were handed over to this worker while the coordinator is silent."""
-        self._next_adoption = now + self.session_s
+    def _find_own_tasks(self, now: float) -> Iterable[Instruction]:
+        """Search Kafka for tasks that were handed over to this worker while the coordinator is silent."""
+        self._next_search = now + self.session_s
         silent = not self.connected(now) and not self._rejected and not self.leaving
-        if silent and self._brokers is Brokers.ANSWERING and not self._adopting:
+        if silent and self._brokers is Brokers.ANSWERING and not self._searching:
             others = self.tasks - {task for task, held in self._lifecycle.tasks.items() if held.active}
             if others:
-                self._adopting = self._lifecycle.next_number()
-                yield FindOwn(self._adopting, others)
+                self._searching = self._lifecycle.next_number()
+                yield FindOwnTasks(self._searching, others)
 
-    def _own_named(self, event: OwnNamed) -> Iterable[Instruction]:
-        if not self.finds(event.number):
+    def _own_tasks_found(self, event: OwnTasksFound) -> Iterable[Instruction]:
+        if not self.awaits_search(event.number):
             return
-        self._adopting = 0
+        self._searching = 0
         found = tuple(task for task, ownership in event.tasks.items() if ownership.resumable)
         if found and not self._rejected:
             log.info("%d tasks were handed over to this worker; activating them", len(found))
             yield from self._lifecycle.apply(Hold(found, Role.ACTIVE))
 
     def _back_at_commit(self, event: BackAtCommit) -> Iterable[Instruction]:
-        """What was being looked up beside the tasks is looked up again when there is reason to."""
+        """Cancel the check of owners and the search for own tasks; they start again when there is a reason to."""
         if event.tasks != self.tasks:
             self.tasks = event.tasks
             self._unknown.clear()
-            self._ordered.clear()  # of an order, only the tasks that were known are taken over
+            self._ordered.clear()  # orders may name tasks that were unknown until now
             self._changes = 0
-        self._checking = self._adopting = 0
+        self._checking = self._searching = 0
         self._unchecked.clear()
-        self._doubt_copies(event.now)
+        self._hide_lags(event.now)
         return ()
 
 
@@ -422,6 +436,6 @@ _TRANSITIONS: Mapping[type[Event], Callable[[AssignmentFollower, Any], Iterable[
     Disowned: AssignmentFollower._disowned,
     HandedOver: AssignmentFollower._handed,
     OwnersRead: AssignmentFollower._owners_read,
-    OwnNamed: AssignmentFollower._own_named,
+    OwnTasksFound: AssignmentFollower._own_tasks_found,
     BackAtCommit: AssignmentFollower._back_at_commit,
 }

@@ -1,6 +1,7 @@
-"""Back-pressure per partition: an input that is far ahead of the others of its task is not fetched for a while.
+"""Back-pressure per partition: an input that is far ahead of the other inputs of its task is not fetched for a while.
 
-The client's pause() costs a second on resume; leaving the partition and coming back costs milliseconds.
+After the client's pause(), resuming takes a second; unassigning the partition and assigning it again takes
+milliseconds.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ __all__ = ("BackPressure",)
 
 
 class BackPressure:
-    """Which inputs are left alone at the moment.
+    """The inputs that are unassigned at the moment because too many of their records are buffered.
 
     Args:
         consumer: the worker's.
-        limit: records a partition may have waiting (`buffered.records.per.partition`).
+        limit: the number of records that may be buffered per partition (`buffered.records.per.partition`).
     """
 
     def __init__(self, consumer: Consumer, limit: int) -> None:
@@ -29,24 +30,24 @@ class BackPressure:
         self._detached: dict[Partition, StreamTask] = {}
 
     def balance(self, tasks: Iterable[StreamTask]) -> None:
-        """After processing: leave partitions that have more waiting than they may, come back to those with room.
+        """Unassign partitions above the limit, and assign those below it again. Call it after processing.
 
-        What is processed as it comes is never waiting, so only a task that waits for one of its inputs is concerned.
+        Only tasks with several inputs buffer records: they may have to wait for one of the inputs.
         """
         for task in tasks:
             if len(task.inputs) > 1:
                 for topic, queue in task.inputs.items():
                     if queue.buffered > self._limit:
-                        self._leave(Partition(topic, task.id.partition), task)
+                        self._detach(Partition(topic, task.id.partition), task)
         if self._detached:
-            self._come_back()
+            self._reattach()
 
-    def _leave(self, partition: Partition, task: StreamTask) -> None:
+    def _detach(self, partition: Partition, task: StreamTask) -> None:
         if partition not in self._detached:
             self._consumer.incremental_unassign([TopicPartition(partition.topic, partition.partition)])
             self._detached[partition] = task
 
-    def _come_back(self) -> None:
+    def _reattach(self) -> None:
         for partition, task in list(self._detached.items()):
             queue = task.inputs[partition.topic]
             if queue.buffered <= self._limit:
@@ -56,9 +57,9 @@ class BackPressure:
                 )
 
     def forget(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """These partitions are given up; returns those that are not left already."""
+        """Forget partitions that are no longer read; return those of them that are still assigned."""
         return [each for each in partitions if self._detached.pop(each, None) is None]
 
     def clear(self) -> None:
-        """All partitions are assigned anew."""
+        """Forget all partitions, which are about to be assigned again."""
         self._detached.clear()

@@ -1,4 +1,4 @@
-"""The changelogs that a worker reads: for active tasks that restore their stores, and for copies that follow."""
+"""The changelogs that a worker reads: for active tasks that restore their stores, and for copies."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .held_tasks import HeldTask
 
 __all__ = ("ChangelogCopies",)
 
-#: Seconds between two questions where the changelogs of copies end. The age of an answer counts from the question.
-_ASK_ENDS_S = 0.25
+#: Time between two requests for the end offsets of copies' changelogs. The age of an answer counts from its request.
+_END_OFFSETS_INTERVAL_S = 0.25
 
 
 class ChangelogCopies:
-    """Keeps the consumer of changelogs at what is being restored or followed.
+    """Assigns to the consumer of changelogs what is being restored or followed.
 
     Args:
         consumer: reads changelogs, and nothing else.
-        reader: applies what it reads.
-        asker: asks brokers where changelogs end.
+        reader: applies the records.
+        ends: requests the end offsets of changelogs from brokers.
         held: the tasks of the worker.
     """
 
@@ -36,7 +36,7 @@ class ChangelogCopies:
         self,
         consumer: ReplaceableConsumer,
         reader: ChangelogReader,
-        asker: EndOffsetSource,
+        ends: EndOffsetSource,
         held: Mapping[TaskId, HeldTask],
     ) -> None:
         self._consumer = consumer
@@ -44,14 +44,14 @@ class ChangelogCopies:
         self._held = held
         self._assigned: set[Partition] = set()
         self._to_assign: list[Restoration] = []
-        self._ends = EndOffsets(asker, _ASK_ENDS_S)
+        self._ends = EndOffsets(ends, _END_OFFSETS_INTERVAL_S)
 
     def read(self, restorations: Iterable[Restoration]) -> None:
-        """Read these from the next `assign` on."""
+        """Collect changelogs to read; `assign` starts to read them."""
         self._to_assign += restorations
 
     def assign(self) -> None:
-        """Begin to read what was collected for it."""
+        """Start to read the changelogs that were collected by `read`."""
         if not self._to_assign:
             return
         restorations = self._reader.restorations
@@ -68,14 +68,14 @@ class ChangelogCopies:
         self._to_assign.clear()
 
     def unassign(self, restorations: Iterable[Restoration]) -> None:
-        """Read these no more."""
+        """Stop reading these changelogs."""
         sources = [each.source for each in restorations if each.source in self._assigned]
         if sources:
             self._assigned.difference_update(sources)
             self._consumer.incremental_unassign([TopicPartition(each.topic, each.partition) for each in sources])
 
     def renew(self) -> None:
-        """Read with a new client, each changelog on from where it was."""
+        """Replace the consumer; each changelog continues at its position."""
         self._consumer.renew()
         self._assigned.clear()
         self._to_assign = [
@@ -87,32 +87,32 @@ class ChangelogCopies:
         self.assign()
 
     def forget(self) -> None:
-        """Do not begin to read what was collected for it."""
+        """Drop the changelogs that were collected by `read`."""
         self._to_assign.clear()
 
     def look_at_ends(self) -> None:
-        """Ask, now and then, where the changelogs of copies end. Cheap when it is not time."""
-        self._ends.poll(self._listeners)
+        """Request the end offsets of copies' changelogs, when it is time for that."""
+        self._ends.poll(self._callbacks)
 
-    def ends_seen(self, held: HeldTask) -> None:
-        """Take the ends of a copy's changelogs that the consumer knows."""
+    def update_ends(self, held: HeldTask) -> None:
+        """Update the end offsets of a copy's changelogs from the consumer's cache."""
         for each in held.changelogs:
             if not each.bounded:
                 source = TopicPartition(each.source.topic, each.source.partition)
                 _, high = self._consumer.get_watermark_offsets(source, cached=True)
                 each.end = max(each.end, high)
 
-    def _listeners(self) -> dict[Partition, EndOffsetCallback]:
-        def hears(copy: Restoration) -> EndOffsetCallback:
-            def heard(asked: Moment, end: int) -> None:
+    def _callbacks(self) -> dict[Partition, EndOffsetCallback]:
+        def callback_of(copy: Restoration) -> EndOffsetCallback:
+            def on_end(asked: Moment, end: int) -> None:
                 copy.end = max(copy.end, end)
                 copy.completeness.record_end(asked, end, copy.position)
                 self._reader.stamp(copy)
 
-            return heard
+            return on_end
 
         return {
-            each.source: hears(each)
+            each.source: callback_of(each)
             for held in self._held.values()
             if held.role is not Role.ACTIVE
             for each in held.changelogs

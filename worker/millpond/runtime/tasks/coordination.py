@@ -1,4 +1,4 @@
-"""Does the I/O between the coordinator's client, the follower of its assignment, and the executor of tasks."""
+"""Does the I/O of a worker with a coordinator: between its client, the assignment follower, and the task executor."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from .events import (
     HandedOver,
     Ownership,
     OwnersRead,
-    OwnNamed,
+    OwnTasksFound,
     TakeOverEnded,
     Turn,
 )
 from .executor import TaskExecutor
 from .instructions import (
     CleanUp,
-    ExpectTasks,
-    FindOwn,
+    FindNewPartitions,
+    FindOwnTasks,
     GoBack,
     Instruction,
     LearnMarks,
-    LookAtCopies,
+    MeasureLags,
     ReadDisk,
     Report,
     TakeTasksOver,
@@ -57,19 +57,18 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 class Coordination:
-    """One worker and its coordinator. Belongs to the worker's loop.
+    """Connects a worker to its coordinator. Only the worker's loop may use it.
 
     Args:
-        executor: has the tasks.
-        client: talks to the coordinator.
+        executor: holds the tasks.
+        client: exchanges heartbeats with the coordinator.
         config: the worker's.
         tasks: all tasks of the application.
-        contact: knows whether brokers answer. While they do not, no owner is looked up: that would end the worker.
-        on_unknown: called when the coordinator names a task that is not among them: an input may have more partitions.
-
+        contact: reports whether brokers answer. While they do not, no owner is looked up: that would end the worker.
+        on_unknown: called when the coordinator names an unknown task: an input may have new partitions.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts it connects
         self,
         executor: TaskExecutor,
         client: CoordinatorClient,
@@ -101,21 +100,21 @@ class Coordination:
         executor.on_disowned = self._disowned
         executor.on_handed_over = lambda task, owner: self._handle(HandedOver(task, owner))
 
-    # What is so ---------------------------------------------------------------------------------------------------
+    # State
 
     @property
     def rejected(self) -> bool:
-        """Whether the coordinator rejects this worker for what it runs."""
+        """Whether the coordinator rejects this worker's topology."""
         return self._client.rejected
 
     @property
-    def admitted_once(self) -> bool:
-        """Whether the coordinator ever answered this worker."""
+    def ever_admitted(self) -> bool:
+        """Whether the coordinator has ever answered a heartbeat of this worker without a rejection."""
         return self._client.connected_at is not None
 
     @property
     def may_leave(self) -> bool:
-        """Whether a leaving worker has nothing to wait for: its tasks are others', or nobody can take them."""
+        """Whether a leaving worker need not wait: its tasks are handed over, or no worker can take them over."""
         if not self._executor.active_tasks or self._client.refusal is not None:
             return True
         if not self._follower.connected(time.monotonic()):
@@ -124,11 +123,11 @@ class Coordination:
         return answer is not None and answer.may_leave
 
     def may_write(self) -> bool:
-        """Whether the tasks that run are this worker's; False while Kafka is asked, in the silence of the coordinator."""
+        """Return whether this worker certainly owns its running tasks; False while their owners are being looked up."""
         if self._ownership_check is None:
             return True
         session = self._client.session
-        # In this order: an answer counts the lapse before it ends it.
+        # `lapsed` before `lapses`: an answer increments the count before it ends the lapse.
         seen = SessionSeen(clock.boottime(), session.lapsed, session.lapses, self._brokers())
         allowed, instructions = self._ownership_check.may_write(seen)
         self._executor.perform(instructions)
@@ -139,13 +138,13 @@ class Coordination:
             return Brokers.LOST
         return Brokers.SILENT if self._contact.silent_s else Brokers.ANSWERING
 
-    # The loop -----------------------------------------------------------------------------------------------------
+    # The loop
 
     def turn(self, now: float) -> None:
-        """Take in the coordinator's answer, and report what has changed. Cheap when nothing has.
+        """Handle the coordinator's answer, if there is one, and report changes.
 
         Raises:
-            OwnershipError: a newer process has this worker's name.
+            OwnershipError: a newer process runs under this worker's id.
         """
         answer, refusal = self._client.news(), self._client.refusal
         if refusal is not None and refusal.code is RefusalCode.REPLACED:
@@ -155,37 +154,41 @@ class Coordination:
             self._handle(AnswerReceived(now, answer))
 
     def for_the_loop(self) -> Iterator[Instruction]:
-        """Yield what only the loop can do: `Withdraw`, then `GoBack`. What is not taken yet is yielded the next time."""
+        """Yield the instructions for the loop: `Withdraw`, then `GoBack`. The next call yields those not consumed."""
         while self._for_the_loop:
             yield self._for_the_loop.pop(0)
 
     def looked_up(self, answer: lookups.LookupAnswer) -> bool:
-        """Take in an answer of Kafka; returns whether the follower or the check of owners had asked."""
-        tasks = {task: self._ownership(where) for task, where in answer.tasks.items()}
+        """Handle the answer to a lookup; return whether it was for the follower or the ownership check."""
+        tasks = {task: self._ownership(lookup) for task, lookup in answer.tasks.items()}
         check = self._ownership_check
         if check is not None and check.awaits(answer.number):
             lost, instructions = check.owners_read(OwnersRead(time.monotonic(), answer.number, tasks))
             if lost is not None:
-                log.warning("task %s: another worker took it over while the coordinator did not hear this one", lost)
+                log.warning(
+                    "task %s: taken over by another worker while this one had no contact with the coordinator; "
+                    "going back to the last commit",
+                    lost,
+                )
             self._perform(instructions)
             return True
         if self._follower.awaits(answer.number):
             self._handle(OwnersRead(time.monotonic(), answer.number, tasks))
             return True
-        if self._follower.finds(answer.number):
-            self._handle(OwnNamed(answer.number, tasks))
+        if self._follower.awaits_search(answer.number):
+            self._handle(OwnTasksFound(answer.number, tasks))
             return True
         return False
 
     def taken_over(self, answer: lookups.TakeOverAnswer) -> None:
-        """Take in what became of a take-over."""
+        """Handle the result of a take-over."""
         self._handle(TakeOverEnded(time.monotonic(), answer.previous, answer.owners))
 
-    def _ownership(self, where: TaskLookup) -> Ownership:
-        committed = where.committed
+    def _ownership(self, lookup: TaskLookup) -> Ownership:
+        committed = lookup.committed
         owners = frozenset(owner for each in committed.values() if (owner := each.metadata.owner) is not None)
-        mine = claim_of(self._config.worker_id, committed)[0] is Claim.RESUME
-        return Ownership(owners, epoch_of(committed), mine and belongs_to(self._executor.topology, committed))
+        own = claim_of(self._config.worker_id, committed)[0] is Claim.RESUME
+        return Ownership(owners, epoch_of(committed), own and belongs_to(self._executor.topology, committed))
 
     def _disowned(self, task: TaskId, claim: Claim, owner: str | None) -> None:
         self._handle(Disowned(time.monotonic(), task, claim, owner))
@@ -202,31 +205,31 @@ class Coordination:
             self._ownership_check.forget()
         self._handle(BackAtCommit(time.monotonic(), frozenset(plan.tasks)))
 
-    # Start and end ------------------------------------------------------------------------------------------------
+    # Start and end
 
     def begin(self, tasks: Collection[TaskId]) -> None:
-        """Make the first report, while it is being looked up whether these tasks are this worker's."""
+        """Send the first report, with tasks whose owners are still being looked up."""
         self._read_disk()
         about_to = TaskReport(Role.ACTIVE, TaskState.ACQUIRING)
         leaving = self._follower.leaving
         self._client.report({str(task): about_to for task in tasks}, self._on_disk, {}, Epoch(), leaving=leaving)
 
     def learn_marks(self) -> None:
-        """Take the marks in the answer to the first report; its orders come with the first turn."""
+        """Use the marks in the answer to the first report; its other orders are handled by the first turn."""
         if (answer := self._client.latest) is not None and not self.rejected:
             self._perform(self._follower.marks_of(answer))
 
     def start(self) -> None:
-        """Report for the first time what is held."""
+        """Report the tasks that are held at the start."""
         self._read_disk()
         self._report(urgent=True)
 
     def leave(self) -> None:
-        """Ask for successors; at the end, say how things were left."""
+        """Report that this worker is about to end, so that the coordinator finds next owners for its tasks."""
         self._follower.leaving = True
         self._report(urgent=True)
 
-    # Instructions -------------------------------------------------------------------------------------------------
+    # Instructions
 
     def _handle(self, event: Event) -> None:
         self._perform(self._follower.handle(event))
@@ -244,7 +247,7 @@ class Coordination:
         self._executor.registrar.take_over(each.previous, each.owners)
 
     @_do.register
-    def _(self, each: FindOwn) -> None:
+    def _(self, each: FindOwnTasks) -> None:
         self._executor.registrar.look_up_named(self._config.worker_id, each.tasks, each.number)
 
     @_do.register
@@ -266,12 +269,12 @@ class Coordination:
             self._for_the_loop.append(each)
 
     @_do.register
-    def _(self, _: ExpectTasks) -> None:
+    def _(self, _: FindNewPartitions) -> None:
         self._on_unknown()
 
     @_do.register
-    def _(self, _: LookAtCopies) -> None:
-        self._executor.look_at_copies()
+    def _(self, _: MeasureLags) -> None:
+        self._executor.measure_lags()
 
     @_do.register
     def _(self, _: CleanUp) -> None:
@@ -288,7 +291,7 @@ class Coordination:
     def _report(self, *, urgent: bool) -> None:
         follower, held = self._follower, self._executor.held
         tasks: Mapping[str, TaskReport] = {str(each.id): each.report() for each in held.values()}
-        if follower.unsure(time.monotonic()):
+        if follower.lags_unknown(time.monotonic()):
             tasks = without_lags(tasks)
         found, follower.owners_found = follower.owners_found, {}
         epoch = follower.answer.epoch if follower.answer is not None else Epoch()

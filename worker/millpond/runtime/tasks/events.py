@@ -1,4 +1,4 @@
-"""What happens to the tasks of a worker, as data: the input of their life cycle (`lifecycle.py`)."""
+"""The events of a worker's tasks: the input of the state machines in `lifecycle.py` and `assignment_follower.py`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = (
     "Hold",
     "Keep",
     "LookedUp",
-    "OwnNamed",
+    "OwnTasksFound",
     "OwnersRead",
     "Ownership",
     "Release",
@@ -45,7 +45,7 @@ class Event:
     """Something that happened."""
 
 
-# What the coordinator wants, or a worker that has none ------------------------------------------------------------
+# Orders, by the coordinator or by a worker that has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,14 @@ class Hold(Event):
 
 @dataclass(frozen=True, slots=True)
 class Drop(Event):
-    """Hold tasks no more. What they did not commit is processed again by their owners."""
+    """Stop holding tasks. Their owners process again what was not committed."""
 
     tasks: tuple[TaskId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Release(Event):
-    """Let the next commit name another owner."""
+    """Hand a task over: the next commit names another owner."""
 
     task: TaskId
     owner: str
@@ -73,31 +73,31 @@ class Release(Event):
 
 @dataclass(frozen=True, slots=True)
 class Keep(Event):
-    """Do not release a task after all, unless the commit has begun."""
+    """Cancel the hand-over of a task, unless its commit has begun."""
 
     task: TaskId
 
 
-# What Kafka says --------------------------------------------------------------------------------------------------
+# Results of lookups in Kafka
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a look-up found of one task."""
+    """The result of a lookup for one task."""
 
     task: TaskId
     claim: Claim = Claim.RESUME
-    """What this worker may do, by the owner in the metadata; of no concern for a copy."""
+    """What this worker may do by the owner in the offset metadata; not used for a copy."""
     owner: str | None = None
     epoch: int = 0
     """The owner's epoch."""
     resumable: bool = True
-    """Whether the task is of this topology, or the coordinator admits this worker's."""
+    """Whether the offset metadata names this worker's topology, or the coordinator has admitted that topology."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookedUp(Event):
-    """Answer to `LookUp`, for some of its tasks or all."""
+    """The answer to `LookUp`, for all of its tasks or some."""
 
     number: int
     findings: tuple[Finding, ...]
@@ -105,40 +105,40 @@ class LookedUp(Event):
 
 @dataclass(frozen=True, slots=True)
 class TakenAway(Event):
-    """An active task is another worker's."""
+    """Another worker owns a task that is active here."""
 
     task: TaskId
 
 
-# What becomes of stores -------------------------------------------------------------------------------------------
+# Stores
 
 
 @dataclass(frozen=True, slots=True)
 class StoresOpened(Event):
-    """The stores of a task are open, and their restoration has begun."""
+    """The stores of a task are open, and their restore has begun."""
 
     task: TaskId
     restored: bool
-    """Whether it is through already."""
+    """Whether nothing is left to restore."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAwaited(Event):
-    """The stores of a task are opened once a snapshot is ingested, or turns out to be of no use."""
+    """A task waits for a snapshot: its stores are opened when the snapshot is ingested or cannot be used."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReady(Event):
-    """A task need not wait for a snapshot any more."""
+    """A task no longer has to wait for a snapshot."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class ChangelogReplaced(Event):
-    """Local rows of a copy are of another topic than its changelog: the committed offsets decide what to do."""
+    """The changelog of a copy's local rows was deleted and created again: the committed offsets decide what to do."""
 
     task: TaskId
 
@@ -152,45 +152,45 @@ class StoresRestored(Event):
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress(Event):
-    """A copy got nearer to the ends of its changelogs, or fell behind."""
+    """The lag of a copy has changed."""
 
     task: TaskId
     restored: bool
-    """Whether it has seen all ends."""
+    """Whether it has reached the ends of all its changelogs."""
     caught_up: bool
     """Whether its lag is within `acceptable.recovery.lag`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoresExpired(Event):
-    """A store fell behind what its changelog still has; it is restored anew."""
+    """A store needs records that its changelog no longer has; it is restored from the beginning."""
 
     task: TaskId
 
 
-# What becomes of commits ------------------------------------------------------------------------------------------
+# Commits
 
 
 @dataclass(frozen=True, slots=True)
 class CommitBegun(Event):
-    """A commit that hands these tasks over is on its way."""
+    """A commit that hands these tasks over has begun."""
 
     tasks: tuple[TaskId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CommitCompleted(Event):
-    """It is through, and its rows are on disk."""
+    """The commit that hands these tasks over is complete, and its rows are on disk."""
 
     tasks: tuple[TaskId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CommitFailed(Event):
-    """A commit failed, or nobody knows whether it did: active tasks go back to what is committed."""
+    """A commit failed, or its result is unknown: active tasks go back to their committed offsets."""
 
 
-# What the coordinator says, and what is known of it ---------------------------------------------------------------
+# The coordinator, and the worker's session with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +198,11 @@ class Turn(Event):
     """One turn of the worker's loop."""
 
     now: float
-    """Monotonic seconds."""
+    """The current time, in monotonic seconds."""
     connected_at: float | None
-    """When the coordinator answered last, in monotonic seconds; None when it never did."""
+    """The time of the coordinator's last answer, in monotonic seconds; None if it never answered."""
     rejected: bool
-    """Whether the coordinator rejects this worker for what it runs."""
+    """Whether the coordinator rejects this worker's topology."""
     brokers: Brokers
     """Whether brokers answer this worker."""
 
@@ -217,27 +217,27 @@ class AnswerReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class TakeOverEnded(Event):
-    """An order to take tasks over was carried out, as far as Kafka let it."""
+    """The end of a take-over, whether or not Kafka accepted it."""
 
     now: float
     previous: str | None
     owners: Mapping[TaskId, str | None]
-    """Who owns each task now."""
+    """The owner of each task now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Who owns a task, by its committed offsets."""
+    """The owner of a task, by its committed offsets."""
 
     owners: frozenset[str]
     epoch: int
     resumable: bool
-    """Whether they name this worker, and its topology or none."""
+    """Whether the offsets name this worker, and no topology but this worker's."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnersRead(Event):
-    """Answer to a look-up that checks who owns tasks that run here, for some of its tasks or all."""
+    """The answer to a lookup that checks the owners of running tasks, for all of its tasks or some."""
 
     now: float
     number: int
@@ -245,8 +245,8 @@ class OwnersRead(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnNamed(Event):
-    """Answer to `FindOwn`."""
+class OwnTasksFound(Event):
+    """The answer to `FindOwnTasks`."""
 
     number: int
     tasks: Mapping[TaskId, Ownership]
@@ -254,7 +254,7 @@ class OwnNamed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Disowned(Event):
-    """A task was to be active here, and Kafka names another owner, nobody, or another topology."""
+    """This worker may not activate a task: Kafka names another owner, none, or another topology."""
 
     now: float
     task: TaskId
@@ -264,7 +264,7 @@ class Disowned(Event):
 
 @dataclass(frozen=True, slots=True)
 class HandedOver(Event):
-    """A commit named the next owner of a task."""
+    """A commit has named the next owner of a task."""
 
     task: TaskId
     owner: str
@@ -272,7 +272,7 @@ class HandedOver(Event):
 
 @dataclass(frozen=True, slots=True)
 class BackAtCommit(Event):
-    """The worker went back to the last commit, or to one with more tasks."""
+    """The worker has gone back to the last commit, perhaps with more tasks than before."""
 
     now: float
     tasks: frozenset[TaskId]

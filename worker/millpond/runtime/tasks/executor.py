@@ -1,6 +1,6 @@
-"""Does the I/O of the tasks' life cycle: stores, consumers, look-ups. What happens next is decided in `lifecycle.py`.
+"""Does the I/O of the tasks' life cycle: stores, consumers, lookups. `lifecycle.py` decides what happens next.
 
-Nothing here blocks: what has to wait for a broker is done by threads of its own (`ownership/lookups.py`).
+Nothing here blocks: requests that wait for a broker run in separate threads (`ownership/lookups.py`).
 """
 
 from __future__ import annotations
@@ -78,22 +78,22 @@ _NOTHING: tuple[Event, ...] = ()
 
 
 class TaskExecutor:
-    """The tasks that a worker holds, with everything behind them.
+    """The tasks that a worker holds, with their stores, consumers and lookups.
 
     Attributes:
-        lifecycle: decides what happens to them.
-        held: by id, whatever the role.
+        lifecycle: the state machine that decides what happens to the tasks.
+        held: all held tasks by id, whatever their role.
         active: the active tasks that process.
-        running, by_input: of `active`.
-        reader: fills stores from changelogs.
+        running, by_input: those of `active`.
+        reader: restores stores from changelogs.
         globals: the global stores.
         stores: the state of all tasks.
-        bootstrap: restores stores from snapshots; None where the application has none.
+        bootstrap: restores stores from snapshots; None if the application has none.
         registrar: looks up and changes owners in Kafka.
-        topology: the hash of the worker's.
-        claims: decides what this worker may do with a task by its offset metadata.
-        on_disowned: called with a task that was to be active and is not this worker's by Kafka.
-        on_handed_over: called with a task and its next owner, once the commit that names that one is complete.
+        topology: the hash of the worker's topology.
+        claims: decides by the offset metadata what this worker may do with a task.
+        on_disowned: called with a task that this worker may not activate, the claim, and the owner in Kafka.
+        on_handed_over: called with a task and its next owner when the commit that names that owner is complete.
     """
 
     def __init__(self, resources: TaskResources) -> None:
@@ -118,14 +118,7 @@ class TaskExecutor:
         self.on_disowned: Callable[[TaskId, Claim, str | None], None] = self.claims.taken_over
         self.stores.position_of = self.start_positions.position
         self._consumer = resources.consumer
-        self.active: ActiveTasks = ActiveTasks(
-            plan,
-            environment,
-            resources.consumer,
-            config.buffered_records_per_partition,
-            self.start_positions,
-            self.topology,
-        )
+        self.active: ActiveTasks = ActiveTasks(resources, self.start_positions, self.topology)
         self.running: list[StreamTask] = self.active.running
         self.by_input: dict[Partition, StreamTask] = self.active.by_input
         self.registrar: OwnershipLookups = OwnershipLookups(
@@ -136,11 +129,11 @@ class TaskExecutor:
             self.topology,
         )  # fmt: skip
 
-    # What there is ------------------------------------------------------------------------------------------------
+    # The held tasks
 
     @property
     def tasks(self) -> dict[TaskId, StreamTask]:
-        """The active tasks that exist, whether they run yet or not."""
+        """The active tasks whose processors exist."""
         return {each.id: each.task for each in self.held.values() if each.task is not None}
 
     @property
@@ -150,11 +143,11 @@ class TaskExecutor:
 
     @property
     def active_tasks(self) -> list[TaskId]:
-        """The tasks that are active here, or are to be."""
+        """The tasks with the active role, in any state."""
         return [task for task, each in self.held.items() if each.role is Role.ACTIVE]
 
     def unsettled(self, longer_than_s: float) -> list[str]:
-        """Return why active tasks do not run yet that were assigned so long ago, a sentence each."""
+        """Return, for each active task that has waited longer than so many seconds, why it does not run yet."""
         lines: list[str] = []
         now = time.monotonic()
         for held in self.held.values():
@@ -175,11 +168,11 @@ class TaskExecutor:
 
     def inputs_to_come(self) -> list[Partition]:
         """Return the inputs of active tasks that do not run yet."""
-        coming = (TaskState.ACQUIRING, TaskState.RESTORING)
+        not_yet_running = (TaskState.ACQUIRING, TaskState.RESTORING)
         return [
             partition
             for each in self.held.values()
-            if each.role is Role.ACTIVE and each.state in coming
+            if each.role is Role.ACTIVE and each.state in not_yet_running
             for partition in self._plan.inputs_of(each.id)
         ]
 
@@ -190,18 +183,18 @@ class TaskExecutor:
     def _restores_inputs(self, task: TaskId) -> bool:
         return bool(set(self._plan.inputs_of(task)) & set(self._plan.changelogs_of(task)))
 
-    # Events -------------------------------------------------------------------------------------------------------
+    # Events
 
     def handle(self, event: Event) -> None:
-        """Let the life cycle handle an event, and do what it asks for.
+        """Let the life cycle handle an event, and carry out its instructions.
 
         Raises:
-            MillpondError: a task cannot be run here.
+            MillpondError: a task cannot run here.
         """
         self.perform(self.lifecycle.handle(event))
 
     def perform(self, instructions: Iterable[Instruction]) -> None:
-        """Do what the life cycle asks for; raises as `handle`."""
+        """Carry out instructions of the life cycle; raises as `handle`."""
         self._perform(instructions)
         self._copies.assign()
 
@@ -211,41 +204,41 @@ class TaskExecutor:
                 self._perform(self.lifecycle.handle(outcome))
 
     def hold(self, tasks: Collection[TaskId], role: Role) -> None:
-        """Hold tasks in a role. An active role begins with a look-up in Kafka."""
+        """Hold tasks in a role. An active role begins with a lookup in Kafka."""
         self.handle(Hold(tuple(tasks), role))
 
     def drop(self, tasks: Iterable[TaskId]) -> None:
-        """Hold tasks no more; what they did not commit is forgotten, their rows on disk stay."""
+        """Stop holding tasks. What they did not commit is dropped; their rows on disk stay."""
         self.handle(Drop(tuple(tasks)))
 
     def release(self, task: TaskId, owner: str) -> None:
-        """Let the next commit name another owner for a task."""
+        """Hand a task over to another owner with the next commit."""
         self.handle(Release(task, owner))
 
     def keep_all(self) -> None:
-        """Release no task whose commit has not begun."""
+        """Cancel all hand-overs whose commit has not begun."""
         for task in self.lifecycle.releases:
             self.handle(Keep(task))
 
     def looked_up(self, answer: lookups.LookupAnswer) -> None:
-        """Take in what a lookup found in Kafka.
+        """Handle the answer to a lookup in Kafka.
 
         Raises:
-            OwnershipError: another worker owns a task, and there is no coordinator that could have assigned it there.
+            OwnershipError: another worker owns a task, and there is no coordinator that could have assigned it.
         """
         findings: list[Finding] = []
-        for task, where in answer.tasks.items():
+        for task, lookup in answer.tasks.items():
             held = self.held.get(task)
             if held is None or held.record.lookup != answer.number:
                 continue
-            held.found = where
-            findings.append(self.claims.finding(held, where))
+            held.last_lookup = lookup
+            findings.append(self.claims.finding(held, lookup))
         self.handle(LookedUp(answer.number, tuple(findings)))
 
-    # The loop -----------------------------------------------------------------------------------------------------
+    # The loop
 
     def take_in_snapshots(self) -> None:
-        """Ingest a little of the snapshots that were fetched, and open what waited for them. Quick."""
+        """Ingest a small part of the fetched snapshots, and open the tasks that waited for them."""
         snapshots = self.bootstrap
         if snapshots is None:
             return
@@ -255,7 +248,7 @@ class TaskExecutor:
                 self.handle(SnapshotReady(task))
 
     def start_restored(self) -> None:
-        """Start those tasks whose stores are restored. Call it while `settled` is False, once global stores are."""
+        """Start the tasks whose stores are restored. Call it when global stores are complete and `settled` is False."""
         restored = [
             task
             for task, held in self.held.items()
@@ -265,21 +258,21 @@ class TaskExecutor:
             self.handle(StoresRestored(tuple(restored)))
 
     def balance(self) -> None:
-        """Leave inputs that are too far ahead, come back to those with room."""
+        """Pause inputs that have too many records buffered, and resume those that have room again."""
         self.active.balance()
 
     def look_at_ends(self) -> None:
-        """Ask, now and then, where the changelogs of copies and the topics of global stores end. Cheap when it is not time."""
+        """Request the end offsets of copies' changelogs and of global stores' topics, when it is time for that."""
         self._copies.look_at_ends()
         self.globals.look_at_ends()
 
-    def look_at_copies(self) -> None:
-        """See how far behind copies are."""
+    def measure_lags(self) -> None:
+        """Measure the lags of copies."""
         acceptable = self._config.acceptable_recovery_lag
         for held in list(self.held.values()):
             if held.role is Role.ACTIVE or not held.record.opened:
                 continue
-            self._copies.ends_seen(held)
+            self._copies.update_ends(held)
             lag = held.lag
             caught_up = lag is not None and lag <= acceptable
             reached = held.state is TaskState.RESTORING and held.restored
@@ -287,22 +280,29 @@ class TaskExecutor:
                 self.handle(CopyProgress(held.id, held.restored, caught_up))
 
     def reopen_expired(self) -> None:
-        """Open stores again that fell so far behind that they have to be restored from the beginning."""
+        """Reopen stores that need records their changelogs no longer have, and restore them from the beginning."""
         expired, self.reader.expired[:] = list(self.reader.expired), []
         for held in [each for each in self.held.values() if any(one in expired for one in each.changelogs)]:
             self.handle(StoresExpired(held.id))
 
     def reopen(self, source: Partition) -> bool:
-        """Begin a copy anew whose position is not in its changelog any more. Returns whether it was a copy's."""
+        """Restore the copy of a changelog from the beginning, since the changelog no longer has its position.
+
+        Returns:
+            Whether the changelog belongs to a copy.
+        """
         for held in self.held.values():
             if held.role is not Role.ACTIVE and any(each.source == source for each in held.changelogs):
-                log.warning("task %s: changelog %s begins after what the copy has; restoring it anew", held.id, source)
+                log.warning(
+                    "task %s: changelog %s no longer contains the copy's position; restoring it from the beginning",
+                    held.id, source,
+                )  # fmt: skip
                 self.handle(StoresExpired(held.id))
                 return True
         return False
 
     def clean_up(self, delay_s: float) -> None:
-        """Delete from the disk what was dropped longer ago than `delay_s`."""
+        """Delete the state of tasks that were dropped more than `delay_s` seconds ago."""
         now = time.monotonic()
         for task in self.stores.on_disk(self.held):
             since = self._dropped_at.setdefault(task, now)
@@ -310,33 +310,33 @@ class TaskExecutor:
                 del self._dropped_at[task]
                 self.stores.forget(task)
 
-    # Commits ------------------------------------------------------------------------------------------------------
+    # Commits
 
     def to_release(self) -> list[HeldTask]:
-        """Return the tasks that the next commit hands over; those whose look-up is under way have to wait."""
+        """Return the tasks that the next commit hands over; a task with an unanswered lookup has to wait."""
         return [self.held[task] for task in self.lifecycle.to_release]
 
     def positions(self, held: HeldTask) -> dict[Partition, tuple[int, OffsetMetadata]]:
-        """Return what to commit for an active task; when it is handed over, with its next owner."""
+        """Return the offsets and metadata to commit for an active task, with its next owner if it is handed over."""
         owner, epoch = self._config.worker_id, held.epoch
         if held.release_to is not None and held.state is not TaskState.RELEASING:
             owner, epoch = held.release_to, held.epoch + 1
         if held.task is not None:
             return held.task.positions(owner, epoch, self.topology, held.digest)
-        assert held.where is not None
-        # It is handed over before it ran: nothing of it changes but the owner.
-        return self.start_positions.claimed(held.where, owner, epoch)
+        assert held.activated_with is not None
+        # It is handed over before it ran: only the owner and the epoch change.
+        return self.start_positions.claimed(held.activated_with, owner, epoch)
 
     def releasing(self, tasks: Iterable[HeldTask]) -> None:
-        """The commit that hands these tasks over has begun: they process nothing more."""
+        """Stop these tasks, since the commit that hands them over has begun."""
         self.handle(CommitBegun(tuple(each.id for each in tasks)))
 
     def released(self, tasks: Iterable[TaskId]) -> None:
-        """The commit that hands these tasks over is through, and its rows are on disk."""
+        """Demote these tasks, since the commit that hands them over is complete and its rows are on disk."""
         self.handle(CommitCompleted(tuple(tasks)))
 
     def committed(self, offsets: Offsets) -> None:
-        """A commit of these offsets is through."""
+        """Remember the offsets of a completed commit."""
         tasks = {task.id: task for partition in offsets if (task := self.by_input.get(partition)) is not None}
         for task in tasks.values():
             self.held[task.id].committed = {
@@ -345,16 +345,17 @@ class TaskExecutor:
             }
 
     def learn(self, marks: Mapping[TaskId, Mark]) -> None:
-        """Remember how far others committed tasks."""
+        """Remember how far other workers have committed tasks."""
         for task, mark in marks.items():
             self._marks.record(task, self._plan.inputs_of(task), mark)
 
-    # Back to a commit, and the end --------------------------------------------------------------------------------
+    # Back to the last commit, and the end
 
     def go_back(self, *, renew: bool = False) -> None:
-        """Take active tasks back to what is committed, after a failed commit.
+        """Take active tasks back to the last commit, after a commit that failed.
 
-        With `renew`, the consumers are replaced: whatever made the commit fail may have left them deaf.
+        Args:
+            renew: whether to replace the consumers, which may have lost their connections for the same reason.
         """
         self.active.outbox.clear()
         self.active.stop_all(unassign=not renew)
@@ -366,24 +367,24 @@ class TaskExecutor:
         self.handle(CommitFailed())
 
     def renew_consumers(self) -> None:
-        """Read with new clients: what was read is read on where it was, active tasks aside, which go back."""
+        """Replace both consumers. Copies and global stores continue at their positions; active tasks go back."""
         self._consumer.renew()
         self.globals.resume()
         self._copies.renew()
 
     def renew_copier(self) -> None:
-        """Read changelogs with a new client, each on where it was."""
+        """Replace the consumer of changelogs; each continues at its position."""
         self._copies.renew()
 
     def adopt(self, plan: Plan) -> None:
-        """Take a plan with more inputs, or with more tasks. Go back then: tasks are made anew, with all their inputs."""
+        """Use a plan with more inputs or tasks. Call `go_back` next, which creates the tasks again with all inputs."""
         self._plan = plan
         self.stores.adopt(plan)
         self.start_positions.adopt(plan)
         self.active.adopt(plan)
 
     def rebuild_corrupted(self, error: StateCorrupted) -> None:
-        """Close everything, forget the local rows of a corrupted store, and hold again what was held."""
+        """Close everything, delete the local rows of a corrupted store, and hold the same tasks again."""
         before = {task: held.role for task, held in self.held.items()}
         self.drop_all()
         self.stores.rebuild(error)
@@ -391,10 +392,10 @@ class TaskExecutor:
             self.bootstrap.distrust(error.store)
         self.globals.create()
         for role in Role:
-            self.hold([task for task, its in before.items() if its is role], role)
+            self.hold([task for task, former in before.items() if former is role], role)
 
     def drop_all(self) -> None:
-        """Forget all tasks and global stores, and what they did not commit."""
+        """Drop all tasks and global stores, with what they did not commit."""
         self.active.outbox.clear()
         self._copies.forget()
         self.drop(list(self.held))
@@ -402,13 +403,13 @@ class TaskExecutor:
         self.globals.close()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all tasks, stores and lookups."""
         self.registrar.close()
         self.drop_all()
         if self.bootstrap is not None:
             self.bootstrap.close()
 
-    # Instructions -------------------------------------------------------------------------------------------------
+    # Instructions
 
     @singledispatchmethod
     def _do(self, instruction: Instruction) -> Outcomes:

@@ -1,4 +1,4 @@
-"""The tasks a worker holds: what it is to each, how far it is, and what others may see of that."""
+"""The tasks that a worker holds: their roles, states and stores, for the coordinator's reports and for queries."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ from .lifecycle import TaskRecord
 
 __all__ = ("LAG_KNOWN_S", "HeldTask", "TaskView")
 
-#: A lag is the distance to the end that a broker told last; when it told that longer ago, more may have come since.
+#: A lag counts as unknown when the broker reported the end of the changelog longer ago than this, in seconds.
 LAG_KNOWN_S = 2.0
 
 
 @dataclass(eq=False)
 class HeldTask:
-    """A task in a worker's hands: its life cycle, and what is behind it. Only the worker's loop touches it."""
+    """A held task: its place in the life cycle, and its stores. Only the worker's loop may use it."""
 
     record: TaskRecord
     """Its place in the life cycle."""
     stores: dict[str, Any] = field(default_factory=dict)
     """Its store instances by name."""
     changelogs: list[Restoration] = field(default_factory=list)
-    """What fills the stores that have a changelog."""
+    """The restorations of its stores that have a changelog."""
     task: StreamTask | None = None
-    """The active task, once it is known where it starts."""
+    """The active task, as soon as its stores are restored."""
     committed: Mapping[Partition, CommittedOffset] = field(default_factory=dict)
-    """Of an active task: what is committed for its inputs."""
-    found: TaskLookup | None = None
-    """What the last look-up found."""
-    where: TaskLookup | None = None
-    """Of an active task: what it was activated with."""
+    """Of an active task: the committed offsets of its inputs."""
+    last_lookup: TaskLookup | None = None
+    """The answer to its last lookup."""
+    activated_with: TaskLookup | None = None
+    """Of an active task: the lookup with which it was activated."""
     digest: str = ""
     """Of an active task: the digest of its changelogs in the offset metadata."""
     since: float = field(default_factory=time.monotonic)
-    """Monotonic time of the last look-up."""
+    """The time of the last lookup, in monotonic seconds."""
 
     @property
     def id(self) -> TaskId:
-        """The task."""
+        """The task's id."""
         return self.record.task
 
     @property
     def role(self) -> Role:
-        """What the worker is to it."""
+        """The worker's role for it."""
         return self.record.role
 
     @property
     def state(self) -> TaskState:
-        """How far the worker is with it."""
+        """Its state in the life cycle."""
         return self.record.state
 
     @property
@@ -68,7 +68,7 @@ class HeldTask:
 
     @property
     def release_to(self) -> str | None:
-        """Its owner after the next commit."""
+        """Its owner after the next commit; None if it is not handed over."""
         return self.record.release_to
 
     @property
@@ -78,7 +78,7 @@ class HeldTask:
 
     @property
     def caught_up(self) -> bool:
-        """Of a copy: whether it was within the acceptable lag when somebody looked last."""
+        """Of a copy: whether its lag was acceptable when it was last measured."""
         return self.record.caught_up
 
     def end_task(self) -> None:
@@ -89,11 +89,13 @@ class HeldTask:
 
     @property
     def lag(self) -> int | None:
-        """Changelog records to go; None while unknown."""
+        """The lag in changelog records; None while unknown."""
         if not self.record.opened:
             return None
         if self.role is not Role.ACTIVE and any(each.bounded for each in self.changelogs):
-            return None  # how far the task has come in a changelog that is its input, only the task knows
+            return (
+                None  # a changelog that is also an input ends at the active task's position, which a copy does not know
+            )
         if self.role is Role.ACTIVE and self.state in (TaskState.RUNNING, TaskState.RELEASING):
             return 0
         return sum(each.remaining for each in self.changelogs)
@@ -105,9 +107,10 @@ class HeldTask:
 
     @property
     def caught_up_at(self) -> float | None:
-        """Monotonic time at which its stores last were known to have all of their changelogs, None for never.
+        """The last time its stores were known to be complete, in monotonic seconds; None for never.
 
-        That is when a broker was asked that told the ends; what a client remembers of ends proves nothing.
+        That is the time of the request that a broker answered with the ends; ends that a client has cached do not
+        count.
         """
         if not self.opened or not all(each.done for each in self.changelogs):
             return None
@@ -116,7 +119,7 @@ class HeldTask:
 
     @property
     def known_lag(self) -> int | None:
-        """The lag; of a copy, None where a broker has not told the ends of its changelogs for a while."""
+        """The lag; None for a copy if brokers have not reported the ends of its changelogs for `LAG_KNOWN_S`."""
         if self.role is not Role.ACTIVE:
             oldest = time.monotonic() - LAG_KNOWN_S
             if any((each.completeness.asked_at or -1.0) < oldest for each in self.changelogs):
@@ -125,15 +128,15 @@ class HeldTask:
 
     @property
     def mark(self) -> Mark | None:
-        """How far it is committed; None where that is not this worker's to say."""
+        """How far it is committed; None unless it is active here."""
         return mark_of(self.committed) if self.role is Role.ACTIVE and self.committed else None
 
     def report(self) -> TaskReport:
-        """What the coordinator is told of it."""
+        """Return its report for the coordinator."""
         return TaskReport(self.role, self.state, self.lag, sum(each.position for each in self.changelogs))
 
     def view(self) -> TaskView:
-        """What queries see of it."""
+        """Return its view for queries."""
         positions = {
             str(partition): each.offset for partition, each in self.committed.items() if each.offset is not None
         }
@@ -142,16 +145,16 @@ class HeldTask:
 
 @dataclass(frozen=True)
 class TaskView:
-    """A task a worker holds, as of a moment; may be read from any thread."""
+    """A held task at one moment; may be read from any thread."""
 
     task: TaskId
     role: Role
     state: TaskState
     stores: Mapping[str, Any]
-    """Store instances by name; their methods are the loop's, except where a backend says otherwise."""
+    """Store instances by name; only the loop may call their methods, unless a backend's documentation allows more."""
     positions: Mapping[str, int]
     """Committed next offset per input, keyed ``topic-partition``; empty for copies."""
     caught_up_at: float | None
-    """Monotonic time at which the stores last stood at the ends of their changelogs; None for never."""
+    """The last time the stores were at the ends of their changelogs, in monotonic seconds; None for never."""
     lag: int | None
-    """Changelog records to go; None while unknown."""
+    """The lag in changelog records; None while unknown."""

@@ -1,4 +1,4 @@
-"""What the state machines of tasks ask for: each instruction is one piece of I/O, done by the executor (`executor.py`)."""
+"""The instructions of the tasks' state machines: pieces of I/O, done in `executor.py` and `coordination.py`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = (
     "CancelSnapshot",
     "CleanUp",
     "CloseStores",
-    "ExpectTasks",
-    "FindOwn",
+    "FindNewPartitions",
+    "FindOwnTasks",
     "GoBack",
     "Instruction",
     "LearnMarks",
-    "LookAtCopies",
     "LookUp",
+    "MeasureLags",
     "OpenStores",
     "ReadDisk",
     "Report",
@@ -40,86 +40,89 @@ class Instruction:
     """One piece of I/O."""
 
 
-# Of the life cycle ------------------------------------------------------------------------------------------------
+# Of the life cycle
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp(Instruction):
-    """Read where tasks stand in Kafka; `LookedUp` events with the same number answer."""
+    """Look tasks up in Kafka; answered by `LookedUp` events with the same number."""
 
     number: int
     tasks: tuple[TaskId, ...]
     committed: bool
-    """Whether to read committed offsets, and so the owners, too."""
+    """Whether to read committed offsets, whose metadata names the owners; otherwise only the ranges of topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenStores(Instruction):
-    """Open the stores of a task and restore them; answered by `StoresOpened`, `SnapshotAwaited` or `ChangelogReplaced`."""
+    """Open the stores of a task and restore them.
+
+    Answered by `StoresOpened`, `SnapshotAwaited` or `ChangelogReplaced`.
+    """
 
     task: TaskId
     following: bool
-    """Whether the stores are a copy's, which goes on following its changelogs."""
+    """Whether the stores belong to a copy, which continues to follow its changelogs."""
     snapshot: bool
     """Whether the task may wait for a snapshot instead."""
     together: int
-    """How many tasks are opened at this time."""
+    """The number of tasks that are opened at this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class BecomeActive(Instruction):
-    """Restore the open stores of a copy to the ends of their changelogs that the last look-up found."""
+    """Promote a copy: restore its open stores to the ends of their changelogs that the last lookup found."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class StartTasks(Instruction):
-    """Make the tasks, whose stores are restored, and read their inputs."""
+    """Create the tasks, whose stores are restored, and read their inputs."""
 
     tasks: tuple[TaskId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StopReading(Instruction):
-    """Read the inputs of a task no more; it processes nothing from here on."""
+    """Stop reading the inputs of a task, which processes nothing from now on."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class BecomeCopy(Instruction):
-    """End the active task and let its stores follow their changelogs; answered by `StoresOpened`."""
+    """Demote a task: close it, and let its stores follow their changelogs. Answered by `StoresOpened`."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class CloseStores(Instruction):
-    """End the task if it is active, and close its stores. What is not committed is forgotten."""
+    """Close the task if it is active, and its stores. What is not committed is dropped."""
 
     task: TaskId
     for_good: bool
-    """Whether the worker holds the task no more: what is only in memory goes, too."""
+    """Whether the worker no longer holds the task, so that rows in memory are dropped as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelSnapshot(Instruction):
-    """Let a task wait for no snapshot any more."""
+    """Cancel the wait of a task for a snapshot."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class SkipSnapshot(Instruction):
-    """Open a task without a snapshot when it is looked up next."""
+    """Open a task without a snapshot after its next lookup."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class ReportHandedOver(Instruction):
-    """Report that the commit that names the next owner of a task is through."""
+    """Report that the commit that names the next owner of a task is complete."""
 
     task: TaskId
     owner: str
@@ -127,9 +130,9 @@ class ReportHandedOver(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class ReportDisowned(Instruction):
-    """Report that Kafka names another owner, nobody, or another topology for a task that was to be active here.
+    """Report that this worker may not activate a task: Kafka names another owner, none, or another topology.
 
-    Without a coordinator nothing of the kind may happen, and the worker ends.
+    Without a coordinator this is an error, and the worker ends.
     """
 
     task: TaskId
@@ -137,20 +140,22 @@ class ReportDisowned(Instruction):
     owner: str | None
 
 
-# Of the follower of the coordinator's assignment ------------------------------------------------------------------
+# Of the follower of the coordinator's assignment
 
 
 @dataclass(frozen=True, slots=True)
 class TakeTasksOver(Instruction):
-    """Become the owner, or name others as owners, in place of a dead worker or of nobody; answered by `TakeOverEnded`."""
+    """Take tasks over from a dead worker, or claim tasks without an owner. Answered by `TakeOverEnded`."""
 
     previous: str | None
+    """The dead worker; None to claim tasks that have no owner."""
     owners: Mapping[TaskId, str]
+    """The next owner of each task; it need not be this worker."""
 
 
 @dataclass(frozen=True, slots=True)
-class FindOwn(Instruction):
-    """Look for tasks, among these, whose offsets name this worker as the owner; answered by `OwnNamed`."""
+class FindOwnTasks(Instruction):
+    """Find those of the tasks whose offsets name this worker as the owner; answered by `OwnTasksFound`."""
 
     number: int
     tasks: frozenset[TaskId]
@@ -158,44 +163,44 @@ class FindOwn(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class LearnMarks(Instruction):
-    """Remember how far others committed tasks: what Kafka answers that is less is out of date."""
+    """Remember how far other workers have committed tasks: a lower committed offset from Kafka is out of date."""
 
     marks: Mapping[TaskId, Mark]
 
 
 @dataclass(frozen=True, slots=True)
 class Report(Instruction):
-    """Tell the coordinator what this worker holds."""
+    """Report to the coordinator what this worker holds."""
 
     urgent: bool
-    """Whether to post a heartbeat at once."""
+    """Whether to send a heartbeat at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoBack(Instruction):
-    """Go back to the last commit: another worker owns a task that runs here, and this one is fenced."""
+    """Go back to the last commit, since another worker owns a task that runs here and has fenced this worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw(Instruction):
-    """Hold nothing: the coordinator rejects this worker for what it runs."""
+    """Drop all tasks, since the coordinator rejects this worker's topology."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectTasks(Instruction):
-    """Look for more input partitions at once: the coordinator named a task that the topology does not have."""
+class FindNewPartitions(Instruction):
+    """Look for new input partitions at once: the coordinator named a task that this worker does not know."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtCopies(Instruction):
-    """See how far copies are behind the ends of their changelogs."""
+class MeasureLags(Instruction):
+    """Measure the lags of copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadDisk(Instruction):
-    """Find out which tasks have state on disk and are not held."""
+    """List the tasks that have state on disk and are not held."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanUp(Instruction):
-    """Delete the state of tasks that were dropped long ago."""
+    """Delete the state of tasks that were dropped longer ago than the clean-up delay."""

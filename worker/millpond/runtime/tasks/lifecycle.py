@@ -3,9 +3,10 @@
     active:  ACQUIRING ──looked up──> RESTORING ──restored──> RUNNING ──commit begun──> RELEASING ──completed──> copy
     copy:    ACQUIRING ──looked up──> RESTORING ──caught up─> RUNNING ──promoted──> ACQUIRING (its stores stay open)
 
-Kafka's offset metadata is the only authority on ownership, so activation starts by reading it. A look-up has a number, and
-only the answer to the newest one counts: an earlier answer may be from before a commit, or from before the owner changed.
+Kafka's offset metadata is the only authority on ownership, so activation starts by reading it. Lookups have numbers,
+and only the answer to the newest one counts: an earlier answer may be from before a commit or a change of owner.
 """
+# ruff: noqa: SLF001 - the table of transitions names private methods of its own class
 
 from __future__ import annotations
 
@@ -56,22 +57,22 @@ from .story import Story
 __all__ = ("InvalidTransition", "TaskLifecycle", "TaskRecord")
 
 
-_COMING = (TaskState.ACQUIRING, TaskState.RESTORING)
+_NOT_YET_RUNNING = (TaskState.ACQUIRING, TaskState.RESTORING)
 
 
 class InvalidTransition(AssertionError):
-    """The tasks of a worker are in a state that no sequence of events may lead to; the story shows how they got there."""
+    """A task is in a state that must not occur; the message contains the story that led there."""
 
 
 @dataclass(slots=True)
 class TaskRecord:
-    """One task in a worker's hands, as far as its life cycle goes."""
+    """The place of one held task in its life cycle."""
 
     task: TaskId
     role: Role
     state: TaskState = TaskState.ACQUIRING
     lookup: int = 0
-    """The number of the look-up whose answer it waits for; 0 for none."""
+    """The number of the lookup whose answer it waits for; 0 for none."""
     opened: bool = False
     """Whether its stores are open."""
     awaits_snapshot: bool = False
@@ -79,13 +80,13 @@ class TaskRecord:
     epoch: int = 0
     """Of an active task: its owner's epoch in the offset metadata."""
     release_to: str | None = None
-    """Of an active task: its owner after the next commit."""
+    """Of an active task: its owner after the next commit; None if it is not handed over."""
     caught_up: bool = False
-    """Of a copy: whether it was within the acceptable lag when somebody looked last."""
+    """Of a copy: whether its lag was acceptable when it was last measured."""
 
     @property
     def active(self) -> bool:
-        """Whether it processes, or is to."""
+        """Whether its role is active, in any state."""
         return self.role is Role.ACTIVE
 
     @property
@@ -95,17 +96,17 @@ class TaskRecord:
 
 
 class TaskLifecycle:
-    """All tasks of a worker.
+    """The life cycle of all tasks that a worker holds.
 
     Args:
-        restores_inputs: whether a changelog of a task is one of its inputs, too: where to stop is then a committed offset.
+        restores_inputs: whether an input of a task is also a changelog, which is restored up to the committed offset.
 
     Attributes:
         tasks: by id, whatever the role.
         changes: grows with each event that may have changed a task.
-        settled: whether every active task processes, or is being handed over.
-        to_release: the tasks that the next commit hands over; those whose look-up is under way have to wait.
-        story: what happened.
+        settled: whether every active task runs or is being handed over.
+        to_release: the tasks that the next commit hands over; a task with an unanswered lookup has to wait.
+        story: the newest events and their instructions.
     """
 
     def __init__(self, restores_inputs: Callable[[TaskId], bool] = lambda _: False) -> None:
@@ -117,11 +118,9 @@ class TaskLifecycle:
         self._restores_inputs = restores_inputs
         self._number = 0
 
-    # The state ----------------------------------------------------------------------------------------------------
-
     @property
     def releases(self) -> list[TaskId]:
-        """The tasks that are to be handed over, and whose commit has not begun."""
+        """The tasks that are to be handed over and whose commit has not begun."""
         return [
             each.task
             for each in self.tasks.values()
@@ -129,16 +128,16 @@ class TaskLifecycle:
         ]
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take in what happened; return what is to be done about it, in this order."""
+        """Handle an event; return the instructions to carry out, in this order."""
         instructions = self.apply(event)
         self.story.add(event, instructions)
         return instructions
 
     def apply(self, event: Event) -> list[Instruction]:
-        """Handle an event that is part of another one, whose story tells of it."""
+        """Handle an event that is part of another one, so that the story does not list it."""
         instructions = list(_TRANSITIONS[type(event)](self, event))
         self.changes += 1
-        self.settled = not any(each.active and each.state in _COMING for each in self.tasks.values())
+        self.settled = not any(each.active and each.state in _NOT_YET_RUNNING for each in self.tasks.values())
         self.to_release = [
             each.task
             for each in self.tasks.values()
@@ -147,11 +146,11 @@ class TaskLifecycle:
         return instructions
 
     def next_number(self) -> int:
-        """Return the number of another look-up."""
+        """Return the number of a new lookup."""
         self._number += 1
         return self._number
 
-    # Roles --------------------------------------------------------------------------------------------------------
+    # Roles
 
     def _hold(self, event: Hold) -> Iterable[Instruction]:
         active = event.role is Role.ACTIVE
@@ -184,7 +183,7 @@ class TaskLifecycle:
         record.release_to = event.owner
         yield CancelSnapshot(event.task)
         if record.awaits_snapshot:
-            # The next owner is not to wait for what this worker does not need any more.
+            # The next owner should not have to wait for a snapshot that this worker no longer needs.
             record.awaits_snapshot = False
             yield SkipSnapshot(event.task)
             yield from self._look_up([event.task], committed=True)
@@ -195,7 +194,7 @@ class TaskLifecycle:
             record.release_to = None
         return ()
 
-    # Look-ups -----------------------------------------------------------------------------------------------------
+    # Lookups
 
     def _look_up(self, tasks: Iterable[TaskId], *, committed: bool) -> Iterable[Instruction]:
         if asked := tuple(tasks):
@@ -208,7 +207,7 @@ class TaskLifecycle:
         for finding in event.findings:
             record = self.tasks.get(finding.task)
             if record is None or record.lookup != event.number:
-                continue  # it was dropped meanwhile, or a later look-up is under way: this answer may be out of date
+                continue  # the task was dropped, or a newer lookup is under way: this answer may be out of date
             record.lookup = 0
             if not record.active:
                 yield self._open(record, len(event.findings))
@@ -237,7 +236,7 @@ class TaskLifecycle:
         else:
             yield from self._drop(Drop((event.task,)))
 
-    # Stores -------------------------------------------------------------------------------------------------------
+    # Stores
 
     def _opened(self, event: StoresOpened) -> Iterable[Instruction]:
         record = self.tasks[event.task]
@@ -291,7 +290,7 @@ class TaskLifecycle:
         yield StopReading(record.task)
         yield BecomeCopy(record.task)
 
-    # Commits ------------------------------------------------------------------------------------------------------
+    # Commits
 
     def _commit_begun(self, event: CommitBegun) -> Iterable[Instruction]:
         for task in event.tasks:
@@ -306,28 +305,28 @@ class TaskLifecycle:
             yield ReportHandedOver(task, owner)
 
     def _commit_failed(self, _: CommitFailed) -> Iterable[Instruction]:
-        again = [each for each in self.tasks.values() if each.active]
-        # What failed may have been the opening of stores, and then nobody else looks these copies up.
-        stopped = [
+        active = [each for each in self.tasks.values() if each.active]
+        # If opening stores failed, nothing else looks these copies up again.
+        stuck_copies = [
             each
             for each in self.tasks.values()
             if not each.active and each.state is TaskState.ACQUIRING and not each.lookup and not each.awaits_snapshot
         ]
-        for record in again:
-            if record.state is not TaskState.ACQUIRING:  # else its stores are a copy's, and as good as before
+        for record in active:
+            if record.state is not TaskState.ACQUIRING:  # otherwise its stores are still those of a copy
                 record.opened = False
                 yield StopReading(record.task)
                 yield CloseStores(record.task, for_good=False)
             record.state, record.release_to = TaskState.ACQUIRING, None
-        yield from self._look_up([each.task for each in [*again, *stopped]], committed=True)
+        yield from self._look_up([each.task for each in [*active, *stuck_copies]], committed=True)
 
-    # Invariants ---------------------------------------------------------------------------------------------------
+    # Invariants
 
     def validate(self) -> None:
-        """Check what holds between two events.
+        """Check the invariants that hold between two events.
 
         Raises:
-            InvalidTransition: it does not.
+            InvalidTransition: a task violates one.
         """
         for record in self.tasks.values():
             for holds, what in _invariants(record):
@@ -338,14 +337,14 @@ class TaskLifecycle:
 def _invariants(record: TaskRecord) -> Iterable[tuple[bool, str]]:
     acquiring = record.state is TaskState.ACQUIRING
     waits = bool(record.lookup) or record.awaits_snapshot
-    yield waits or not acquiring, "an acquiring task waits for a look-up or a snapshot"
-    yield acquiring or not record.lookup, "only an acquiring task waits for a look-up"
+    yield waits or not acquiring, "an acquiring task waits for a lookup or a snapshot"
+    yield acquiring or not record.lookup, "only an acquiring task waits for a lookup"
     yield acquiring or record.opened, "a task that restores or runs has its stores open"
-    yield not (record.opened and record.awaits_snapshot), "a task with open stores waits for no snapshot"
+    yield not (record.opened and record.awaits_snapshot), "a task with open stores does not wait for a snapshot"
     yield not record.opened or not acquiring or record.active, "a copy with open stores is not acquiring"
     yield record.active or record.state is not TaskState.RELEASING, "only an active task is handed over"
     yield record.active or record.release_to is None, "only an active task has a next owner"
-    yield record.release_to is not None or record.state is not TaskState.RELEASING, "a task is handed over to somebody"
+    yield record.release_to is not None or record.state is not TaskState.RELEASING, "a releasing task has a next owner"
 
 
 _TRANSITIONS: dict[type[Event], Callable[[TaskLifecycle, Any], Iterable[Instruction]]] = {

@@ -1,10 +1,11 @@
-"""Keeps a worker without transactions from writing while its tasks may be another's.
+"""Stops a worker without transactions from writing while another worker may own its tasks.
 
-Under exactly_once the broker fences a worker that lost its tasks. Under at_least_once nothing does: a process that was
-frozen, or that the coordinator does not hear, would write beside the worker that took over. So once the coordinator may have
-given its tasks away, a worker writes only for as long as Kafka has just named it as their owner.
+Under exactly_once the broker fences a worker whose tasks were taken over. Under at_least_once nothing does: a process
+that was frozen, or that cannot reach the coordinator, would write at the same time as the next owner. So once the
+coordinator may have assigned its tasks to others, a worker writes only while Kafka has just confirmed that it owns
+them.
 
-How long the worker's own loop takes says nothing here: heartbeats go on beside a record that is processed for minutes.
+The duration of a turn of the loop does not matter here: heartbeats continue while one record is processed for minutes.
 """
 
 from __future__ import annotations
@@ -21,30 +22,31 @@ from .lifecycle import TaskLifecycle
 
 __all__ = ("OwnershipCheck", "SessionSeen")
 
-#: How long the worker relies on one look-up while the coordinator is silent, in seconds.
-_RELIED_ON_S = 1.0
+#: How long one lookup is valid while the coordinator is silent, in seconds.
+_LOOKUP_VALID_S = 1.0
 _STARTED = (TaskState.RESTORING, TaskState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSeen:
-    """What a worker knows of its session at the coordinator, and of the brokers, at one moment."""
+    """The state of a worker's session at the coordinator, and of its brokers, at one moment."""
 
     now: float
-    """Seconds of a clock that does not stop while the machine sleeps."""
+    """The time in seconds, of a clock that continues while the machine sleeps."""
     lapsed: bool
     """Whether the session may have timed out by now."""
     lapses: int
-    """How often it may have timed out before the coordinator answered again."""
+    """How often the session may have timed out before the coordinator answered again."""
     brokers: Brokers
+    """Whether brokers answer this worker."""
 
 
 class OwnershipCheck:
-    """Decides whether the worker may write, and looks up its tasks in Kafka where that is in doubt. No I/O.
+    """Decides whether the worker may write, and asks for a lookup of its tasks when in doubt. No I/O.
 
     Args:
-        lifecycle: the tasks; it is only read.
-        lapses: of the session at the start.
+        lifecycle: the tasks; it is not changed.
+        lapses: the number of lapses of the session so far.
     """
 
     def __init__(self, lifecycle: TaskLifecycle, lapses: int) -> None:
@@ -59,17 +61,17 @@ class OwnershipCheck:
         self._owned_tasks: frozenset[TaskId] = frozenset()
 
     def may_write(self, seen: SessionSeen) -> tuple[bool, list[Instruction]]:
-        """Return whether the tasks that run are this worker's, and the look-up that finds out when that is not known."""
+        """Return whether this worker certainly owns its running tasks, and the lookup to send if that is not known."""
         if seen.brokers is Brokers.LOST:
-            # A lookup that was sent before says nothing of what others did meanwhile.
+            # A lookup that was sent before this may miss a take-over that happened since.
             self._doubtful = self._stays_doubtful = True
         if not seen.lapsed and seen.lapses == self._checked_lapses and not self._doubtful:
             return True, []
         if self._number or seen.brokers is not Brokers.ANSWERING:
             return False, []
         started = self._started()
-        relied_on = self._owned_at is not None and seen.now - self._owned_at < _RELIED_ON_S
-        if relied_on and started <= self._owned_tasks:
+        valid = self._owned_at is not None and seen.now - self._owned_at < _LOOKUP_VALID_S
+        if valid and started <= self._owned_tasks:
             return True, []
         instructions = list(self._look_up(seen, started))
         return not self._number, instructions
@@ -81,7 +83,7 @@ class OwnershipCheck:
         self._asked_at, self._asked_lapses, self._stays_doubtful = seen.now, seen.lapses, False
         self._owned_tasks = frozenset(started)
         if any(each.active and each.state is TaskState.ACQUIRING for each in self._lifecycle.tasks.values()):
-            # A lookup that was sent before may still start a task.
+            # The answer to an earlier lookup may still start this task, so the doubt stays.
             self._asked_lapses, self._stays_doubtful = self._checked_lapses, self._doubtful
         if started:
             self._unchecked = started
@@ -91,15 +93,19 @@ class OwnershipCheck:
             self._owned()
 
     def awaits(self, number: int) -> bool:
-        """Whether the look-up of this number is this check's."""
+        """Whether the lookup of this number belongs to this check."""
         return bool(self._number) and number == self._number
 
     def owners_read(self, event: OwnersRead) -> tuple[TaskId | None, list[Instruction]]:
-        """Take in an answer that it awaits; returns a task that is not this worker's any more, None when all are."""
+        """Handle the answer to the check's lookup.
+
+        Returns:
+            A task that was taken over, or None if this worker still owns all tasks; and the instructions to carry out.
+        """
         for task, ownership in event.tasks.items():
             held = self._lifecycle.tasks.get(task)
             started = held is not None and held.active and held.state in _STARTED
-            # Each change of owner raises the epoch, also one that leads back here. Offsets that brokers forgot name nobody.
+            # Each change of owner raises the epoch, also one that leads back here. Offsets that expired name no owner.
             if held is not None and started and ownership.owners and held.epoch != ownership.epoch:
                 return task, [GoBack()]
         self._unchecked.difference_update(event.tasks)
@@ -113,7 +119,7 @@ class OwnershipCheck:
         self._doubtful = self._stays_doubtful
 
     def forget(self) -> None:
-        """The worker goes back: what is being looked up says nothing of the tasks that it resumes."""
+        """Drop the lookup under way, since the worker goes back and resumes its tasks from a newer one."""
         self._number = 0
         self._unchecked.clear()
         self._owned_at = None

@@ -1,4 +1,4 @@
-"""What the tasks of a worker are run with."""
+"""The shared parts that a worker's tasks use: clients, stores, threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ("TaskResources",)
 
 @dataclass(frozen=True, kw_only=True)
 class TaskResources:
-    """What tasks are run with; all of it outlives them."""
+    """The shared parts that tasks use; all of them outlive the tasks."""
 
     plan: Plan
     config: Config
@@ -41,10 +41,10 @@ class TaskResources:
     offsets: OffsetStore
     """The committed offsets and their metadata."""
     threads: ConsumerThreads
-    """Wait for brokers beside the loop."""
+    """Threads for requests that wait for brokers."""
     reader: ChangelogReader
-    """Fills stores from changelogs."""
+    """Restores stores from changelogs."""
     fencing: Callable[[str], Producer]
-    """Makes a producer that has the transactional id of an owner to itself."""
+    """Makes a producer with the transactional id of an owner, which fences that owner's producer."""
     snapshots: SnapshotRestorer | None = None
-    """Restores stores from snapshots; None where the application has none."""
+    """Restores stores from snapshots; None if the application has none."""

@@ -1,4 +1,4 @@
-"""Where tasks begin to read: at their committed offsets, or where the reset policy says."""
+"""The positions at which tasks start to read: committed offsets, or those of the reset policy."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 class StartPositions:
-    """The positions of an application's tasks.
+    """The start positions of an application's inputs.
 
     Args:
         plan: the tasks and their inputs.
         config: the worker's.
-        environment: knows the real names of topics.
+        environment: maps topics of the topology to their names in Kafka.
         topology: the hash of the worker's topology.
     """
 
@@ -34,21 +34,25 @@ class StartPositions:
         self._topology = topology
 
     def adopt(self, plan: Plan) -> None:
-        """Use a plan with more inputs, or with more tasks."""
+        """Use a plan with more inputs or tasks."""
         self._plan = plan
 
-    def position(self, partition: Partition, where: TaskLookup) -> int:
-        """Return the committed offset of an input; for one that was never committed, the offset of its reset policy."""
-        offset = where.committed[partition].offset
-        return self.start_of(partition, where.ranges[partition]) if offset is None else offset
+    def position(self, partition: Partition, lookup: TaskLookup) -> int:
+        """Return the committed offset of an input, or the offset of its reset policy if there is none."""
+        offset = lookup.committed[partition].offset
+        return self.start_of(partition, lookup.ranges[partition]) if offset is None else offset
 
-    def start_of(self, partition: Partition, found: tuple[int, int]) -> int:
-        """Return where a partition that was never committed begins.
+    def start_of(self, partition: Partition, offsets: tuple[int, int]) -> int:
+        """Return the start position of a partition without a committed offset.
+
+        Args:
+            partition: an input.
+            offsets: its first offset and its end.
 
         Raises:
             TopicError: the reset policy is none.
         """
-        first, end = found
+        first, end = offsets
         reset = self._reset_of(partition.topic)
         if reset == "none":
             raise TopicError(
@@ -56,10 +60,10 @@ class StartPositions:
             )
         return end if reset == "latest" else first
 
-    def claimed(self, where: TaskLookup, owner: str, epoch: int) -> dict[Partition, tuple[int, OffsetMetadata]]:
-        """Return the offsets of a task as they are, with another owner or epoch in their metadata."""
+    def claimed(self, lookup: TaskLookup, owner: str, epoch: int) -> dict[Partition, tuple[int, OffsetMetadata]]:
+        """Return the unchanged offsets of a task, with a new owner or epoch in their metadata."""
         return claimed(
-            where.committed, lambda each: self.start_of(each, where.ranges[each]), owner, epoch, self._topology
+            lookup.committed, lambda each: self.start_of(each, lookup.ranges[each]), owner, epoch, self._topology
         )
 
     def _reset_of(self, topic: str) -> str:
@@ -70,25 +74,30 @@ class StartPositions:
         return self._config.auto_offset_reset
 
     def _default_reset(self, topic: str) -> str:
-        # Internal topics are read from their beginning whatever the policy: their records are this application's.
+        # Internal topics are always read from the beginning: all their records belong to this application.
         return "earliest" if topic in self._plan.repartition else self._config.auto_offset_reset
 
 
-def within_range(partition: Partition, offset: int, found: tuple[int, int]) -> int:
-    """Return the offset to go on at: the committed one, unless retention was faster.
+def within_range(partition: Partition, offset: int, offsets: tuple[int, int]) -> int:
+    """Return the offset at which to continue: the committed one, unless retention has deleted its record.
+
+    Args:
+        partition: an input.
+        offset: the committed offset.
+        offsets: the first offset of the partition and its end.
 
     Raises:
-        TopicError: the topic ends before the offset.
+        TopicError: the topic ends before the committed offset.
     """
-    first, end = found
+    first, end = offsets
     if offset > end:
         raise TopicError(
-            f"the committed offset of {partition} is {offset}, but the topic ends at {end}: it was deleted and made "
-            f"anew. Run 'millpond reset' to begin with the new topic, or restore the old one."
+            f"the committed offset of {partition} is {offset}, but the topic ends at {end}: it was deleted and created "
+            f"again. Run 'millpond reset' to begin with the new topic, or restore the old one."
         )
     if offset < first:
         log.error(
             "%s: records %d to %d were deleted by the topic's retention before this application processed them; "
-            "going on at %d", partition, offset, first - 1, first,
+            "continuing at offset %d", partition, offset, first - 1, first,
         )  # fmt: skip
     return max(offset, first)

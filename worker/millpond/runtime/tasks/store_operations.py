@@ -1,4 +1,4 @@
-"""The I/O of a task's stores: opened, restored, promoted, demoted, and closed."""
+"""The I/O of a task's stores: open, restore, promote, demote, and close them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ("StoreOperations",)
 
 
 class StoreOperations:
-    """Opens and closes the stores of tasks, and has their changelogs read.
+    """Opens and closes the stores of tasks, and starts to read their changelogs.
 
     Args:
         stores: the state of all tasks.
-        reader: fills stores from changelogs.
-        copies: reads the changelogs.
+        reader: restores stores from changelogs.
+        copies: assigns changelogs to their consumer.
         environment: of the worker.
         topology: the hash of the worker's topology.
     """
@@ -44,31 +44,31 @@ class StoreOperations:
         self._topology = topology
 
     def open(self, held: HeldTask, how: OpenStores, snapshots: SnapshotRestorer | None) -> Event:
-        """Open the stores of a task, and start to restore them up to the ends that the last lookup found.
+        """Open the stores of a task, and start to restore them to the ends that the last lookup found.
 
         Args:
             held: the task.
             how: the instruction.
-            snapshots: restores stores from snapshots; None where the application has none.
+            snapshots: restores stores from snapshots; None if the application has none.
 
         Returns:
-            What became of it.
+            `StoresOpened`, `SnapshotAwaited` or `ChangelogReplaced`.
 
         Raises:
             MillpondError: the stores cannot be opened.
         """
-        where = held.found
-        assert where is not None
-        if how.following and not where.committed and self._stores.doubtful(held.id, where):
+        lookup = held.last_lookup
+        assert lookup is not None
+        if how.following and not lookup.committed and self._stores.changelog_replaced(held.id, lookup):
             return ChangelogReplaced(held.id)
         if snapshots is not None and how.snapshot:
             wanted = self._stores.wanted
-            if snapshots.awaits(held.id, lambda: wanted(held.id, where), how.together):
+            if snapshots.awaits(held.id, lambda: wanted(held.id, lookup), how.together):
                 return SnapshotAwaited(held.id)
         if not how.following:
             self._take_position(held)
         try:
-            self._stores.open(held, where, topology=self._topology, following=how.following)
+            self._stores.open(held, lookup, topology=self._topology, following=how.following)
         except BaseException:
             self._stores.close(held, for_good=False)
             raise
@@ -78,29 +78,29 @@ class StoreOperations:
         return StoresOpened(held.id, held.restored)
 
     def _take_position(self, held: HeldTask) -> None:
-        where = held.found
-        assert where is not None
-        held.digest = self._stores.digest(where, held.id)
-        held.committed, held.where = where.committed, where
+        lookup = held.last_lookup
+        assert lookup is not None
+        held.digest = self._stores.digest(lookup, held.id)
+        held.committed, held.activated_with = lookup.committed, lookup
 
     def become_active(self, held: HeldTask) -> None:
-        """Restore the open stores of a copy to the ends that the last look-up found."""
-        where = held.found
-        assert where is not None
+        """Promote a copy: restore its open stores to the ends that the last lookup found."""
+        lookup = held.last_lookup
+        assert lookup is not None
         self._take_position(held)
         for changelog in held.changelogs:
-            self._reader.promote(changelog, self._stores.end_of(changelog.source, where))
+            self._reader.promote(changelog, self._stores.end_of(changelog.source, lookup))
             if changelog.bounded and not changelog.done:
-                # What lay beyond the bound was read and left out: read it again.
+                # Records beyond the former bound were read and skipped, so they are read again.
                 self._copies.unassign([changelog])
                 self._copies.read([changelog])
         self._copies.unassign(changelog for changelog in held.changelogs if changelog.done)
 
     def become_copy(self, held: HeldTask) -> Event:
-        """Forget what is not committed, and follow the changelogs from there."""
+        """Demote a task: drop what is not committed, and follow the changelogs from there."""
         ran = held.task is not None
         held.end_task()
-        held.committed, held.where = {}, None
+        held.committed, held.activated_with = {}, None
         for changelog in held.changelogs:
             store = changelog.store
             store.revert()
@@ -119,21 +119,21 @@ class StoreOperations:
         return StoresOpened(held.id, held.restored)
 
     def stop_restoring(self, held_tasks: Iterable[HeldTask]) -> None:
-        """Read the changelogs of tasks no more, since all is restored."""
+        """Stop reading the changelogs of tasks."""
         for held in held_tasks:
             for changelog in held.changelogs:
                 self._reader.remove(changelog)
             self._copies.unassign(held.changelogs)
 
     def close(self, held: HeldTask, *, for_good: bool) -> None:
-        """End the task if it is active, and close its stores.
+        """Close the task if it is active, and its stores.
 
         Args:
             held: the task.
-            for_good: whether the worker holds the task no more: what is only in memory goes, too.
+            for_good: whether the worker no longer holds the task, so that rows in memory are dropped as well.
         """
         self.stop_restoring([held])
-        # Stores are closed rather than reverted: the one may have to read a file that is broken, the other not.
+        # Stores are not reverted before they are closed: that may have to read a corrupted file.
         self._stores.close(held, for_good=for_good)
         held.end_task()
-        held.where = None
+        held.activated_with = None

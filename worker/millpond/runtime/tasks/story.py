@@ -1,4 +1,4 @@
-"""What happened to a worker's tasks, and what was done about it: enough to play it again."""
+"""The newest events of a worker's tasks with their instructions, for error messages and replays."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LENGTH = 2_000
 
 
 class Story:
-    """The newest events, each with the instructions that followed.
+    """The newest events, each with its instructions.
 
     Args:
-        length: how many are kept.
+        length: the number of events to keep.
     """
 
     def __init__(self, length: int = _LENGTH) -> None:
@@ -42,15 +42,15 @@ class Story:
 
 
 def replay(story: Story, handle: Callable[[Event], Iterable[Instruction]]) -> None:
-    """Play a whole story again.
+    """Replay a whole story, and compare the instructions.
 
     Args:
         story: recorded from the start of a state machine.
-        handle: of a new state machine, made as the recorded one was.
+        handle: the method of a new state machine that was created with the same arguments.
 
     Raises:
-        AssertionError: the instructions are others.
+        AssertionError: the instructions differ.
     """
     for number, (event, recorded) in enumerate(story):
         again = tuple(handle(event))
-        assert again == recorded, f"step {number}, {event}: recorded {recorded}, and now {again}"
+        assert again == recorded, f"step {number}, {event}: recorded {recorded}, replayed {again}"

@@ -1,4 +1,4 @@
-"""What a worker may do with a task, by the owner that the offset metadata names."""
+"""What a worker may do with a task, by the owner in the offset metadata."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class TaskClaims:
     Args:
         config: the worker's.
         topology: the hash of the worker's topology.
-        positions: where tasks start to read.
+        positions: the start positions of inputs.
 
     Attributes:
-        admitted: whether tasks of another topology may be activated. Without a coordinator they always may.
+        admitted: returns whether tasks of another topology may be activated; always True without a coordinator.
     """
 
     def __init__(self, config: Config, topology: str, positions: StartPositions) -> None:
@@ -44,33 +44,33 @@ class TaskClaims:
         self._topology = topology
         self._positions = positions
 
-    def finding(self, held: HeldTask, where: TaskLookup) -> Finding:
-        """Return what a lookup found, as far as the life cycle of the task depends on it.
+    def finding(self, held: HeldTask, lookup: TaskLookup) -> Finding:
+        """Return the result of a lookup for the life cycle of the task.
 
         Raises:
-            OwnershipError: as `check_own`, where there is no coordinator.
+            OwnershipError: as `check_own`, if there is no coordinator.
         """
         if held.role is not Role.ACTIVE:
             return Finding(held.id)
-        claim, owner = claim_of(self._config.worker_id, where.committed)
+        claim, owner = claim_of(self._config.worker_id, lookup.committed)
         if self._config.coordinator_url is None and claim is Claim.RESUME:
-            self.check_own(held, where)
-        return Finding(held.id, claim, owner, epoch_of(where.committed), self._resumable(where))
+            self.check_own(held, lookup)
+        return Finding(held.id, claim, owner, epoch_of(lookup.committed), self._resumable(lookup))
 
-    def _resumable(self, where: TaskLookup) -> bool:
-        return belongs_to(self._topology, where.committed) or self.admitted()
+    def _resumable(self, lookup: TaskLookup) -> bool:
+        return belongs_to(self._topology, lookup.committed) or self.admitted()
 
-    def check_own(self, held: HeldTask, where: TaskLookup) -> None:
-        """Check that no other process has taken a task over, which without a coordinator nobody else can.
+    def check_own(self, held: HeldTask, lookup: TaskLookup) -> None:
+        """Check that this process still owns a task. For a worker without a coordinator.
 
         Raises:
-            OwnershipError: another worker, or another process with this worker's id, owns it.
+            OwnershipError: another worker owns the task, or another process with this worker's id.
         """
         worker = self._config.worker_id
-        claim, owner = claim_of(worker, where.committed)
+        claim, owner = claim_of(worker, lookup.committed)
         if claim is not Claim.RESUME:
             self.taken_over(held.id, claim, owner)
-        epoch = epoch_of(where.committed)
+        epoch = epoch_of(lookup.committed)
         if held.epoch and held.epoch != epoch:
             raise OwnershipError(
                 f"another process runs as worker '{worker}' of '{self._config.application_id}' (it owns task {held.id} "
@@ -78,22 +78,22 @@ class TaskClaims:
             )
 
     def taken_over(self, task: TaskId, claim: Claim, owner: str | None) -> None:
-        """End the worker: without a coordinator nobody assigns its tasks to another one.
+        """Report that another worker owns a task, which is an error for a worker without a coordinator.
 
         Raises:
             OwnershipError: always.
         """
         raise OwnershipError(
             f"task {task} was taken over by worker '{owner}' while this worker '{self._config.worker_id}' was silent. "
-            f"Nothing is lost: '{owner}' processes again what this worker had not committed."
+            f"No record is lost: '{owner}' processes again what this worker had not committed."
         )
 
     def announcement(self, answer: LookupAnswer) -> dict[Partition, tuple[int, OffsetMetadata]]:
-        """Return the offsets of this worker's tasks as they are, with the epochs of a new incarnation."""
+        """Return the unchanged offsets of this worker's tasks, with the epochs of a new incarnation."""
         offsets: dict[Partition, tuple[int, OffsetMetadata]] = {}
-        for where in answer.tasks.values():
-            mine = claim_of(self._config.worker_id, where.committed)[0] is Claim.RESUME
-            if mine and self._resumable(where):
-                epoch = next_epoch(where.committed)
-                offsets |= self._positions.claimed(where, self._config.worker_id, epoch)
+        for lookup in answer.tasks.values():
+            own = claim_of(self._config.worker_id, lookup.committed)[0] is Claim.RESUME
+            if own and self._resumable(lookup):
+                epoch = next_epoch(lookup.committed)
+                offsets |= self._positions.claimed(lookup, self._config.worker_id, epoch)
         return offsets

@@ -1,4 +1,4 @@
-"""Makes the stores of tasks, and says from where in their changelogs they have to be restored."""
+"""The stores of a worker's tasks: which local rows are kept, and from which offset each store is restored."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ Ranges = Callable[[Collection[Partition]], Mapping[Partition, tuple[int, int]]]
 
 
 class TaskStores:
-    """The worker's state: one RocksDB and one memory, shared by the stores of all tasks.
+    """The worker's state: one RocksDB and one memory backend, shared by the stores of all tasks.
+
+    Args:
+        plan: the tasks, stores and changelogs of the application.
+        environment: of the worker.
+        state_file: the RocksDB.
+        ranges: requests the first offsets and the ends of partitions.
 
     Attributes:
-        backends: both.
-        position_of: where a task goes on reading an input, also one that was never committed.
+        backends: both backends.
+        position_of: returns the offset at which a task continues an input, also without a committed offset.
     """
 
     def __init__(self, plan: Plan, environment: Environment, state_file: StateFile, ranges: Ranges) -> None:
-        """Args:
-        plan: what the application needs.
-        environment: of the worker.
-        state_file: what is on disk.
-        ranges: asks where partitions begin and end.
-        """
         self._plan = plan
         self._ranges = ranges
         self._environment = environment
@@ -68,19 +68,19 @@ class TaskStores:
         self.position_of: Callable[[Partition, TaskLookup], int] = _committed
 
     def adopt(self, plan: Plan) -> None:
-        """Take a plan with the same stores."""
+        """Use a plan with the same stores."""
         self._plan = plan
 
     def of_builder(self, builder: Any) -> Any:
-        """Where a store's committed rows are."""
+        """Return the backend for the stores of a builder."""
         return self._state_file if builder.persistent else self._memory
 
     def add_global(self, builder: Any) -> None:
-        """Know where a global store's rows are."""
+        """Register the backend of a global store."""
         self._backends[builder.name] = self.of_builder(builder)
 
     def backend(self, store: str) -> Any:
-        """As `of_builder`, by a store's name.
+        """Return the backend of a store.
 
         Raises:
             KeyError: the application has no such store.
@@ -88,86 +88,87 @@ class TaskStores:
         return self._backends[store]
 
     def source(self, store: str, partition: int) -> Restoration | None:
-        """What an open store is restored from; None when it has no changelog."""
+        """Return the restoration of an open store; None if it has no changelog."""
         return self._sources.get((store, partition))
 
-    def digest(self, where: TaskLookup, task: TaskId) -> str:
-        """What stands for a task's changelogs in the metadata of its offsets; source topics are no changelogs here."""
+    def digest(self, lookup: TaskLookup, task: TaskId) -> str:
+        """Return the digest of a task's changelogs for the offset metadata. Inputs that are changelogs do not count."""
         inputs = self._plan.tasks[task]
-        return digest_of(facts.id for topic, facts in where.topics.items() if topic not in inputs)
+        return digest_of(facts.id for topic, facts in lookup.topics.items() if topic not in inputs)
 
-    def doubtful(self, task: TaskId, where: TaskLookup) -> bool:
-        """Whether local rows are of another topic than the changelog: what to do tell the committed offsets."""
+    def changelog_replaced(self, task: TaskId, lookup: TaskLookup) -> bool:
+        """Return whether a changelog was deleted and created again since the local rows were written."""
         return any(
-            (verdict := self._judged(builder.name, task, where)) is not None
+            (verdict := self._judged(builder.name, task, lookup)) is not None
             and verdict.trust is LocalRowsVerdict.OTHER_TOPIC
             for builder in self._builders[task.subtopology]
         )
 
-    def open(self, held: HeldTask, where: TaskLookup, *, topology: str, following: bool) -> None:
-        """Make the stores of a task, and what has to be restored of them.
+    def open(self, held: HeldTask, lookup: TaskLookup, *, topology: str, following: bool) -> None:
+        """Create the stores of a task and their restorations.
 
         Args:
             held: the task; its `stores` and `changelogs` are filled.
-            where: where it stands in Kafka.
-            topology: hash of the worker's.
-            following: whether they are a copy's.
+            lookup: the last lookup of the task.
+            topology: the hash of the worker's topology.
+            following: whether the stores belong to a copy.
 
         Raises:
-            TopicError: a changelog was deleted and made again, or its beginning was deleted, and with it the state may be lost.
+            TopicError: a changelog was deleted and created again, or its beginning was deleted, so that state may be
+            lost.
         """
         task = held.id
         changelogs = self._plan.changelogs[task.subtopology]
-        self._drop_snapshots_of_other_topics(task, where)
+        self._drop_snapshots_of_other_topics(task, lookup)
         if not following:
-            self._check_not_lost(task, where, topology)
+            self._check_not_lost(task, lookup, topology)
         for builder in self._builders[task.subtopology]:
             topic = changelogs.get(builder.name)
-            self._drop_untrusted(builder.name, task, where)
-            self._check_whole(builder.name, task, where)
+            self._drop_untrusted(builder.name, task, lookup)
+            self._check_beginning(builder.name, task, lookup)
             store = builder.build(task.partition, self._backends[builder.name], topic)
             held.stores[builder.name] = store
             if topic is not None:
-                restoration = self._restoration(store, Partition(topic, task.partition), where, following)
+                restoration = self._restoration(store, Partition(topic, task.partition), lookup, following=following)
                 held.changelogs.append(restoration)
                 self._sources[store.name, store.partition] = restoration
 
-    def wanted(self, task: TaskId, where: TaskLookup) -> list[WantedStore]:
-        """What has to be restored of a task, as far as snapshots may have it; nothing where a changelog is in doubt."""
-        found: list[WantedStore] = []
+    def wanted(self, task: TaskId, lookup: TaskLookup) -> list[WantedStore]:
+        """Return the stores of a task that snapshots may restore; an empty list if a changelog was created again."""
+        stores: list[WantedStore] = []
         for builder in self._builders[task.subtopology]:
             topic = self._plan.changelogs[task.subtopology].get(builder.name)
             if topic is None:
                 continue
-            verdict = self._judged(builder.name, task, where)
+            verdict = self._judged(builder.name, task, lookup)
             if verdict is not None and verdict.trust is LocalRowsVerdict.OTHER_TOPIC:
                 return []
             kept = verdict is not None and verdict.trust is LocalRowsVerdict.KEEP
             source = Partition(topic, task.partition)
-            log = ChangelogFacts(where.ranges[source][0], self.end_of(source, where), where.topics[topic])
+            log = ChangelogFacts(lookup.ranges[source][0], self.end_of(source, lookup), lookup.topics[topic])
             offset = self._backends[builder.name].offset(builder.name, task.partition) if kept else None
             partitions = self._plan.partitions_of(topic)
             is_input = topic in self._plan.tasks[task]
-            found.append(
+            stores.append(
                 WantedStore(builder.name, layout_of(builder), topic, task.partition, partitions, log, offset, is_input)
             )
-        return found
+        return stores
 
-    def _restoration(self, store: Any, source: Partition, where: TaskLookup, following: bool) -> Restoration:
+    def _restoration(self, store: Any, source: Partition, lookup: TaskLookup, *, following: bool) -> Restoration:
         backend = self._backends[store.name]
         offset = backend.offset(store.name, store.partition)
-        end = self.end_of(source, where)
-        start = min(where.ranges[source][0] if offset is None else offset, end)
-        as_of_ms = where.asked.wall_ms if offset is None else self._provenance(store.name, store.partition).as_of_ms
+        end = self.end_of(source, lookup)
+        start = min(lookup.ranges[source][0] if offset is None else offset, end)
+        as_of_ms = lookup.asked.wall_ms if offset is None else self._provenance(store.name, store.partition).as_of_ms
         restoration = Restoration(
-            store, backend, source, start, end, bounded=source in where.committed, following=following,
-            facts=where.topics[source.topic], completeness=Completeness(as_of_ms), whole=offset is None,
+            store, backend, source, start, end, bounded=source in lookup.committed, following=following,
+            facts=lookup.topics[source.topic], completeness=Completeness(as_of_ms), whole=offset is None,
         )  # fmt: skip
-        restoration.completeness.record_end(where.asked, end, start)
+        restoration.completeness.record_end(lookup.asked, end, start)
         return restoration
 
-    def _judged(self, store: str, task: TaskId, where: TaskLookup) -> Verdict | None:
-        """What to do with the local rows of a store; None where there are none."""
+    def _judged(self, store: str, task: TaskId, lookup: TaskLookup) -> Verdict | None:
+        """Return what to do with the local rows of a store; None if there are none."""
         topic = self._plan.changelogs[task.subtopology].get(store)
         if topic is None:
             return None
@@ -175,25 +176,25 @@ class TaskStores:
         offset = self._backends[store].offset(store, task.partition)
         if offset is None:
             return None
-        first, end = where.ranges[source]
+        first, end = lookup.ranges[source]
         rows = LocalRows(offset, self._provenance(store, task.partition))
-        verdict = judge(rows, ChangelogFacts(first, end, where.topics[topic]), self._environment.now_ms())
-        if verdict.trust is LocalRowsVerdict.KEEP and offset > self.end_of(source, where):
+        verdict = judge(rows, ChangelogFacts(first, end, lookup.topics[topic]), self._environment.now_ms())
+        if verdict.trust is LocalRowsVerdict.KEEP and offset > self.end_of(source, lookup):
             return Verdict(
                 LocalRowsVerdict.REBUILD,
-                f"stand at offset {offset}, and the task has processed {self.end_of(source, where)}",
+                f"stand at offset {offset}, and the task has processed {self.end_of(source, lookup)}",
             )
         return verdict
 
     def _provenance(self, store: str, partition: int) -> Provenance:
-        """Where local rows come from. Without a time of their own, they are as old as the whole state file."""
-        found: Provenance | None = self._backends[store].provenance(store, partition)
-        return found or Provenance("", self._state_file.last_used_ms or 0)
+        """Return the provenance of local rows. Without a time of their own, they are as old as the state file."""
+        known: Provenance | None = self._backends[store].provenance(store, partition)
+        return known or Provenance("", self._state_file.last_used_ms or 0)
 
-    def _drop_snapshots_of_other_topics(self, task: TaskId, where: TaskLookup) -> None:
-        """Drop rows of a snapshot whose changelog was made again since: such a worker is like one with an empty disk."""
+    def _drop_snapshots_of_other_topics(self, task: TaskId, lookup: TaskLookup) -> None:
+        """Drop rows of a snapshot whose changelog was created again since, as if the disk were empty."""
         for builder in self._builders[task.subtopology]:
-            verdict = self._judged(builder.name, task, where)
+            verdict = self._judged(builder.name, task, lookup)
             if verdict is None or verdict.trust is not LocalRowsVerdict.OTHER_TOPIC:
                 continue
             if self._provenance(builder.name, task.partition).of_snapshot:
@@ -203,113 +204,116 @@ class TaskStores:
                 )  # fmt: skip
                 self._backends[builder.name].drop(builder.name, task.partition)
 
-    def _drop_untrusted(self, store: str, task: TaskId, where: TaskLookup) -> None:
+    def _drop_untrusted(self, store: str, task: TaskId, lookup: TaskLookup) -> None:
         """Drop local rows that have to be restored from the beginning.
 
         Raises:
-            TopicError: they are of another topic, and nobody asked to begin anew.
+            TopicError: the changelog was deleted and created again without a reset of the application.
         """
         topic = self._plan.changelogs[task.subtopology].get(store)
         backend = self._backends[store]
-        verdict = self._judged(store, task, where)
+        verdict = self._judged(store, task, lookup)
         if topic is None or verdict is None or verdict.trust is LocalRowsVerdict.KEEP:
             if topic in self._plan.tasks[task] and verdict is None and task.partition in backend.partitions(store):
-                backend.drop(store, task.partition)  # older versions wrote no offset, and so no deletions since
+                backend.drop(store, task.partition)  # rows of older versions have no offset, and lack later deletions
             return
         if verdict.trust is LocalRowsVerdict.OTHER_TOPIC and topic not in self._plan.tasks[task]:
-            self._check_begun_anew(store, topic, task, where, verdict)
+            self._check_reset(store, topic, task, lookup, verdict)
         log.warning(
             "store %s partition %d: the local rows %s; restoring from the beginning of %s",
             store, task.partition, verdict.reason, topic,
         )  # fmt: skip
         backend.drop(store, task.partition)
 
-    def _check_whole(self, store: str, task: TaskId, where: TaskLookup) -> None:
-        """Make sure that a changelog has every key, when a store is restored from nothing else. Inputs are as they are.
+    def _check_beginning(self, store: str, task: TaskId, lookup: TaskLookup) -> None:
+        """Check that a changelog has its beginning if the store is restored from the changelog alone.
+
+        Inputs that are changelogs are not checked: their retention is not this application's.
 
         Raises:
-            TopicError: somebody deleted records from its beginning.
+            TopicError: records were deleted from the beginning of the changelog.
         """
         topic = self._plan.changelogs[task.subtopology].get(store)
         if topic is None or topic in self._plan.tasks[task]:
             return
-        found = ChangelogFacts(*where.ranges[Partition(topic, task.partition)], where.topics[topic])
-        if lacks_beginning(found) and self._backends[store].offset(store, task.partition) is None:
+        changelog = ChangelogFacts(*lookup.ranges[Partition(topic, task.partition)], lookup.topics[topic])
+        if lacks_beginning(changelog) and self._backends[store].offset(store, task.partition) is None:
             raise TopicError(
-                f"task {task}: changelog '{topic}' begins at offset {found.first}: records were deleted from it, and neither "
-                f"it nor local rows or a snapshot have all of store '{store}'. Restore the topic's content, start a worker "
-                f"that still has the rows, or run 'millpond reset' to process the inputs from the beginning."
+                f"task {task}: changelog '{topic}' begins at offset {changelog.first}: records were deleted from it, "
+                f"and neither it nor local rows or a snapshot have all of store '{store}'. Restore the topic's "
+                f"content, start a worker that still has the rows, or run 'millpond reset' to process the inputs from "
+                f"the beginning."
             )
 
-    def _check_begun_anew(self, store: str, topic: str, task: TaskId, where: TaskLookup, verdict: Verdict) -> None:
-        """Make sure that the application began anew, by a reset, with this changelog.
+    def _check_reset(self, store: str, topic: str, task: TaskId, lookup: TaskLookup, verdict: Verdict) -> None:
+        """Check that a changelog was created again by a reset of the application.
 
         Raises:
-            TopicError: it did not, so the changelog was replaced behind its back.
+            TopicError: it was not, so the changelog was replaced by someone else.
         """
-        digests = {each.metadata.changelogs for each in where.committed.values()} - {""}
-        if digests and digests == {self.digest(where, task)}:
+        digests = {each.metadata.changelogs for each in lookup.committed.values()} - {""}
+        if digests and digests == {self.digest(lookup, task)}:
             return
-        # Whoever writes a topic's id into the state file commits the digest, too: without one, offsets are of a reset.
+        # A version that writes a topic's id into the state file also commits the digest; only a reset leaves none.
         known = self._backends[store].provenance(store, task.partition)
         if not digests and known is not None and known.topic_id:
             return
         raise TopicError(
-            f"task {task}: changelog '{topic}' was deleted and made again: the local rows of store '{store}' "
+            f"task {task}: changelog '{topic}' was deleted and created again: the local rows of store '{store}' "
             f"{verdict.reason}. They may be the only copy of the state, so nothing is dropped. If the topic has its "
             f"content again, delete the state directory '{self._state_file.path}' and restart the worker; if not, run "
             f"'millpond reset' to process the inputs from the beginning."
         )
 
-    def _check_not_lost(self, task: TaskId, where: TaskLookup, topology: str) -> None:
-        """Make sure that what is committed of a task was committed with these changelogs, where there are no local rows.
+    def _check_not_lost(self, task: TaskId, lookup: TaskLookup, topology: str) -> None:
+        """Check that the committed offsets of a task belong to these changelogs, for stores without local rows.
 
         Raises:
-            TopicError: a changelog was made again, and is empty.
+            TopicError: a changelog was created again, and it is empty.
         """
         written = {
             each.metadata.changelogs
-            for each in where.committed.values()
-            # Another topology may have had other changelogs: one that is new to this one is empty by rights.
+            for each in lookup.committed.values()
+            # Another topology may have had other changelogs; one that is new in this topology may be empty.
             if each.metadata.topology == topology and not each.metadata.former_changelogs
         } - {""}
-        digest = self.digest(where, task)
+        digest = self.digest(lookup, task)
         if not written or not digest or digest in written:
             return
         for store, topic in self._plan.changelogs[task.subtopology].items():
             if topic in self._plan.tasks[task] or self._backends[store].offset(store, task.partition) is not None:
                 continue
-            if where.ranges[Partition(topic, task.partition)][1] == 0 and self._is_empty(topic, task):
+            if lookup.ranges[Partition(topic, task.partition)][1] == 0 and self._is_empty(topic, task):
                 raise TopicError(
-                    f"task {task}: changelog '{topic}' was deleted and made again, and it is empty: the state of store "
-                    f"'{store}' is lost, while the committed offsets go on. Restore the topic's content, or run "
+                    f"task {task}: changelog '{topic}' was deleted and created again, and it is empty: the state of "
+                    f"store '{store}' is lost, but the committed offsets remain. Restore the topic's content, or run "
                     f"'millpond reset' to process the inputs from the beginning."
                 )
-        log.warning("task %s: a changelog was made again since the last commit; its content is taken as it is", task)
+        log.warning("task %s: a changelog was created again since the last commit; using its present content", task)
 
-    def _is_empty(self, topic: str, of: TaskId) -> bool:
-        """Whether nothing is in any partition: a single one may always have been empty."""
+    def _is_empty(self, topic: str, task: TaskId) -> bool:
+        """Return whether all partitions are empty, since a single one may always have been."""
         partitions = [
-            Partition(topic, each.partition) for each in self._plan.tasks if each.subtopology == of.subtopology
+            Partition(topic, each.partition) for each in self._plan.tasks if each.subtopology == task.subtopology
         ]
         return all(end == 0 for _, end in self._ranges(partitions).values())
 
     def close(self, held: HeldTask, *, for_good: bool) -> None:
-        """Close a task's stores; rows on disk stay, those in memory unless it is for good."""
+        """Close a task's stores. Rows on disk stay; rows in memory are dropped if `for_good`."""
         for name, store in held.stores.items():
             store.close()
             self._sources.pop((name, held.id.partition), None)
         for builder in self._builders[held.id.subtopology] if for_good else ():
-            if self._backends[builder.name] is self._memory:  # also of a task that was never opened: from a snapshot
+            if self._backends[builder.name] is self._memory:  # a task that was never opened may have a snapshot's rows
                 self._memory.drop(builder.name, held.id.partition)
         held.stores = {}
         held.changelogs = []
 
-    def on_disk(self, besides: Mapping[TaskId, HeldTask]) -> dict[TaskId, int]:
-        """Tasks that have rows on disk and are not held: the sum of the changelog offsets they reach."""
+    def on_disk(self, held: Mapping[TaskId, HeldTask]) -> dict[TaskId, int]:
+        """Return the tasks that have rows on disk and are not held, each with the sum of its changelog offsets."""
         found: dict[TaskId, int] = {}
         for task in self._plan.tasks:
-            if task in besides:
+            if task in held:
                 continue
             offsets = [
                 self._state_file.offset(name, task.partition)
@@ -323,23 +327,23 @@ class TaskStores:
 
     def forget(self, task: TaskId) -> None:
         """Delete a task's rows from the disk."""
-        log.info("deleting the state of task %s, which is not this worker's any more", task)
+        log.info("task %s: deleting its state from the disk, since this worker no longer holds it", task)
         for builder in self._builders[task.subtopology]:
             backend = self._backends[builder.name]
             if task.partition in backend.partitions(builder.name):
                 backend.drop(builder.name, task.partition)
 
-    def end_of(self, source: Partition, where: TaskLookup) -> int:
-        """Where a changelog ends for a task: one that is an input too, at what is processed of it."""
-        end = where.ranges[source][1]
-        return min(end, self.position_of(source, where)) if source in where.committed else end
+    def end_of(self, source: Partition, lookup: TaskLookup) -> int:
+        """Return the end of a changelog for a task: for one that is also an input, the task's position in it."""
+        end = lookup.ranges[source][1]
+        return min(end, self.position_of(source, lookup)) if source in lookup.committed else end
 
     def rebuild(self, error: StateCorrupted) -> None:
-        """Forget the local rows of a corrupted store, which must be closed everywhere."""
+        """Delete the local rows of a corrupted store, all of whose instances must be closed."""
         assert error.store is not None
-        log.error("%s Rebuilding store %s from its changelog.", error, error.store)
+        log.error("store %s: rebuilding it from its changelog: %s", error.store, error)
         self._state_file.rebuild(error.store)
 
 
-def _committed(partition: Partition, where: TaskLookup) -> int:
-    return where.committed[partition].offset or where.ranges[partition][0]
+def _committed(partition: Partition, lookup: TaskLookup) -> int:
+    return lookup.committed[partition].offset or lookup.ranges[partition][0]

@@ -1,1 +1,1 @@
-"""The worker: one process, one loop, and what it is put together from."""
+"""The worker and its parts: start, loop, recovery, end."""

@@ -1,5 +1,7 @@
-"""What a worker and its coordinator tell each other before the worker knows its tasks: who it is, what it waits for, and whether
-it may begin on the Kafka cluster that it reaches.
+"""The contact of a worker with its coordinator at the start, before the worker knows its tasks.
+
+The worker reports who it is and what blocks it, and asks whether the application may run on the Kafka cluster it
+reaches.
 """
 
 from __future__ import annotations
@@ -28,31 +30,31 @@ if TYPE_CHECKING:
 
 __all__ = ("Admission", "await_admission")
 
-_TELL_S = 1.0
-#: A coordinator that does not say whether the worker may begin is waited for so long.
+_REPORT_INTERVAL_S = 1.0
+#: How long a worker waits for a coordinator that does not answer.
 _ADMISSION_TIMEOUT_S = 2.0
 _BACKOFF = Backoff(timedelta(milliseconds=50), timedelta(seconds=1))
 _UNDECIDED = frozenset({RefusalCode.CLAIM_PENDING, RefusalCode.CLAIM_REFUSED})
 
 
 class Admission:
-    """A worker as its coordinator meets it.
+    """Makes the worker's client for the coordinator, and waits for admission to the Kafka cluster.
 
     Args:
         config: the worker's.
-        http: has the event loop for heartbeats.
-        address: where other workers reach this one, None where they do not.
-        waiting: knows what the worker waits for.
-        contact: knows whether Kafka answers it.
-        stop: set when the worker is to end.
+        http: runs the event loop for heartbeats.
+        address: returns the address for queries of other workers, or None if the worker has none.
+        waiting: lists what blocks the worker.
+        contact: reports whether brokers answer.
+        stop: set when the worker has to end.
 
     Attributes:
-        incarnation: of this start of the process.
-        kafka_cluster: the id of the Kafka cluster that the worker reaches; "" while that is not known. May be set.
-        alone: whether no coordinator answered when the worker asked whether it may begin.
+        incarnation: the id of this start of the process.
+        kafka_cluster: returns the id of the Kafka cluster that the worker reaches; "" while it is unknown. May be set.
+        coordinator_silent: whether no coordinator answered when the worker asked for admission.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of the worker that it reports about
         self,
         config: Config,
         http: HttpServer,
@@ -63,7 +65,7 @@ class Admission:
     ) -> None:
         self.incarnation: str = uuid.uuid4().hex
         self.kafka_cluster: Callable[[], str] = lambda: ""
-        self.alone: bool = False
+        self.coordinator_silent: bool = False
         self._config = config
         self._http = http
         self._address = address
@@ -75,16 +77,16 @@ class Admission:
         self._credentials = CredentialFiles(config.credentials_dir, files_of(clients))
 
     def client(self, url: str, plan: Plan | None) -> CoordinatorClient:
-        """What keeps the worker in touch with the coordinator.
+        """Return a client that sends this worker's heartbeats.
 
         Args:
-            url: where the coordinator is.
-            plan: of the application; None while it is not known yet.
+            url: the coordinator's address.
+            plan: the application's plan; None while it is unknown.
 
         Raises:
             ConfigError: the certificates cannot be read.
         """
-        from millpond.protocol.client import CoordinatorClient  # aiohttp: only where there is a coordinator
+        from millpond.protocol.client import CoordinatorClient  # imports aiohttp, which only coordinated workers need
 
         config = self._config
         topology = summary(plan) if plan is not None else None
@@ -113,72 +115,76 @@ class Admission:
         )
 
     @contextmanager
-    def telling_trouble(self) -> Iterator[None]:
-        """Meanwhile, the coordinator is told what holds up the start."""
+    def reporting_trouble(self) -> Iterator[None]:
+        """Report to the coordinator what blocks the start, while the block runs."""
         url = self._config.coordinator_url
         if url is None:
             yield
             return
         client = self._client = self.client(url, None)
-        telling = self._http.spawn(_tell_trouble(client, self._waiting))
+        reports = self._http.spawn(_report_trouble(client, self._waiting))
         try:
             yield
         finally:
-            telling.cancel()
+            reports.cancel()
             self._client = None
 
     def await_admission(self, kafka_cluster: str) -> None:
-        """Wait until the application may work on this Kafka cluster; see the function. For use while trouble is told.
+        """Wait until the application may run on this Kafka cluster. Call it within `reporting_trouble`.
 
         Raises:
-            OwnershipError: the worker is to stop, and was not let in.
+            OwnershipError: the worker was stopped before it was admitted.
         """
         self.kafka_cluster = lambda: kafka_cluster
         client = self._client
         if client is not None:
             spawn = self._http.spawn
-            self.alone = not await_admission(lambda: spawn(client.once()).result(), client, self._waiting, self._stop)
+            self.coordinator_silent = not await_admission(
+                lambda: spawn(client.once()).result(), client, self._waiting, self._stop
+            )
 
 
 def await_admission(
     ask: Callable[[], bool], client: CoordinatorClient, waiting: Blockers, stop: threading.Event
 ) -> bool:
-    """Wait until the coordinator lets the application work on the Kafka cluster that this worker reaches.
+    """Wait until the coordinator admits the application to the Kafka cluster that this worker reaches.
 
-    The application's id may be another one's there, and whoever makes its topics or initialises its transactional ids
-    disturbs that one. Without a coordinator the worker goes on, unless one has refused it already.
+    Another application may use the same id there: creating its topics or initialising its transactional ids would
+    disturb it. If no coordinator answers, the worker continues, unless a coordinator has rejected it before.
 
     Args:
-        ask: posts one heartbeat of `client`; returns whether the coordinator answered or refused it.
-        client: tells the cluster's id.
-        waiting: told why the worker waits.
-        stop: ends the waiting.
+        ask: sends one heartbeat of `client`; returns whether the coordinator answered or rejected it.
+        client: reports the id of the Kafka cluster.
+        waiting: lists why the worker waits.
+        stop: ends the wait.
 
     Returns:
-        Whether there is a coordinator.
+        Whether a coordinator answered.
 
     Raises:
-        OwnershipError: the worker is to stop, and was not let in.
+        OwnershipError: the worker was stopped before it was admitted.
     """
     until = time.monotonic() + _ADMISSION_TIMEOUT_S
     waits = iter(_BACKOFF)
-    refused: OwnershipError | None = None
+    rejection: OwnershipError | None = None
     while True:
         answered = ask()
         refusal = client.refusal if answered else None
         if refusal is not None and refusal.code in _UNDECIDED:
-            refused = OwnershipError(refusal.message)
-            waiting.add("admission", refused)
-        elif (answered and refusal is None) or (refused is None and time.monotonic() >= until):
+            rejection = OwnershipError(refusal.message)
+            waiting.add("admission", rejection)
+        elif (answered and refusal is None) or (rejection is None and time.monotonic() >= until):
             waiting.remove("admission")
             return answered
         if stop.wait(next(waits)):
-            raise refused or OwnershipError("The worker was stopped before a coordinator let it in: start it again.")
+            raise rejection or OwnershipError(
+                "The worker was stopped before a coordinator admitted it. Start it again."
+            )
 
 
-async def _tell_trouble(client: CoordinatorClient, waiting: Blockers) -> None:
-    """While the worker does not know its tasks, tell the coordinator what it waits for. Ends when it is cancelled."""
+async def _report_trouble(client: CoordinatorClient, waiting: Blockers) -> None:
+    """Report to the coordinator what blocks the start of the worker, until cancelled."""
     while True:
-        await asyncio.sleep(_TELL_S)
+        await asyncio.sleep(_REPORT_INTERVAL_S)
         if waiting.trouble() is not None:
             await client.once()

@@ -1,4 +1,4 @@
-"""Puts a worker together: what lives as long as the worker does, from its configuration and topology."""
+"""Creates the parts that live as long as the worker, from its configuration and topology."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ __all__ = ("Assembly", "assemble")
 
 log: logging.Logger = logging.getLogger(__name__)
 
-_KNOWN_S = 2.0
+_METADATA_TIMEOUT_S = 2.0
 #: Kafka's default for `metadata.max.age.ms`.
 _METADATA_MAX_AGE_MS = 300_000
-#: Questions to Kafka at a time beside the loop; each has a connection of its own.
-_ERRANDS = 3
+#: Requests to Kafka that may run in parallel beside the loop; each has its own connection.
+_REQUEST_THREADS = 3
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """The parts of a worker that outlive its tasks."""
+    """The parts of a worker that live as long as it does."""
 
     cluster: KafkaAdmin
     plan: Plan
@@ -55,22 +55,23 @@ class Assembly:
     copier: ReplaceableConsumer
     """Reads changelogs."""
     offset_committer: OffsetCommitter | None
-    """Commits offsets by themselves, under at_least_once; None where the transaction does."""
+    """Commits offsets under at_least_once; None under exactly_once, where transactions commit them."""
     executor: TaskExecutor
     watch: TopicWatch
-    """Notices new partitions of inputs, and new topics that match a pattern."""
+    """Detects new partitions of inputs, and new topics that match a pattern."""
 
     def close(self) -> None:
-        """Let go of tasks, disk and brokers."""
+        """Close the tasks, the state and the clients."""
         self.executor.close()
         self.state_file.close()
         self.consumer.close()
         self.copier.close()
 
 
-def assemble(
+def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
     topology: Topology,
     config: Config,
+    *,
     reader: ChangelogReader,
     stopping: Callable[[], bool],
     on_error: Callable[[KafkaError], None],
@@ -78,18 +79,18 @@ def assemble(
     waiting: Blockers,
     admit: Callable[[str], None],
 ) -> Assembly:
-    """Connect, plan, open the state, create internal topics.
+    """Connect to Kafka, plan the tasks, open the state, and create internal topics.
 
     Args:
-        topology: what to run.
-        config: how.
-        reader: takes the restorations.
-        stopping: asked while brokers are waited for.
-        on_error: told about errors of the clients.
-        fencing: makes a producer that has the transactional id of an owner to itself.
-        waiting: told while brokers are waited for.
-        admit: called with the id of the Kafka cluster before anything is made or changed there; raises what is to end
-            the start.
+        topology: the topology to run.
+        config: the worker's.
+        reader: restores stores from changelogs.
+        stopping: returns whether to stop waiting for brokers.
+        on_error: called with errors of the clients.
+        fencing: makes a producer with the transactional id of an owner, which fences that owner's producer.
+        waiting: lists what blocks the worker.
+        admit: called with the id of the Kafka cluster before anything is created or changed there; raises to end the
+            start.
 
     Raises:
         MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
@@ -104,10 +105,10 @@ def assemble(
 
     plan = planned(existing)
     state_file = _open_state(config)
-    errands = ConsumerThreads("millpond-registrar", _ERRANDS, lambda: make_offset_reader(config, on_error))
+    threads = ConsumerThreads("millpond-registrar", _REQUEST_THREADS, lambda: make_offset_reader(config, on_error))
     offsets = OffsetStore(
-        errands.consumer,
-        errands.forget_consumer,
+        threads.consumer,
+        threads.forget_consumer,
         lambda: make_offset_reader(config, on_error, stable=False),
         stopping,
         config.task_timeout_ms / 1000,
@@ -127,13 +128,15 @@ def assemble(
         if offset_committer is not None:
             offset_committer.on_commit(error, partitions)
 
-    hears_of_commits = None if config.exactly_once else on_commit
+    commit_callback = None if config.exactly_once else on_commit
     sources = {topic for topics in plan.tasks.values() for topic in topics}
-    consumer = ReplaceableConsumer(lambda: _knowing(make_consumer(config, hears_of_commits, on_error), sources))
+    consumer = ReplaceableConsumer(lambda: _with_metadata(make_consumer(config, commit_callback, on_error), sources))
     if not config.exactly_once:
         offset_committer = OffsetCommitter(consumer)
-    logged = {topic for of_stores in plan.changelogs.values() for topic in of_stores.values()}
-    copier = ReplaceableConsumer(lambda: _knowing(make_consumer(config, None, on_error, COPY_AHEAD_KIB), logged))
+    changelogs = {topic for of_stores in plan.changelogs.values() for topic in of_stores.values()}
+    copier = ReplaceableConsumer(
+        lambda: _with_metadata(make_consumer(config, None, on_error, COPY_AHEAD_KIB), changelogs)
+    )
     for each in topology.global_stores:
         stores.add_global(environment.complete(each.store))
     global_stores = GlobalStores(
@@ -150,7 +153,7 @@ def assemble(
             copier=copier,
             cluster=cluster,
             offsets=offsets,
-            threads=errands,
+            threads=threads,
             reader=reader,
             fencing=fencing,
             snapshots=bootstrap,
@@ -160,21 +163,21 @@ def assemble(
     watch = TopicWatch(
         plan,
         planned,
-        lambda: errands.run(cluster.try_topics),
+        lambda: threads.run(cluster.try_topics),
         interval_s,
         waiting,
-        more_tasks=config.coordinator_url is not None,  # which says who runs them
+        more_tasks=config.coordinator_url is not None,  # only a coordinator can assign them
     )
     return Assembly(cluster, plan, environment, state_file, consumer, copier, offset_committer, executor, watch)
 
 
-def _knowing(consumer: Consumer, topics: Iterable[str]) -> Consumer:
-    """The client, told where topics are: the first assignment of one it does not know takes it half a second."""
+def _with_metadata(consumer: Consumer, topics: Iterable[str]) -> Consumer:
+    """Let a new consumer load the metadata of topics, since the first assignment of an unknown topic takes 0.5 s."""
     for topic in sorted(topics):
         try:
-            consumer.list_topics(topic, timeout=_KNOWN_S)
+            consumer.list_topics(topic, timeout=_METADATA_TIMEOUT_S)
         except KafkaException as error:
-            log.info("topic %s is not looked up ahead: %s", topic, error.args[0].str())
+            log.info("topic %s: its metadata could not be loaded in advance: %s", topic, error.args[0].str())
             break
     return consumer
 
@@ -187,8 +190,8 @@ def _open_state(config: Config) -> StateFile:
     state_file = StateFile(config.directory, options)
     if state_file.set_aside is not None:
         log.error(
-            "the local state could not be opened (%s); it was moved to %s, and every store is restored from its "
-            "changelog",
+            "the local state could not be opened (%s); it was moved to %s, and all stores are restored from their "
+            "changelogs",
             state_file.reason,
             state_file.set_aside,
         )

@@ -1,4 +1,4 @@
-"""What the Kafka clients report beside records: noted where they say it, looked into by the worker between two turns."""
+"""Errors of the Kafka clients: collected in their callbacks, handled by the worker's loop between two turns."""
 
 from __future__ import annotations
 
@@ -7,77 +7,78 @@ from collections.abc import Callable, Collection, Mapping
 from confluent_kafka import KafkaError, KafkaException
 
 from millpond.errors import BrokerError
+from millpond.runtime import error_codes
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import log
 from millpond.runtime.kafka.reconnect import ReconnectCheck, WorkerClient
 from millpond.runtime.topics.plan import Plan
 
-from .dispatch import GONE
+from .dispatch import UNKNOWN_TOPIC_CODES
 
 __all__ = ("ClientErrors",)
 
 
 class ClientErrors:
-    """Collects the reports of one worker's clients."""
+    """The errors of one worker's clients that are not handled yet."""
 
     def __init__(self) -> None:
         self._fatal: KafkaError | None = None
-        self._doubtful = False
+        self._topics_suspect = False
         self._reconnect: ReconnectCheck | None = None
 
-    def watch(self, lines: Mapping[WorkerClient, Callable[[float], bool]], brokers: Callable[[float], bool]) -> None:
-        """From now on, find out which clients do not come back after brokers were away; see `ReconnectCheck`."""
-        self._reconnect = ReconnectCheck(lines, brokers)
+    def watch(self, clients: Mapping[WorkerClient, Callable[[float], bool]], brokers: Callable[[float], bool]) -> None:
+        """Start to detect clients that do not reconnect to brokers; the arguments are those of `ReconnectCheck`."""
+        self._reconnect = ReconnectCheck(clients, brokers)
 
     def close(self) -> None:
-        """Ask clients nothing any more."""
+        """Stop detecting clients that do not reconnect."""
         if self._reconnect is not None:
             self._reconnect.close()
 
-    def error(self, error: KafkaError) -> None:
-        """A client's `error_cb`."""
+    def on_error(self, error: KafkaError) -> None:
+        """Record an error; the `error_cb` of all clients."""
         if error.fatal():
             self._fatal = error
-        elif error.code() in GONE:
-            self.doubt()
+        elif error.code() in UNKNOWN_TOPIC_CODES:
+            self.suspect_topics()
         else:
             log.warning("Kafka client: %s", error.str())
-            if error.code() == KafkaError._ALL_BROKERS_DOWN:
-                self.check()
+            if error.code() == error_codes.ALL_BROKERS_DOWN:
+                self.check_clients()
 
-    def doubt(self) -> None:
-        """A topic may be gone."""
-        self._doubtful = True
+    def suspect_topics(self) -> None:
+        """Record that a topic may have been deleted."""
+        self._topics_suspect = True
 
-    def check(self) -> None:
-        """A client may be cut off for good."""
+    def check_clients(self) -> None:
+        """Start to check whether all clients reconnect to brokers."""
         if self._reconnect is not None:
             self._reconnect.check()
 
     def forget_fatal(self) -> None:
-        """The producer that had given up is given up."""
+        """Drop the fatal error of a producer that is being replaced."""
         self._fatal = None
 
     @property
     def pending(self) -> bool:
-        """Whether there is something to look into."""
-        return self._fatal is not None or self._doubtful or (self._reconnect is not None and self._reconnect.due)
+        """Whether there are errors to handle."""
+        return self._fatal is not None or self._topics_suspect or (self._reconnect is not None and self._reconnect.due)
 
-    def look_into(self, cluster: KafkaAdmin, plan: Plan) -> Collection[WorkerClient]:
-        """Act on what was reported.
+    def handle(self, cluster: KafkaAdmin, plan: Plan) -> Collection[WorkerClient]:
+        """Handle the recorded errors.
 
         Returns:
-            the clients that are to be replaced.
+            The clients to replace.
 
         Raises:
-            KafkaException: a client gave up.
+            KafkaException: a client had a fatal error.
             BrokerError: a topic was deleted.
         """
         if self._fatal is not None:
             fatal, self._fatal = self._fatal, None
             raise KafkaException(fatal)
-        if self._doubtful:
-            self._doubtful = False
+        if self._topics_suspect:
+            self._topics_suspect = False
             _check_topics(cluster, plan)
         return self._reconnect.dead() if self._reconnect is not None and self._reconnect.due else ()
 
@@ -85,15 +86,16 @@ class ClientErrors:
 def _check_topics(cluster: KafkaAdmin, plan: Plan) -> None:
     existing = cluster.topics()
     wanted = {*plan.partitions, *(topic.name for topic in plan.internal)}
-    gone = sorted(topic for topic in wanted if topic not in existing)
-    lost = [topic for topic in gone if topic in {log for logs in plan.changelogs.values() for log in logs.values()}]
+    deleted = sorted(topic for topic in wanted if topic not in existing)
+    changelogs = {changelog for of_stores in plan.changelogs.values() for changelog in of_stores.values()}
+    lost = [topic for topic in deleted if topic in changelogs]
     if lost and lost[0] not in plan.partitions:
         raise BrokerError(
-            f"changelog '{lost[0]}' is gone: it was deleted while the application ran, and with it the state. Restore it with "
-            f"its content, or run 'millpond reset' to process the inputs from the beginning."
+            f"changelog '{lost[0]}' was deleted while the application ran, and the state with it. Restore the topic "
+            f"with its content, or run 'millpond reset' to process the inputs from the beginning."
         )
-    if gone:
+    if deleted:
         raise BrokerError(
-            f"topic '{gone[0]}' is gone: it was deleted while the application ran. Make it again, and if its "
-            f"records were lost with it, run 'millpond reset' first."
+            f"topic '{deleted[0]}' was deleted while the application ran. Create it again; if its records are lost, "
+            f"run 'millpond reset' first."
         )

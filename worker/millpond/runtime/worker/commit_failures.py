@@ -1,4 +1,4 @@
-"""What a worker does about commits that fail one after the other: it backs off, and gives up what will never succeed."""
+"""Failed commits in a row: the worker backs off, and ends if a retry cannot succeed."""
 
 from __future__ import annotations
 
@@ -11,52 +11,56 @@ from millpond.errors import BrokerError
 
 __all__ = ("CommitFailures",)
 
-#: A commit that is refused for such a reason is refused again, until somebody changes a setting or the application.
+_TOO_LARGE = "Split the sub-topology with repartition(), or raise 'offset.metadata.max.bytes' of the brokers."
+_GRANT = "Grant this application's user the right to"
+#: Errors that a retry does not cure, each with its cure: a change of a setting, of permissions, or of the application.
 _CURES = {
-    KafkaError.OFFSET_METADATA_TOO_LARGE: "Split the sub-topology with repartition(), or raise 'offset.metadata.max.bytes' of the brokers.",
-    KafkaError.INVALID_COMMIT_OFFSET_SIZE: "Split the sub-topology with repartition(), or raise 'offset.metadata.max.bytes' of the brokers.",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this application's user the right to read its inputs and to write its outputs.",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant this application's user the right to read the group that is named like 'application.id'.",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant this application's user the right to write transactional ids that begin with 'application.id'.",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Grant this application's user the right to write idempotently.",
+    KafkaError.OFFSET_METADATA_TOO_LARGE: _TOO_LARGE,
+    KafkaError.INVALID_COMMIT_OFFSET_SIZE: _TOO_LARGE,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: f"{_GRANT} read its inputs and to write its outputs.",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: f"{_GRANT} read the consumer group whose name is the 'application.id'.",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        f"{_GRANT} write transactional ids that begin with 'application.id'."
+    ),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: f"{_GRANT} write idempotently.",
     KafkaError.INVALID_GROUP_ID: "Choose another 'application.id'.",
     KafkaError.UNSUPPORTED_VERSION: "Run brokers of version 3.6 or newer.",
-}  # fmt: skip
-_MOST_ALIKE = 3
+}
+_MAX_REPEATS = 3
 _BACKOFF = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
 
 
 class CommitFailures:
-    """Failed commits of a worker without one in between that succeeded."""
+    """The failed commits of a worker since its last successful one."""
 
     def __init__(self) -> None:
         self._commits = -1
         self._failures = 0
         self._code: int | None = None
-        self._alike = 0
+        self._repeats = 0
 
     def failed(self, cause: KafkaError | None, commits: int) -> float:
-        """Note a failure.
+        """Record a failed commit.
 
         Args:
-            cause: what the client said, None when it was not the client.
-            commits: how many commits have succeeded so far.
+            cause: the client's error; None if the failure has another cause.
+            commits: the number of successful commits so far.
 
         Returns:
-            how long to wait before the worker goes back to the last commit, in seconds; 0 at first.
+            The time to wait before the worker goes back to the last commit, in seconds; 0 after the first failure.
 
         Raises:
-            BrokerError: it failed for good: for the same reason a few times, which will not pass by itself.
+            BrokerError: commits failed repeatedly for the same reason, which a retry does not cure.
         """
         if commits != self._commits:
-            self._commits, self._failures, self._alike, self._code = commits, 0, 0, None
+            self._commits, self._failures, self._repeats, self._code = commits, 0, 0, None
         self._failures += 1
         code = cause.code() if cause is not None else None
-        self._alike = self._alike + 1 if code == self._code else 1
+        self._repeats = self._repeats + 1 if code == self._code else 1
         self._code = code
-        if cause is not None and code in _CURES and self._alike >= _MOST_ALIKE:
+        if cause is not None and code in _CURES and self._repeats >= _MAX_REPEATS:
             raise BrokerError(
-                f"the commit was refused {self._alike} times for the same reason: {cause.str()}. Nothing of it is committed. "
-                f"{_CURES[code]}"
+                f"the commit was rejected {self._repeats} times for the same reason, and nothing of it is committed: "
+                f"{cause.str()}. {_CURES[code]}"
             )
         return 0.0 if self._failures == 1 else _BACKOFF.wait_s(self._failures - 1)

@@ -1,4 +1,4 @@
-"""When to commit, what belongs to a commit, and what follows when it is through."""
+"""Decides when to commit, collects the commit, and writes the state when it is complete."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ from .gc import GarbageCollector
 
 __all__ = ("CommitScheduler",)
 
-#: Reading pauses when about this many bytes wait for the next transaction; a row takes this many beside its value.
+#: Reading pauses when the output that waits for the next transaction is about this large, in bytes.
 OUTBOX_BYTES = 64 * 1024**2
+#: The size of a row beside its value, in bytes.
 _ROW_BYTES = 400
 #: Staged state is measured after this many records.
 _MEASURE_EVERY = 2_000
-#: Brokers forget offsets, and whose they are, when nothing was committed for days (`offsets.retention.minutes`), however
-#: alive the worker is: it is no member of the group. So idle tasks are committed as well, this often.
+#: Brokers delete offsets, and the owners in them, when nothing was committed for days (`offsets.retention.minutes`),
+#: even while the worker runs, since it is no member of the consumer group. So idle tasks are committed at this
+#: interval.
 _REFRESH_S = 600.0
-#: How old the time beside an unchanged store on disk may become, in milliseconds, however long deletions are kept.
-_STAMP_MS = 60_000
+#: The maximum age of the time beside an unchanged store on disk, in milliseconds, however long deletions are kept.
+_MAX_STAMP_AGE_MS = 60_000
 
 
 class CommitScheduler:
-    """Commits the tasks of a worker; lasts as long as its producer does.
+    """Commits the tasks of a worker; lives as long as its producer.
 
     Attributes:
-        next_commit: when the commit interval ends, in monotonic seconds.
-        flushes_first: all tasks are flushed before anything is sent, since that may take too long for a transaction.
+        next_commit: the end of the commit interval, in monotonic seconds.
+        flushes_first: whether to flush all tasks before a transaction begins, since flushes may take too long for it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of the worker that a commit touches
         self,
         assembly: Assembly,
         config: Config,
@@ -70,23 +72,23 @@ class CommitScheduler:
 
     @property
     def phase(self) -> CommitPhase:
-        """Where the commit in flight is."""
+        """The phase of the commit in flight."""
         return self._pipeline.phase
 
     def needed(self) -> bool:
-        """Whether anything happened since the last commit, or a task is to be handed over."""
+        """Return whether there is anything to commit, or a task to hand over."""
         executor = self._executor
         return any(task.commit_needed for task in executor.running) or bool(executor.to_release())
 
     def processed(self, records: int) -> None:
-        """So many records were processed."""
+        """Count processed records."""
         self._since_measured += records
 
     def advance(self, now: float) -> None:
-        """Move the commit in flight along; begin one when it is time.
+        """Advance the commit in flight, and begin one when it is time.
 
         Raises:
-            CommitFailed, KafkaException, BrokerError: the commit failed, or nobody knows.
+            CommitFailed, KafkaException, BrokerError: the commit failed, or its result is unknown.
         """
         if self.phase is not CommitPhase.IDLE:
             if not self._complete():
@@ -112,8 +114,8 @@ class CommitScheduler:
         self._completed(done)
         return True
 
-    def holds_reading(self) -> bool:
-        """Whether reading waits for the commit in flight, lest what is staged or on its way out outgrow its bounds."""
+    def pauses_reading(self) -> bool:
+        """Return whether reading waits for the commit in flight, so that staged state and output stay bounded."""
         if self.phase is CommitPhase.IDLE:
             return False
         outbox = self._collector.outbox
@@ -122,13 +124,14 @@ class CommitScheduler:
         if self._since_measured >= _MEASURE_EVERY:
             self._since_measured = 0
             limit = self._config.statestore_uncommitted_max_bytes
-            # Twice: once for the commit in flight, once for the next.
+            # Twice the limit: once for the commit in flight, once for the next.
             self._full = 0 <= 2 * limit < sum(store.staged_bytes() for store in self._executor.active_stores())
         return self._full
 
     def _over_limits(self) -> bool:
-        """Whether staged state asks for a commit now. Flushes the record caches when they are over their limit, unless that
-        may take too long for a transaction.
+        """Return whether a commit is due because of the size of staged state or of the record caches.
+
+        Record caches above their limit are flushed instead, unless that may take too long for a transaction.
         """
         if self._since_measured < _MEASURE_EVERY and not self._full:
             return False
@@ -148,11 +151,11 @@ class CommitScheduler:
     def _send_changes(self, changes: list[CommitRows]) -> None:
         for store, rows in changes:
             self._collector.send_tracked((store.name, store.partition), rows)
-        # While the processor's caches still have what the stores have just forwarded.
+        # Now, while the processor's caches still have what the stores have just forwarded.
         self._collector.drain()
 
     def begin(self) -> None:
-        """Flush all tasks, hand their records to the producer, and start the commit."""
+        """Flush all tasks, pass their records to the producer, and start the commit."""
         offsets = {}
         rows = []
         executor = self._executor
@@ -178,7 +181,7 @@ class CommitScheduler:
         self._pipeline.begin(Commit(offsets, rows, [held.id for held in released], self._now_ms()))
 
     def _completed(self, commit: Commit) -> None:
-        """The broker has it: write the state, tell who wants to know, purge."""
+        """Handle a commit that the broker has completed: write the state, notify the listener, purge."""
         self._write(commit)
         took = time.monotonic() - commit.started
         self._metrics.committed(took, len(commit.offsets))
@@ -192,7 +195,7 @@ class CommitScheduler:
             self._purge(commit)
 
     def _purge(self, commit: Commit) -> None:
-        """Delete, now and then, what was processed of repartition topics: since the last time, whichever commit it was in."""
+        """Delete processed records of repartition topics, once per `repartition.purge.interval.ms`."""
         self._purgeable.update(
             ((partition.topic, partition.partition), offset)
             for partition, (offset, _) in commit.offsets.items()
@@ -228,31 +231,36 @@ class CommitScheduler:
             store.committed()
 
     def _offset(self, commit: Commit, source: Restoration | None, backend: Any, key: tuple[str, int]) -> int | None:
-        """Where a store stands in its changelog after the commit; None when it has none."""
+        """Return a store's changelog offset after the commit; None if it has no changelog."""
         if source is None:
             return None
         if source.bounded:
-            # Its changelog is the task's input.
+            # The changelog is the task's input.
             return commit.offsets[source.source][0]
         offset = self._collector.acknowledged.get(key)
         known: int | None = backend.offset(*key) if offset is None else offset
         return known
 
     def _stamp_is_old(self, commit: Commit, source: Restoration, backend: Any, key: tuple[str, int]) -> bool:
-        """Whether to write down that nothing has changed: rows count as old as the time beside them."""
+        """Return whether to write a store without changes, since its rows count as old as the time beside them."""
         known = backend.provenance(*key)
         if source.bounded and source.source in commit.offsets:
             return bool(backend.offset(*key) != commit.offsets[source.source][0])
-        most_ms = min(_STAMP_MS, longest_unwritten_ms(source.facts))
-        return known is not None and commit.started_ms - known.as_of_ms > most_ms
+        limit_ms = min(_MAX_STAMP_AGE_MS, longest_unwritten_ms(source.facts))
+        return known is not None and commit.started_ms - known.as_of_ms > limit_ms
 
     def finish(self, deadline: float, wait_s: float) -> bool:
-        """Wait for the commit in flight until the deadline (monotonic seconds); whether none is left."""
+        """Wait for the commit in flight, and return whether it ended before the deadline.
+
+        Args:
+            deadline: in monotonic seconds.
+            wait_s: the time between two checks, in seconds.
+        """
         while self.phase is not CommitPhase.IDLE:
             if self._complete():
                 continue
             if time.monotonic() >= deadline:
                 return False
-            # The answer to offsets that are committed by themselves comes through the consumer.
+            # Without transactions, the answer to an offset commit comes through the consumer.
             self._consumer.poll(wait_s)
         return True

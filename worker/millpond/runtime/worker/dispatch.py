@@ -1,4 +1,4 @@
-"""What the consumer brings in, and whom it is for: a task, a global store, a changelog being restored."""
+"""Passes polled records to tasks, global stores and restorations, and handles the consumer's events."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from itertools import groupby
 from confluent_kafka import KafkaError, Message
 
 from millpond.errors import BrokerError
+from millpond.runtime import error_codes
 from millpond.runtime.commit.pipeline import CommitFailed
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.tasks.executor import TaskExecutor
 
-__all__ = ("GONE", "Dispatcher")
+__all__ = ("UNKNOWN_TOPIC_CODES", "Dispatcher")
 
 log: logging.Logger = logging.getLogger(__name__)
 
-#: A topic may be gone, or be too new for a broker to know it.
-GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+#: A topic was deleted, or it is so new that the broker does not know it yet.
+UNKNOWN_TOPIC_CODES = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, error_codes.UNKNOWN_TOPIC, error_codes.UNKNOWN_PARTITION}
+)
 
 _UNREADABLE = frozenset(
     {
-        KafkaError._BAD_MSG,
-        KafkaError._BAD_COMPRESSION,
-        KafkaError._NOT_IMPLEMENTED,
+        error_codes.BAD_MSG,
+        error_codes.BAD_COMPRESSION,
+        error_codes.NOT_IMPLEMENTED,
         KafkaError.INVALID_MSG,
         KafkaError.MSG_SIZE_TOO_LARGE,
     }
@@ -37,37 +40,36 @@ _error = Message.error
 
 
 class Dispatcher:
-    """Hands polled messages to whom they are for."""
+    """Passes polled messages to tasks, global stores and restorations.
 
-    def __init__(self, executor: TaskExecutor, on_doubt: Callable[[], None]) -> None:
-        """Begin.
+    Args:
+        executor: holds them.
+        on_unknown_topic: called when a topic may have been deleted.
+    """
 
-        Args:
-            executor: has the tasks, the global stores and the restorations.
-            on_doubt: told when a topic may be gone.
-        """
+    def __init__(self, executor: TaskExecutor, on_unknown_topic: Callable[[], None]) -> None:
         self._executor = executor
-        self._on_doubt = on_doubt
+        self._on_unknown_topic = on_unknown_topic
 
     def dispatch(self, messages: list[Message]) -> None:
-        """Deliver what one poll returned: records first, then what the client says of partitions.
+        """Deliver the result of one poll of the inputs: records first, then events of the client.
 
         Raises:
             BrokerError: a partition cannot be read.
-            CommitFailed: the position in a partition is gone.
-            MillpondError: a handler said FAIL.
+            CommitFailed: the partition no longer contains the position.
+            MillpondError: a handler returned FAIL.
         """
         self._split(messages, self._deliver, self._event)
 
     def copied(self, messages: list[Message]) -> None:
-        """Deliver what one poll returned for changelogs; raises as `dispatch`."""
+        """Deliver the result of one poll of the changelogs; raises as `dispatch`."""
         self._split(messages, self._executor.reader.records, self._copy_event)
 
     def _split(
         self,
         messages: list[Message],
         deliver: Callable[[Partition, Sequence[Message]], None],
-        tell: Callable[[Message], None],
+        on_event: Callable[[Message], None],
     ) -> None:
         events: list[Message] = []
         if any(map(_error, messages)):
@@ -77,7 +79,7 @@ class Dispatcher:
             for number, of_partition in groupby(of_topic, _partition):
                 deliver(Partition(topic or "", number or 0), list(of_partition))
         for message in events:
-            tell(message)
+            on_event(message)
 
     def _deliver(self, partition: Partition, messages: Sequence[Message]) -> None:
         task = self._executor.by_input.get(partition)
@@ -85,15 +87,15 @@ class Dispatcher:
             task.add(partition.topic, messages)
             return
         self._executor.globals.apply(partition, messages)
-        # What is left is of a task that was let go of a moment ago.
+        # Other records belong to a task that was dropped a moment ago.
 
     def _copy_event(self, message: Message) -> None:
         error = message.error()
         code = None if error is None else error.code()
         partition = Partition(message.topic() or "", message.partition() or 0)
-        if code == KafkaError._PARTITION_EOF:
+        if code == error_codes.PARTITION_EOF:
             self._executor.reader.reached_end(partition, int(message.offset() or 0))
-        elif code != KafkaError._AUTO_OFFSET_RESET or not self._executor.reopen(partition):
+        elif code != error_codes.AUTO_OFFSET_RESET or not self._executor.reopen(partition):
             self._event(message)
 
     def _event(self, message: Message) -> None:
@@ -101,23 +103,23 @@ class Dispatcher:
         assert error is not None
         code = error.code()
         partition = Partition(message.topic() or "", message.partition() or 0)
-        if code == KafkaError._PARTITION_EOF:
+        if code == error_codes.PARTITION_EOF:
             self._reached_end(partition, int(message.offset() or 0))
-        elif code in GONE:
-            self._on_doubt()
+        elif code in UNKNOWN_TOPIC_CODES:
+            self._on_unknown_topic()
         elif code in _FORBIDDEN:
-            raise BrokerError(f"no permission to read {partition}: {error.str()}.")
-        elif code == KafkaError._AUTO_OFFSET_RESET:
-            # Retention was faster than this application; going back finds where the partition begins now.
+            raise BrokerError(f"no permission to read {partition}: {error.str()}. Grant it to this application's user.")
+        elif code == error_codes.AUTO_OFFSET_RESET:
+            # Retention has deleted the position; going back finds where the partition begins now.
             updater = self._executor.globals.of_topic(partition.topic)
             if updater is not None:
-                self._executor.globals.rebuild(updater, "does not have the position any more")
-            raise CommitFailed(f"the position in {partition} is not in the topic any more: {error.str()}")
+                self._executor.globals.rebuild(updater, "no longer has the position")
+            raise CommitFailed(f"{partition} no longer contains the worker's position: {error.str()}")
         elif code in _UNREADABLE:
-            # The client goes on after what it cannot read.
-            raise BrokerError(f"records of {partition} cannot be read: {error.str()}. Nothing of them is committed.")
+            # The client would continue after the records that it cannot read.
+            raise BrokerError(f"records of {partition} cannot be read, and none of them is committed: {error.str()}.")
         else:
-            log.warning("the consumer reports for %s: %s", partition, error.str())
+            log.warning("partition %s: the consumer reports an error: %s", partition, error.str())
 
     def _reached_end(self, partition: Partition, offset: int) -> None:
         self._executor.globals.reached_end(partition, offset)

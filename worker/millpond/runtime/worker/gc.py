@@ -1,11 +1,11 @@
-"""When Python looks for cyclic garbage: after commits, not in the middle of batches.
+"""Collects cyclic garbage after commits instead of in the middle of batches.
 
-Between two commits a worker makes several objects per changed key, nearly all of which die with the commit. The
-interpreter's own schedule would walk them again and again while they live. So the young generation is collected when
-a commit has let them go, and the older ones now and then; what lived before the worker began is left alone.
+Between two commits a worker creates several objects per changed key, and nearly all of them die with the commit. The
+interpreter's schedule would traverse them repeatedly while they live. So the young generation is collected after a
+commit, and the older ones less often; objects from before the start of the worker are never traversed.
 
-How much there is to collect, the interpreter knows: it counts containers made less containers freed. A worker whose stores
-only replace entries frees as many as it makes, and has nothing to look for, however many records it processes.
+The interpreter counts the containers that were created and not freed. A worker whose stores only replace entries frees
+as many as it creates, so it has nothing to collect, however many records it processes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _MIDDLE_EVERY = 50
 _OLD_EVERY = 1_000
 _RECORDS_AT_LEAST = 50_000
 _RECORDS_AT_MOST = 200_000
-#: Containers made and not freed since the last collection.
+#: Containers that were created and not freed since the last collection.
 _CONTAINERS_AT_LEAST = 50_000
 
 
 class GarbageCollector:
-    """Collects at the moments the worker's loop names."""
+    """Collects garbage when the worker's loop calls it."""
 
     def __init__(self) -> None:
         self._rounds = 0
@@ -47,13 +47,13 @@ class GarbageCollector:
                 gc.enable()
 
     def processed(self, records: int) -> None:
-        """So many records were processed: with long commit intervals, do not wait for the commit."""
+        """Count processed records; collect when there are many, since commit intervals may be long."""
         self._records += records
         if self._records >= _RECORDS_AT_MOST:
             self._collect()
 
     def committed(self) -> None:
-        """A commit has let go of what it held."""
+        """Collect, if necessary, what a commit has released."""
         if self._records >= _RECORDS_AT_LEAST:
             self._records = 0
             if gc.get_count()[_YOUNG] >= _CONTAINERS_AT_LEAST:

@@ -1,4 +1,4 @@
-"""The end of a worker, and its withdrawal: tasks are handed over, committed, and dropped."""
+"""The end of a worker: its tasks are handed over, committed, and dropped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEAVE_TIMEOUT_S = 2.0
 
 
 class Leaving:
-    """Lets a worker's tasks go.
+    """Hands over, commits or drops the tasks of a worker that ends or is rejected.
 
     Args:
         parts: of the worker.
@@ -35,7 +35,7 @@ class Leaving:
         self._recovery = recovery
 
     def hand_over(self, turn: Callable[[], None]) -> None:
-        """Hand the tasks over, where there is a worker to take them, within `shutdown.timeout.ms`.
+        """Hand the tasks over, if another worker can own them, within `shutdown.timeout.ms`.
 
         Args:
             turn: one turn of the loop.
@@ -48,31 +48,33 @@ class Leaving:
         coordination.leave()
         while not (coordination.may_leave and coordination.may_write()) and time.monotonic() < deadline:
             turn()
-        if coordination.rejected and not coordination.admitted_once:
+        if coordination.rejected and not coordination.ever_admitted:
             self.withdraw()
 
     def withdraw(self) -> None:
-        """Drop all tasks, since the coordinator rejects what this worker runs.
+        """Drop all tasks, since the coordinator rejects this worker's topology.
 
-        What it processed is committed if it was ever admitted, and aborted if not.
+        A worker that was ever admitted commits what it has processed; otherwise that is aborted.
         """
         executor, coordination = self._parts.executor, self._parts.coordination
         if not executor.held:
             return
-        log.warning("dropping all tasks: the coordinator rejects this worker's topology")
+        log.warning(
+            "worker %s: dropping all tasks, since the coordinator rejects its topology", self._parts.config.worker_id
+        )
         executor.keep_all()
-        if coordination is not None and coordination.admitted_once:
+        if coordination is not None and coordination.ever_admitted:
             self.commit()
             executor.globals.reread()
         executor.drop(list(executor.held))
         self._recovery.go_back()
 
     def commit(self) -> None:
-        """Commit what is processed, within `shutdown.timeout.ms`. What cannot be committed is processed again later."""
+        """Commit what is processed, within `shutdown.timeout.ms`. What is not committed is processed again."""
         parts = self._parts
         if not parts.may_write():
             log.warning(
-                "no last commit: other workers may own the tasks by now; they process again what is not committed"
+                "no last commit, since other workers may own the tasks by now; they process again what is not committed"
             )
             return
         deadline = time.monotonic() + parts.config.shutdown_timeout_ms / 1000
@@ -84,10 +86,10 @@ class Leaving:
                 committer.begin()
                 idle = committer.finish(deadline, COMMIT_POLL_S)
         except (CommitFailed, KafkaException, OwnershipError) as error:
-            log.warning("the last commit failed (%s); the next start processes its records again", error)
+            log.warning("the last commit failed (%s); its records are processed again after the next start", error)
             return
         if not idle:
-            log.warning("the last commit was not confirmed in time; the next start reads whether it is complete")
+            log.warning("the last commit was not confirmed in time; the next start finds out whether it is complete")
 
     def sign_off(self) -> None:
         """Report the end to the coordinator, so that it need not wait for the session timeout."""
@@ -99,4 +101,4 @@ class Leaving:
         try:
             parts.metrics.http.spawn(parts.client.leave()).result(_LEAVE_TIMEOUT_S)
         except (RuntimeError, TimeoutError, CancelledError) as error:
-            log.info("the end was not reported to the coordinator: %r", error)
+            log.info("the end of the worker was not reported to the coordinator: %r", error)

@@ -1,4 +1,4 @@
-"""The worker's loop: each turn polls a batch, hands it to tasks, lets them process, and moves the commit in flight along."""
+"""The worker's loop: each turn polls a batch, passes it to the tasks, lets them process, and advances the commit."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from millpond.runtime.commit.rejected_records import CarefulCollector
 from millpond.runtime.ownership.lookups import TakeOverAnswer
 from millpond.runtime.restoring.changelog_reader import BATCH, BATCH_BESIDE_TASKS
 from millpond.runtime.states import WorkerState
+from millpond.runtime.tasks.coordination import Coordination
 from millpond.runtime.tasks.instructions import GoBack, Withdraw
 
 from .leaving import Leaving
@@ -25,27 +26,27 @@ __all__ = ("Loop",)
 
 log: logging.Logger = logging.getLogger(__name__)
 
-#: How long a task may take to start before the reason is logged, and how long until it is logged again.
+#: How long a task may take to start before the reason is logged, and the time until it is logged again, in seconds.
 _EXPLAIN_S = 10.0
-#: Changelog records at a time beside running tasks.
+#: Changelog records per poll beside running tasks, and without them.
 _COPY_RECORDS = 500
 _RESTORE_RECORDS = 5_000
-#: Output that waits in memory where none is sent before the commit, in records.
-_MOST_HELD_BACK = 50_000
+#: The maximum of records that wait in memory while turns are slow and nothing is sent before the commit.
+_MAX_HELD_BACK = 50_000
 
 
 class Loop:
-    """Turns of one worker.
+    """The loop of one worker.
 
     Args:
         parts: of the worker.
         polling: polls its inputs.
         recovery: takes it back to its last commit.
-        leaving: lets its tasks go.
+        leaving: hands over, commits or drops its tasks.
 
     Attributes:
-        calls: functions of other threads, to run between two turns.
-        last_turn: when the last turn began, in monotonic seconds.
+        calls: functions from other threads, to run between two turns.
+        last_turn: the start of the last turn, in monotonic seconds.
     """
 
     def __init__(self, parts: WorkerParts, polling: Polling, recovery: Recovery, leaving: Leaving) -> None:
@@ -58,25 +59,16 @@ class Loop:
         self._next_explanation = time.monotonic() + _EXPLAIN_S
 
     def turn(self) -> None:
-        """Turn once.
+        """Run one turn.
 
         Raises:
             CommitFailed, KafkaException: the worker has to go back to its last commit.
             StateCorrupted: a store has to be rebuilt.
             MillpondError: the worker cannot continue.
         """
-        parts, executor = self._parts, self._parts.executor
+        parts = self._parts
         self.last_turn = now = time.monotonic()
-        if parts.client_errors.pending:
-            lost = parts.client_errors.look_into(parts.assembly.cluster, parts.assembly.plan)
-            self._recovery.replace_clients(lost)
-        parts.new_plan = parts.assembly.watch.turn(now) or parts.new_plan
-        messages = self._polling.poll(now)
-        if messages:
-            parts.metrics.polled(len(messages))
-            parts.dispatcher.dispatch(messages)
-        if executor.reader.restorations:
-            self._copy(busy=bool(messages))
+        self._receive(now)
         self._settle()
         while not self.calls.empty():
             self.calls.get()()
@@ -85,18 +77,32 @@ class Loop:
         if isinstance(parts.collector, CarefulCollector):
             self._turn_carefully(parts.collector)
             return
-        if executor.running and not self._awaits_commit():
+        if parts.executor.running and not self._awaits_commit():
             self._process()
             if not parts.may_write():  # the process may have been frozen meanwhile
                 return
             if not parts.pace.slow:
                 self._send()
-            elif len(parts.collector.outbox) >= _MOST_HELD_BACK:
+            elif len(parts.collector.outbox) >= _MAX_HELD_BACK:
                 parts.committer.next_commit = 0.0
         self._advance()
 
+    def _receive(self, now: float) -> None:
+        """Handle errors of the clients, and read inputs and changelogs."""
+        parts = self._parts
+        if parts.client_errors.pending:
+            lost = parts.client_errors.handle(parts.assembly.cluster, parts.assembly.plan)
+            self._recovery.replace_clients(lost)
+        parts.new_plan = parts.assembly.watch.turn(now) or parts.new_plan
+        messages = self._polling.poll(now)
+        if messages:
+            parts.metrics.polled(len(messages))
+            parts.dispatcher.dispatch(messages)
+        if parts.executor.reader.restorations:
+            self._copy(busy=bool(messages))
+
     def _awaits_commit(self) -> bool:
-        """Whether a commit has to end before more is processed: for new inputs, or since that may take too long for it."""
+        """Return whether a commit has to end before more is processed: for a new plan, or because turns are slow."""
         parts, committer = self._parts, self._parts.committer
         if parts.new_plan is not None:
             committer.next_commit = 0.0
@@ -118,24 +124,24 @@ class Loop:
             self._recovery.go_back()
 
     def _copy(self, *, busy: bool) -> None:
-        """Bring stores nearer to the ends of their changelogs. Beside running tasks it takes a share of the turn."""
+        """Read changelogs into stores. Beside running tasks this takes only a part of the turn."""
         parts = self._parts
         copier, executor = parts.assembly.copier, parts.executor
-        most = _COPY_RECORDS if busy else _RESTORE_RECORDS
+        limit = _COPY_RECORDS if busy else _RESTORE_RECORDS
         executor.reader.batch = BATCH_BESIDE_TASKS if busy else BATCH
-        # As long as tasks took in the last turn: copies that fall behind get half of the loop, and catch up.
+        # As long as tasks took in the last turn: copies with a lag get half of the loop, so that they catch up.
         until = time.monotonic() + parts.pace.processing_s if busy else 0.0
         while True:
-            messages: list[Message] = copier.consume(most, 0)
+            messages: list[Message] = copier.consume(limit, 0)
             if messages:
                 parts.dispatcher.copied(messages)
             if executor.reader.expired:
                 executor.reopen_expired()
-            if len(messages) < most or time.monotonic() >= until:
+            if len(messages) < limit or time.monotonic() >= until:
                 return
 
     def _settle(self) -> None:
-        """Take in the answers of lookups and of the coordinator, and start the tasks that are restored."""
+        """Handle answers to lookups and of the coordinator, and start restored tasks."""
         parts, executor, coordination = self._parts, self._parts.executor, self._parts.coordination
         executor.look_at_ends()
         executor.take_in_snapshots()
@@ -146,19 +152,23 @@ class Loop:
             elif coordination is None or not coordination.looked_up(answer):
                 executor.looked_up(answer)
         if coordination is not None:
-            coordination.turn(time.monotonic())
-            for instruction in coordination.for_the_loop():
-                match instruction:
-                    case Withdraw():
-                        self._leaving.withdraw()
-                    case GoBack():
-                        raise CommitFailed("tasks of this worker were taken over", fenced=True)
+            self._follow(coordination)
         if not executor.globals.behind:
             if not executor.settled:
                 executor.start_restored()
                 self._explain()
             if parts.state is WorkerState.RESTORING and executor.settled:
                 parts.become(WorkerState.RUNNING)
+
+    def _follow(self, coordination: Coordination) -> None:
+        """Follow the coordinator's answer, and report to it."""
+        coordination.turn(time.monotonic())
+        for instruction in coordination.for_the_loop():
+            match instruction:
+                case Withdraw():
+                    self._leaving.withdraw()
+                case GoBack():
+                    raise CommitFailed("tasks of this worker were taken over", fenced=True)
 
     def _explain(self) -> None:
         """Log why tasks are not running yet, every 10 s."""
@@ -167,7 +177,7 @@ class Loop:
             self._next_explanation = now + _EXPLAIN_S
             for line in self._parts.executor.unsettled(_EXPLAIN_S):
                 log.warning("%s", line)
-                self._parts.client_errors.check()
+                self._parts.client_errors.check_clients()
 
     def _turn_carefully(self, collector: CarefulCollector) -> None:
         """Process a small batch and commit it, until everything in flight at the first rejection is handled."""
@@ -177,7 +187,7 @@ class Loop:
         if executor.globals.behind or not collector.settle():
             return
         if committer.phase is CommitPhase.IDLE:
-            # Running tasks do not wait for one that is still being restored: they continue, with the same care.
+            # Running tasks do not wait for one that is still being restored: they continue in careful mode.
             if rejected.is_behind(parts.positions()) or rejected.is_pending(executor.inputs_to_come()):
                 self._process()
                 if not parts.may_write():
@@ -216,11 +226,11 @@ class Loop:
             parts.committer.processed(processed)
 
     def _send(self) -> None:
-        """Hand the output to the producer, unless it has to wait for the next transaction."""
+        """Pass the output to the producer, unless it has to wait for the next transaction."""
         parts, phase = self._parts, self._parts.committer.phase
         if phase is CommitPhase.IDLE or (
-            # Without transactions output need not wait for the next one; and the answer to the commit that is in flight
-            # comes through the consumer, which is left alone while the outbox is full.
+            # Without transactions output need not wait; and the answer to the commit in flight comes through the
+            # consumer, which is not polled while the outbox is full.
             phase is CommitPhase.COMMITTING and not parts.config.exactly_once
         ):
             parts.collector.drain()

@@ -1,4 +1,4 @@
-"""How a worker's process takes memory from the system."""
+"""The malloc arenas of a worker's process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ _ARENAS = 2
 
 
 def keep_few_arenas() -> None:
-    """Have the threads of this process share two heaps, before it starts any.
+    """Limit malloc to two arenas for all threads of this process. Call it before any thread starts.
 
-    By default glibc gives threads up to eight heaps per core, each of which keeps what was freed in it. Kafka's client and
-    RocksDB have dozens of threads and pass memory between them, so a process grew by up to a fifth beyond what it used, more
-    so on a busy machine. `MALLOC_ARENA_MAX` in the environment wins. Other C libraries are left as they are.
+    By default glibc creates up to eight arenas per core, each of which keeps the memory that was freed in it. Kafka's
+    client and RocksDB have dozens of threads and pass memory between them, so a process grew to up to a fifth more than
+    it used (docs/decisions/0023). `MALLOC_ARENA_MAX` in the environment has precedence. Other C libraries are not
+    changed.
     """
     if "MALLOC_ARENA_MAX" not in os.environ:
         with contextlib.suppress(OSError, AttributeError):

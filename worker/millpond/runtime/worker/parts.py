@@ -1,4 +1,4 @@
-"""What a worker is made of: shared by its start, its loop, its recovery and its end."""
+"""The parts of a worker, shared by its start, its loop, its recovery and its end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ("COMMIT_POLL_S", "WorkerParts")
 
 log: logging.Logger = logging.getLogger(__name__)
 
-#: While a commit is in flight, its end is looked for at least this often.
+#: The longest time between two checks of a commit in flight, in seconds.
 COMMIT_POLL_S = 0.001
 
 
@@ -55,25 +55,25 @@ class WorkerParts:
     admission: Admission
     garbage: GarbageCollector
     stop: threading.Event
-    """Set when the worker is to commit and end."""
+    """Set when the worker has to commit and end."""
 
     state: WorkerState = WorkerState.CREATED
     pace: BatchPacing = field(init=False)
     rejected: RejectedRecords = field(default_factory=RejectedRecords)
     client_errors: ClientErrors = field(default_factory=ClientErrors)
     new_plan: Plan | None = None
-    """A plan with more inputs, which is adopted as soon as nothing waits for a commit."""
+    """A plan with more inputs, which is used as soon as nothing waits for a commit."""
     behind: bool = False
     """Whether tasks have more records than the last turn processed."""
     leave_until: float | None = None
-    """While the worker hands its tasks over at its end: until when, in monotonic seconds."""
+    """The deadline for handing tasks over at the end, in monotonic seconds; None before that."""
 
     assembly: Assembly = field(init=False)
-    """What is made at the start, and outlives tasks and producers."""
+    """The parts that live as long as the worker."""
     dispatcher: Dispatcher = field(init=False)
 
     collector: RecordCollector = field(init=False)
-    """As long as the producer lasts, like the two after it."""
+    """Replaced with each producer, like the two after it."""
     committer: CommitScheduler = field(init=False)
     offset_sink: OffsetSink | None = None
 
@@ -87,18 +87,18 @@ class WorkerParts:
 
     @property
     def executor(self) -> TaskExecutor:
-        """The tasks."""
+        """The executor of tasks."""
         return self.assembly.executor
 
     def become(self, state: WorkerState) -> None:
-        """Change the state, where the transition is allowed, and tell the listener."""
+        """Change the state and notify the listener, if the transition is allowed."""
         if may_follow(self.state, state):
             log.info("worker %s: %s -> %s", self.config.worker_id, self.state.value, state.value)
             self.state = state
             self.listener.state_changed(state)
 
     def may_write(self) -> bool:
-        """Whether no other worker can have taken this worker's tasks over unnoticed."""
+        """Return whether no other worker can have taken tasks over unnoticed."""
         return self.coordination is None or self.coordination.may_write()
 
     def positions(self) -> dict[Partition, int]:
@@ -107,7 +107,7 @@ class WorkerParts:
         return {partition: task.inputs[partition.topic].position for partition, task in by_input.items()}
 
     def close_offset_sink(self) -> None:
-        """End the commit in flight, if there is one."""
+        """Abandon the commit in flight, if there is one."""
         if self.offset_sink is not None:
             self.offset_sink.close()
             self.offset_sink = None

@@ -1,4 +1,4 @@
-"""How a worker polls: how many records at a time, and how long it waits for them."""
+"""Polls the inputs: how many records at a time, and how long to wait for them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from .parts import COMMIT_POLL_S, WorkerParts
 
 __all__ = ("Polling",)
 
-#: The longest wait while a task does not run yet, and while only the coordinator or a query may need an answer.
+#: The longest wait while a task does not run yet, in seconds.
 _UNSETTLED_WAIT_S = 0.002
+#: The longest wait while the coordinator or a query may need an answer, in seconds.
 _COORDINATION_WAIT_S = 0.01
 
 
@@ -23,7 +24,7 @@ class Polling:
 
     Args:
         parts: of the worker.
-        answers_queries: whether other workers or clients may query this one.
+        answers_queries: returns whether other workers or clients may query this one.
     """
 
     def __init__(self, parts: WorkerParts, *, answers_queries: Callable[[], bool]) -> None:
@@ -32,12 +33,12 @@ class Polling:
 
     @property
     def limit(self) -> int:
-        """The most records to poll, and to process per task, in one turn."""
+        """The maximum number of records to poll, and to process per task, in one turn."""
         pace_limit = self._parts.pace.limit
         return min(CAREFUL_RECORDS, pace_limit) if self._parts.rejected.careful else pace_limit
 
     def poll(self, now: float) -> list[Message]:
-        """Return what there is to process; wait for it while there is nothing else to do.
+        """Return polled messages; wait for them only if there is nothing else to do.
 
         Args:
             now: monotonic seconds.
@@ -45,14 +46,14 @@ class Polling:
         parts = self._parts
         consumer, committer = parts.assembly.consumer, parts.committer
         waits = parts.pace.slow and committer.phase is not CommitPhase.IDLE
-        if waits or committer.holds_reading() or not parts.may_write():
-            # One record rather than none: committed offsets are confirmed through the consumer.
+        if waits or committer.pauses_reading() or not parts.may_write():
+            # One record rather than none: offset commits are confirmed through the consumer.
             held: list[Message] = consumer.consume(1, COMMIT_POLL_S)
             return held
         limit = self.limit
         messages: list[Message] = consumer.consume(limit, 0)
         if not messages and committer.phase is CommitPhase.DELIVERING:
-            # Nothing else to do: wait for the deliveries, which makes the client hurry.
+            # Nothing else to do: waiting for the deliveries makes the client send at once.
             parts.collector.hasten()
             return consumer.consume(limit, 0)
         if messages or (parts.behind and not parts.rejected.careful):
@@ -63,7 +64,7 @@ class Polling:
         return messages
 
     def _longest_wait(self, now: float) -> float:
-        """Seconds until there is something to do even if no record arrives."""
+        """Return the time in seconds until there is something to do even if no record arrives."""
         parts, executor = self._parts, self._parts.executor
         wait = parts.config.poll_ms / 1000
         if parts.committer.phase is not CommitPhase.IDLE:

@@ -1,4 +1,4 @@
-"""The worker's producer: made, connected, and given the transactional id; and what lasts as long as it does."""
+"""Makes the worker's producer with its transactional id, and the parts that live as long as the producer."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .parts import WorkerParts
 
 __all__ = ("Producers",)
 
-#: The longest wait for the first connection of a new producer, which goes on trying afterwards.
+#: The longest wait for the first connection of a new producer, in seconds; it continues to connect afterwards.
 _CONNECT_S = 0.5
 
 
 class Producers:
-    """Makes producers.
+    """Makes the producers of a worker.
 
     Args:
         parts: of the worker.
@@ -35,10 +35,10 @@ class Producers:
         self._parts = parts
 
     def start(self) -> None:
-        """Make a producer that has this worker's transactional id to itself, and what commits through it.
+        """Make a producer that fences earlier ones of this worker's transactional id, and a commit scheduler for it.
 
         Raises:
-            BrokerError: the brokers do not give the transactional id in time.
+            BrokerError: the brokers did not initialise the transactional id in time.
         """
         parts, config = self._parts, self._parts.config
         producer = self._make()
@@ -55,12 +55,12 @@ class Producers:
         )
 
     def fencing(self, owner: str) -> Producer:
-        """Make a producer that has the transactional id of `owner` to itself; raises as `start`."""
-        config, on_error = self._parts.config, self._parts.client_errors.error
+        """Make a producer with the transactional id of `owner`, which fences that owner's; raises as `start`."""
+        config, on_error = self._parts.config, self._parts.client_errors.on_error
         return self._initialised(lambda: _connected(make_producer(config, owner, on_error)))
 
     def gives_up(self) -> bool:
-        """Whether brokers are not waited for any more: the worker is to end, and is not handing its tasks over."""
+        """Return whether to stop waiting for brokers: the worker has to end, and is not handing its tasks over."""
         leave_until = self._parts.leave_until
         return self._parts.stop.is_set() and (leave_until is None or time.monotonic() >= leave_until)
 
@@ -72,7 +72,7 @@ class Producers:
                 make_producer(
                     config,
                     config.worker_id if config.exactly_once else None,
-                    parts.client_errors.error,
+                    parts.client_errors.on_error,
                     careful=parts.rejected.careful,
                     batch_bytes=parts.rejected.batch_bytes,
                 )
@@ -98,10 +98,11 @@ class Producers:
 
 
 def _connected(producer: Producer) -> Producer:
-    """Make a new producer ask for its producer id at once.
+    """Make a new producer request its producer id at once.
 
-    librdkafka asks when an answer about metadata arrives over a connection that is up, and otherwise every 0.5 s.
-    The first answer may end the connection to the bootstrap address; the second one comes over the one that stays.
+    librdkafka requests it when a metadata response arrives over an open connection, and otherwise every 0.5 s. The
+    first response may close the connection to the bootstrap address; the second one comes over the connection that
+    stays.
     """
     if answers(producer, COMMON_TOPIC, _CONNECT_S):
         answers(producer, COMMON_TOPIC, _CONNECT_S)

@@ -1,6 +1,6 @@
-"""Back to the last commit: after a failed commit, a fenced producer, lost clients, or corrupted state.
+"""Takes a worker back to its last commit: after a failed commit, a fenced producer, lost clients, or corrupted state.
 
-A worker that recovers does what it does at its start: it reads what is committed, brings its stores there, and continues.
+A recovery repeats the start: the worker reads its committed offsets, restores its stores to them, and continues.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 from confluent_kafka import KafkaError, KafkaException
 
 from millpond.errors import StateCorrupted
+from millpond.runtime import error_codes
 from millpond.runtime.commit.pipeline import CommitFailed, TransactionCommitter, is_fenced
 from millpond.runtime.commit.rejected_records import is_rejection
 from millpond.runtime.kafka.reconnect import WorkerClient
@@ -25,12 +26,12 @@ __all__ = ("FENCED_BACKOFF_S", "Recovery")
 
 log: logging.Logger = logging.getLogger(__name__)
 
-#: How long a fenced worker leaves its transactional id to the worker that fenced it.
+#: How long a fenced worker waits before it takes its transactional id back, in seconds.
 FENCED_BACKOFF_S = 0.3
 
 
 class Recovery:
-    """Takes a worker back to what is committed.
+    """Takes a worker back to its last commit.
 
     Args:
         parts: of the worker.
@@ -43,18 +44,21 @@ class Recovery:
         self._failures = CommitFailures()
 
     def recover(self, error: CommitFailed | KafkaException) -> None:
-        """Go back after a commit that failed, or whose end is unknown.
+        """Go back after a commit that failed or whose result is unknown.
 
         Raises:
-            MillpondError: it will not succeed the next time either, or the brokers do not answer.
+            MillpondError: a retry would fail as well, or the brokers do not answer.
         """
         parts = self._parts
         fenced = (isinstance(error, CommitFailed) and error.fenced) or (
-            # A fatal error does not name its cause again once it has been reported.
-            isinstance(error, KafkaException) and (is_fenced(error) or error.args[0].code() == KafkaError._FATAL)
+            # The client reports the cause of a fatal error only once.
+            isinstance(error, KafkaException) and (is_fenced(error) or error.args[0].code() == error_codes.FATAL)
         )
         cause = self._cause(error)
-        log.warning("%s (%s); going back to the last commit", self._description(fenced=fenced), cause or error)
+        log.warning(
+            "worker %s: %s (%s); going back to the last commit",
+            parts.config.worker_id, self._description(fenced=fenced), cause or error,
+        )  # fmt: skip
         parts.metrics.recoveries += 1
         wait_s = self._failures.failed(cause if isinstance(cause, KafkaError) else None, parts.metrics.commits)
         if isinstance(cause, KafkaError) and is_rejection(cause) and parts.executor.running:
@@ -95,8 +99,8 @@ class Recovery:
         parts.behind = False
         parts.client_errors.forget_fatal()
         if fenced:
-            # The other worker gets the time to write the new owners: two that take the id from each other at once would
-            # go on doing so. The owners are looked up before this worker takes its id back.
+            # This gives the other worker the time to write the new owners: two workers that fence each other at once
+            # would never stop. The owners are looked up before this worker takes its id back.
             parts.stop.wait(FENCED_BACKOFF_S)
             self._check_still_owner()
         self._producers.start()
@@ -104,26 +108,26 @@ class Recovery:
         self._continue()
 
     def rebuild(self, error: StateCorrupted) -> None:
-        """Forget the local rows of a corrupted store, and continue from the last commit; raises as `go_back`."""
+        """Delete the local rows of a corrupted store, and continue from the last commit; raises as `go_back`."""
         self._drop_producer()
         self._producers.start()
         self._parts.executor.rebuild_corrupted(error)
         self._continue()
 
     def replace_clients(self, lost: Collection[WorkerClient]) -> None:
-        """Replace the clients that do not find the brokers again.
+        """Replace the clients that do not reconnect to the brokers.
 
         Raises:
-            CommitFailed: the worker has to go back for it.
+            CommitFailed: the worker has to go back to its last commit for that.
         """
         if not lost:
             return
         parts = self._parts
         parts.metrics.clients_replaced += len(lost)
-        found = f"the brokers are back, but the client that {' and the one that '.join(lost)} does not find them"
+        reason = f"the brokers answer again, but the client that {' and the one that '.join(lost)} did not reconnect"
         if set(lost) != {WorkerClient.COPIER}:
-            raise CommitFailed(found)
-        log.warning("%s; replacing it", found)
+            raise CommitFailed(reason)
+        log.warning("%s; replacing it", reason)
         parts.executor.renew_copier()
 
     def _drop_producer(self) -> None:
@@ -137,14 +141,14 @@ class Recovery:
         self._parts.become(WorkerState.RESTORING)
 
     def _check_still_owner(self) -> None:
-        """Without a coordinator, a task that another worker owns now ends this one; with one it is merely dropped."""
+        """Check that this worker still owns its tasks. With a coordinator, tasks of others are just dropped later."""
         if self._parts.coordination is None:
             executor = self._parts.executor
             for task, where in executor.registrar.look_up_now(executor.active_tasks).tasks.items():
                 executor.claims.check_own(executor.held[task], where)
 
     def _adopt_new_plan(self) -> None:
-        """Read new inputs from here on, if there are any: tasks are made anew, and nothing waits for a commit."""
+        """Use the new plan, if there is one: tasks are created again now, and nothing waits for a commit."""
         parts = self._parts
         plan, parts.new_plan = parts.new_plan, None
         if plan is not None:

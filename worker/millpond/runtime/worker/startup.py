@@ -31,19 +31,19 @@ __all__ = ("Startup", "announce", "claim_everything", "rejected_by_kafka")
 
 log: logging.Logger = logging.getLogger(__name__)
 
-#: How long a worker waits for the coordinator to admit or to reject it, before it continues with the tasks that it owns.
+#: How long a worker waits for the coordinator to admit or reject it before it continues with the tasks that it owns.
 _ADMISSION_TIMEOUT_S = 2.0
-#: The same where the coordinator did not answer a moment ago.
+#: The same if the coordinator did not answer a moment ago.
 _SILENT_ADMISSION_TIMEOUT_S = 0.5
 
 
 class Startup:
-    """Brings a worker to its first turn.
+    """Starts a worker, up to its first turn.
 
     Args:
         parts: of the worker.
         producers: makes its producer.
-        take_over: whether tasks of other workers are taken over.
+        take_over: whether to take over tasks of other workers.
     """
 
     def __init__(self, parts: WorkerParts, producers: Producers, *, take_over: bool) -> None:
@@ -52,25 +52,25 @@ class Startup:
         self._take_over = take_over
 
     def assemble(self) -> None:
-        """Connect, plan, and open the state.
+        """Connect to Kafka, plan the tasks, and open the state.
 
         Raises:
             MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
         """
         parts = self._parts
         parts.become(WorkerState.STARTING)
-        with parts.admission.telling_trouble():
+        with parts.admission.reporting_trouble():
             parts.assembly = assemble(
                 parts.topology,
                 parts.config,
-                ChangelogReader(self._restore_progress, parts.listener),
-                self._producers.gives_up,
-                parts.client_errors.error,
-                self._producers.fencing,
-                parts.blockers,
-                parts.admission.await_admission,
+                reader=ChangelogReader(self._restore_progress, parts.listener),
+                stopping=self._producers.gives_up,
+                on_error=parts.client_errors.on_error,
+                fencing=self._producers.fencing,
+                waiting=parts.blockers,
+                admit=parts.admission.await_admission,
             )
-        parts.dispatcher = Dispatcher(parts.executor, parts.client_errors.doubt)
+        parts.dispatcher = Dispatcher(parts.executor, parts.client_errors.suspect_topics)
         parts.admission.kafka_cluster = lambda: parts.assembly.cluster.id
 
     def _restore_progress(self, restoration: Restoration) -> None:
@@ -82,7 +82,7 @@ class Startup:
         """Find this worker's tasks, and activate them.
 
         Raises:
-            MillpondError: the brokers do not answer, or a task is another worker's.
+            MillpondError: the brokers do not answer, or without a coordinator another worker owns a task.
         """
         parts, config, executor = self._parts, self._parts.config, self._parts.executor
         tasks = list(parts.assembly.plan.tasks)
@@ -100,7 +100,7 @@ class Startup:
             parts.coordination.start()
 
     def _own_tasks(self, tasks: Sequence[TaskId]) -> Sequence[TaskId]:
-        """The tasks to start with, announced as this worker's."""
+        """Return the tasks to start with, after announcing them in Kafka."""
         parts, config, executor = self._parts, self._parts.config, self._parts.executor
         deadline = time.monotonic() + config.task_timeout_ms / 1000
         while True:
@@ -110,29 +110,32 @@ class Startup:
                     claim_everything(executor.registrar, config, tasks, take_over=self._take_over)
                     own = tasks
                 else:
-                    # A task that is handed over to this worker a moment later comes with the coordinator's answer.
+                    # Tasks that are handed over to this worker from now on come with the coordinator's answers.
                     own = self._admitted(parts.coordination, executor.registrar.tasks_naming(config.worker_id, tasks))
                 announce(executor, config, parts.collector.producer, own)
                 parts.blockers.remove("start")
                 return own
             except (OwnershipError, KafkaException) as error:
-                # With a coordinator, another worker is just taking over from this worker's last incarnation.
+                # With a coordinator, another worker may be taking over from this worker's previous incarnation.
                 final = isinstance(error, OwnershipError) and config.coordinator_url is None
                 if final or parts.stop.is_set() or time.monotonic() >= deadline:
                     raise
-                log.warning("the start failed (%s); retrying in %.1f s", error, FENCED_BACKOFF_S)
+                log.warning(
+                    "worker %s: start failed (%s); retrying in %.1f s", config.worker_id, error, FENCED_BACKOFF_S
+                )
                 parts.blockers.add("start", error if isinstance(error, MillpondError) else rejected_by_kafka(error))
                 parts.close_offset_sink()
                 parts.stop.wait(FENCED_BACKOFF_S)
 
     def _admitted(self, coordination: Coordination, own: Sequence[TaskId]) -> Sequence[TaskId]:
-        """The tasks to start with: none where the coordinator rejects this worker's topology."""
+        """Return the tasks to start with: none if the coordinator rejects this worker's topology."""
         parts = self._parts
         coordination.begin(own)
         if parts.heartbeats is None:
             assert parts.client is not None
             parts.heartbeats = parts.metrics.http.spawn(parts.client.run())
-            parts.client.heard.wait(_SILENT_ADMISSION_TIMEOUT_S if parts.admission.alone else _ADMISSION_TIMEOUT_S)
+            silent = parts.admission.coordinator_silent
+            parts.client.heard.wait(_SILENT_ADMISSION_TIMEOUT_S if silent else _ADMISSION_TIMEOUT_S)
         coordination.learn_marks()
         return () if coordination.rejected else own
 
@@ -163,10 +166,10 @@ class Startup:
 
 
 def claim_everything(registrar: OwnershipLookups, config: Config, tasks: Sequence[TaskId], *, take_over: bool) -> None:
-    """Claim all tasks: without a coordinator, one worker runs everything.
+    """Claim all tasks: without a coordinator, one worker runs all of them.
 
     Raises:
-        OwnershipError: a task is another worker's, or another claimed it at the same moment.
+        OwnershipError: another worker owns a task, or claimed it at the same moment.
     """
     worker = config.worker_id
     _, unowned, foreign = tasks_by_claim(worker, registrar.survey(tasks))
@@ -174,8 +177,9 @@ def claim_everything(registrar: OwnershipLookups, config: Config, tasks: Sequenc
         other, theirs = next(iter(foreign.items()))
         raise OwnershipError(
             f"{len(theirs)} task{'s' if len(theirs) > 1 else ''} of '{config.application_id}' (first: {theirs[0]}) "
-            f"belong to worker '{other}', and this one is '{worker}'. Start it with --worker-id {other} to go on with "
-            f"that worker's state, or, once that worker is gone, with `millpond run --take-over`, which takes its tasks."
+            f"belong to worker '{other}', and this one is '{worker}'. Start it with --worker-id {other} to continue "
+            f"with that worker's state, or, when that worker has stopped, with `millpond run --take-over` to take its "
+            f"tasks over."
         )
     orders: dict[str | None, list[TaskId]] = {None: unowned} if unowned else {}
     orders.update(foreign)
@@ -183,13 +187,13 @@ def claim_everything(registrar: OwnershipLookups, config: Config, tasks: Sequenc
         for task, owner in registrar.take_over_now(previous, dict.fromkeys(wanted, worker)).owners.items():
             if owner != worker:
                 raise OwnershipError(
-                    f"task {task} was claimed by worker '{owner}' at the same time; start again, with `millpond run "
-                    f"--take-over` once that worker is gone."
+                    f"task {task} was claimed by worker '{owner}' at the same time. When that worker has stopped, "
+                    f"start this one with `millpond run --take-over`."
                 )
 
 
 def announce(executor: TaskExecutor, config: Config, producer: Producer, tasks: Sequence[TaskId]) -> None:
-    """Write this worker's new epochs beside the offsets of its tasks, in a transaction of its own.
+    """Write this worker's new epochs into the offset metadata of its tasks, in a separate transaction.
 
     Raises:
         OwnershipError: another process uses this worker's transactional id.
@@ -207,5 +211,5 @@ def announce(executor: TaskExecutor, config: Config, producer: Producer, tasks: 
 
 
 def rejected_by_kafka(error: KafkaException) -> BrokerError:
-    """Return the error that a user sees where a client cannot continue."""
+    """Return the error that a user sees when a client cannot continue."""
     return BrokerError(f"Kafka rejected a request: {error.args[0].str()}.")

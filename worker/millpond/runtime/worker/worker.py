@@ -42,13 +42,13 @@ T = TypeVar("T")
 
 
 class Worker:
-    """Runs all tasks of an application until it is stopped.
+    """Runs tasks of an application until it is stopped: all tasks, or those that the coordinator assigns.
 
     Args:
-        topology: what to run.
-        config: how.
-        listener: told about states, restoring and commits; None for nobody.
-        take_over: whether tasks that belong to other workers are taken from them.
+        topology: the topology to run.
+        config: the worker's configuration.
+        listener: notified of states, restores and commits; None for no listener.
+        take_over: whether to take over tasks of other workers; only without a coordinator.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class Worker:
 
     @property
     def state(self) -> WorkerState:
-        """Where the worker is in its life."""
+        """The worker's state."""
         return self._parts.state
 
     @property
     def last_turn(self) -> float:
-        """When the last turn of the loop began, in monotonic seconds."""
+        """The start of the last turn of the loop, in monotonic seconds."""
         return self._loop.last_turn
 
     def stop(self) -> None:
@@ -106,7 +106,7 @@ class Worker:
         """Run until `stop()`.
 
         Raises:
-            MillpondError: the worker cannot continue; what it had not committed is not lost.
+            MillpondError: the worker cannot continue. What it had not committed is processed again by the next one.
         """
         parts = self._parts
         try:
@@ -119,8 +119,8 @@ class Worker:
         except MillpondError as error:
             waited = isinstance(error, (BrokerError, OwnershipError)) and parts.state is WorkerState.STARTING
             if parts.stop.is_set() and waited:
-                # It was stopped while it waited for brokers or for the coordinator: it had nothing to commit yet.
-                log.info("stopped before the start was complete: %s", error)
+                # It was stopped while it waited for brokers or the coordinator, so it has nothing to commit.
+                log.info("worker %s: stopped before its start was complete: %s", self.config.worker_id, error)
                 parts.become(WorkerState.PENDING_SHUTDOWN)
             else:
                 parts.become(WorkerState.ERROR)
@@ -171,13 +171,13 @@ class Worker:
     # For other threads
 
     def holding(self, task: TaskId) -> TaskView | None:
-        """Return a task; None when the worker does not hold it. Safe from any thread."""
+        """Return a held task; None if the worker does not hold it. Safe from any thread."""
         held = self._parts.executor.held.get(task)
         return None if held is None else held.view()
 
     @property
     def rejection(self) -> str | None:
-        """Why the coordinator does not admit this worker; None when it does, or when there is no coordinator."""
+        """The reason why the coordinator does not admit this worker; None if it does, or if there is no coordinator."""
         client = self._parts.client
         if client is None or (client.connected_at is not None and not client.rejected):
             return None
@@ -185,7 +185,7 @@ class Worker:
         return None if refusal is None else refusal.message
 
     def globals_ready(self) -> bool:
-        """Return whether the global stores have all that was in their topics when the worker started."""
+        """Return whether the global stores have all records that were in their topics when the worker started."""
         return self.state is WorkerState.RUNNING and not self._parts.executor.globals.behind
 
     def call(self, function: Callable[[], T]) -> Future[T]:
@@ -196,14 +196,14 @@ class Worker:
             if answer.set_running_or_notify_cancel():
                 try:
                     answer.set_result(function())
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - the caller gets whatever the function raises
                     answer.set_exception(error)
 
         self._loop.calls.put(run)
         return answer
 
     def backend_of_store(self, store: str) -> Any:
-        """Return what has a store's committed rows.
+        """Return the backend with a store's committed rows.
 
         Raises:
             KeyError: the application has no such store.

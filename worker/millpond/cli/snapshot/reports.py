@@ -1,4 +1,4 @@
-"""What a snapshot that runs in a pod tells Kubernetes: how far it is, and what it made."""
+"""Progress and result of a snapshot that runs in a pod, reported to Kubernetes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .termination_message import VARIABLE
+from millpond.cli.termination_message import VARIABLE
 
 if TYPE_CHECKING:
     from millpond_spark.job import Snapshot
@@ -28,14 +28,14 @@ __all__ = ("reporting", "write_result")
 log: logging.Logger = logging.getLogger(__name__)
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes puts the token of a pod's account, and the certificate authority of its API."""
+"""Where Kubernetes mounts the token of a pod's service account, and the CA certificate of its API."""
 
-_EVERY_S = 2.0
+_REPORT_INTERVAL_S = 2.0
 _TIMEOUT_S = 10.0
-_LONGEST_REASON = 200
-_MOST_TABLES = 64
-"""As many as the status of a StateBootstrap takes."""
-_LONGEST_MESSAGE = 4096
+_MAX_REASON_CHARS = 200
+_MAX_TABLES = 64
+"""The limit of tables in the status of a StateBootstrap."""
+_MAX_MESSAGE_CHARS = 4096
 """Characters that Kubernetes keeps of a termination message."""
 
 _OnProgress = Callable[["Stage", int, int], None]
@@ -43,33 +43,33 @@ _OnProgress = Callable[["Stage", int, int], None]
 
 @contextlib.contextmanager
 def reporting(
-    url: str | None, tell: _OnProgress, every_s: float = _EVERY_S, account: Path = ACCOUNT
+    url: str | None, show: _OnProgress, every_s: float = _REPORT_INTERVAL_S, account: Path = ACCOUNT
 ) -> Iterator[_OnProgress]:
-    """Yield what tells progress to somebody, and to the status of a StateBootstrap as well.
+    """Yield a function that shows progress, and writes it to the status of a StateBootstrap.
 
-    Reports are sent from a thread of their own. One that cannot be sent stops nothing: the next one says more.
+    Reports are sent from a thread of their own. A report that cannot be sent is dropped, since the next one is newer.
 
     Args:
-        url: of the status at the Kubernetes API; None for nowhere.
-        tell: is told everything.
-        every_s: the pause between two reports.
-        account: has `token` and `ca.crt`.
+        url: the status in the Kubernetes API; None to report nowhere.
+        show: called with all progress.
+        every_s: the pause between two reports, in seconds.
+        account: a directory with `token` and `ca.crt`.
     """
     if url is None:
-        yield tell
+        yield show
         return
     reports = _Reports(url, account, every_s)
 
-    def told(stage: Stage, done: int, total: int) -> None:
-        tell(stage, done, total)
+    def on_progress(stage: Stage, done: int, total: int) -> None:
+        show(stage, done, total)
         reports.note(str(stage), done, total)
 
     with reports:
-        yield told
+        yield on_progress
 
 
 def write_result(made: Snapshot) -> None:
-    """Write what was made where Kubernetes reads it when the container has ended."""
+    """Write the result into the termination message, which Kubernetes reads when the container has ended."""
     path = os.environ.get(VARIABLE)
     if not path:
         return
@@ -89,25 +89,25 @@ def write_result(made: Snapshot) -> None:
             "undecodedKeys": each.undecoded_keys,
             "undecodedValues": each.undecoded_values,
         }
-        for each in sorted(made.tables, key=lambda each: each.store)[:_MOST_TABLES]
+        for each in sorted(made.tables, key=lambda each: each.store)[:_MAX_TABLES]
     ]
     if tables:
         result |= {"tableCount": len(made.tables), "tables": tables}
-    while len(text := json.dumps({"snapshot": result}) + "\n") > _LONGEST_MESSAGE and tables:
+    while len(text := json.dumps({"snapshot": result}) + "\n") > _MAX_MESSAGE_CHARS and tables:
         tables.pop()
     with contextlib.suppress(OSError):
         Path(path).write_text(text, encoding="utf-8")
 
 
 class _Reports:
-    """Sends the newest state, a few seconds apart."""
+    """Sends the latest progress, at most once per interval."""
 
     def __init__(self, url: str, account: Path, every_s: float) -> None:
         self._url, self._account, self._every_s = url, account, every_s
         self._newest: tuple[str, int, int] | None = None
         self._began = ("", 0.0, 0)
-        """A stage, when it began, and the tasks that were done then."""
-        self._news, self._over = threading.Event(), threading.Event()
+        """A stage, its start (monotonic seconds), and the tasks that were done at its start."""
+        self._changed, self._closed = threading.Event(), threading.Event()
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="millpond-snapshot-reports", daemon=True)
 
@@ -115,27 +115,27 @@ class _Reports:
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._news.set()
+        self._closed.set()
+        self._changed.set()
         self._thread.join(_TIMEOUT_S)
 
     def note(self, stage: str, done: int, total: int) -> None:
-        """Remember how far it is."""
+        """Remember the progress for the next report."""
         if (stage, done, total) != self._newest:
             if stage != self._began[0]:
                 self._began = (stage, time.monotonic(), done)
             self._newest = (stage, done, total)
-            self._news.set()
+            self._changed.set()
 
     def _run(self) -> None:
         while True:
-            self._news.wait()
-            self._news.clear()
+            self._changed.wait()
+            self._changed.clear()
             if self._newest is not None:
                 self._send(*self._newest)
-            if self._over.is_set() and not self._news.is_set():
+            if self._closed.is_set() and not self._changed.is_set():
                 return
-            self._over.wait(self._every_s)
+            self._closed.wait(self._every_s)
 
     def _send(self, stage: str, done: int, total: int) -> None:
         name, began, before = self._began
@@ -150,7 +150,7 @@ class _Reports:
         try:
             token = (self._account / "token").read_text(encoding="utf-8").strip()
             context = ssl.create_default_context(cafile=self._account / "ca.crt")
-            asked = urllib.request.Request(  # noqa: S310 - the operator wrote it
+            request = urllib.request.Request(  # noqa: S310 - the operator passes the URL
                 f"{self._url}?fieldManager=millpond-snapshot",
                 data=json.dumps({"status": {"progress": progress}}).encode(),
                 headers={"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"},
@@ -159,13 +159,13 @@ class _Reports:
             opener = urllib.request.build_opener(
                 urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
             )
-            with opener.open(asked, timeout=_TIMEOUT_S):
-                pass  # the answer says nothing that is needed
+            with opener.open(request, timeout=_TIMEOUT_S):
+                pass  # the response body is not needed
         except (OSError, HTTPException, ValueError) as error:
             if not self._failed:
-                # The text of others may have the token, or what a server sent.
-                reason = str(error)[:_LONGEST_REASON] if isinstance(error, OSError) else type(error).__name__
-                log.warning("progress cannot be reported to Kubernetes (%s); the snapshot goes on", reason)
+                # Texts of other errors may contain the token, or a response.
+                reason = str(error)[:_MAX_REASON_CHARS] if isinstance(error, OSError) else type(error).__name__
+                log.warning("progress cannot be reported to Kubernetes (%s); the snapshot continues", reason)
             self._failed = True
         else:
             self._failed = False

@@ -1,4 +1,4 @@
-"""What `millpond state verify` prints: a table, the keys that differ, and a verdict."""
+"""The output of `millpond state verify`: a table, the keys that differ, and a verdict."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from millpond.cli.session import Session
 from millpond.errors import StateError
 from millpond.inspection.decoding import LoggedStore, RowDecoder
 from millpond.inspection.verifying import Checked
 from millpond.snapshots.layouts import StoreLayout
-
-from .session import Session
 
 __all__ = ("conclude", "show_checked")
 
@@ -23,14 +22,14 @@ def show_checked(
     stores: dict[str, LoggedStore] | None,
     limit: int,
 ) -> None:
-    """Print the table of what was compared, and the first keys that differ.
+    """Print a table of the compared store partitions, and the first keys that differ.
 
     Args:
-        session: where to.
-        found: by store and partition.
-        layouts: of the snapshot's stores.
-        stores: of the application, to decode rows; None to show bytes.
-        limit: show so many keys.
+        session: where to print.
+        found: the comparisons, by store and partition.
+        layouts: the layouts of the snapshot's stores, by name.
+        stores: the application's stores by name, which decode rows; None to show bytes.
+        limit: the number of keys to show.
     """
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("worker", "store"):
@@ -80,13 +79,13 @@ def conclude(session: Session, version: str, found: list[Checked]) -> None:
     left_out = len(found) - len(compared)
     if wrong:
         raise StateError(
-            f"{wrong:,} keys are not as snapshot {version} and the changelogs say: stop the worker that differs, delete its state "
-            "directory and start it again, or make a new snapshot if that is what is wrong."
+            f"{wrong:,} keys differ from snapshot {version} and the changelogs: stop the worker that differs, delete "
+            "its state directory and start it again; or make a new snapshot, if the snapshot is wrong."
         )
     if not compared:
-        raise StateError("nothing was compared: the table says why.")
-    more = f" {left_out} store partitions were not compared: the table says why." if left_out else ""
+        raise StateError("nothing was compared: the table shows why.")
+    more = f" {left_out} store partitions were not compared: the table shows why." if left_out else ""
     session.out.print(
-        f"{len(compared)} store partitions with {sum(each.compared for each in compared):,} keys are as snapshot {version} and "
-        f"the changelogs say.{more}"
+        f"{len(compared)} store partitions with {sum(each.compared for each in compared):,} keys are equal to snapshot "
+        f"{version} and the changelogs.{more}"
     )

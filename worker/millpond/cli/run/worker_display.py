@@ -1,4 +1,4 @@
-"""What a person sees of a running worker: one block that redraws itself, or a line now and then."""
+"""The display of a running worker: redrawn on a terminal, periodic log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from millpond.cli.session import Session
 from millpond.runtime.listeners import CommitStats, WorkerListener
 from millpond.runtime.states import WorkerState
-
-from .session import Session
 
 if TYPE_CHECKING:
     from millpond.runtime.config.model import Config
@@ -29,30 +28,30 @@ __all__ = ("WorkerView",)
 log: logging.Logger = logging.getLogger("millpond.cli")
 
 _REDRAWS_PER_SECOND = 4
-_COMMITS_REMEMBERED = 500
+_COMMITS_KEPT = 500
 _RATE_WINDOW_S = 5.0
-_MOST_BARS = 6
-_LINE_EVERY_S = 5.0
+_MAX_BARS = 6
+_RESTORE_LINE_INTERVAL_S = 5.0
 
 
 class WorkerView(WorkerListener):
-    """Collects what the worker tells, and shows it.
+    """Collects events of the worker, and shows them.
 
     Args:
         title: the application's name.
         config: of the worker.
-        more: further facts for the second line, such as the broker's address.
+        footer: further text for the last line, such as the broker's address.
     """
 
-    def __init__(self, title: str, config: Config, more: str = "") -> None:
+    def __init__(self, title: str, config: Config, footer: str = "") -> None:
         self._title = title
         self._config = config
-        self._more = more
+        self._footer = footer
         self._worker: Worker | None = None
         self._state = WorkerState.CREATED
         self._restoring: dict[tuple[str, int], tuple[int, int]] = {}
         self._restored = 0
-        self._commits: deque[float] = deque(maxlen=_COMMITS_REMEMBERED)
+        self._commits: deque[float] = deque(maxlen=_COMMITS_KEPT)
         self._last_commit: float | None = None
         self._samples: deque[tuple[float, int]] = deque()
         self._next_line = 0.0
@@ -68,28 +67,28 @@ class WorkerView(WorkerListener):
         with Live(self, console=session.err, refresh_per_second=_REDRAWS_PER_SECOND, transient=False):
             yield
 
-    # What the worker tells; called from its loop --------------------------------------------------------------
+    # Events of the worker, called from its loop
 
     def state_changed(self, state: WorkerState) -> None:
-        """Remember the state; what was being restored is, once the worker runs."""
+        """Remember the state; once the worker runs, nothing is being restored."""
         self._state = state
         if state is WorkerState.RUNNING:
             self._restoring.clear()
             self._samples.clear()
 
     def restore_progress(self, store: str, partition: int, done: int, total: int) -> None:
-        """Remember how far a store partition is, and log it now and then where nobody watches."""
+        """Remember the progress of a store partition, and log it periodically."""
         if done >= total:
             self._restored += self._restoring.pop((store, partition), None) is not None or total > 0
             return
         self._restoring[store, partition] = (done, total)
         now = time.monotonic()
         if self._worker is not None and now >= self._next_line:
-            self._next_line = now + _LINE_EVERY_S
-            log.debug("restoring %s %d: %d of %d", store, partition, done, total)
+            self._next_line = now + _RESTORE_LINE_INTERVAL_S
+            log.debug("store %s, partition %d: restored %d of %d records", store, partition, done, total)
 
     def committed(self, stats: CommitStats) -> None:
-        """Remember the commit, and sum up now and then."""
+        """Remember the commit, and log a summary periodically."""
         now = time.monotonic()
         self._commits.append(stats.seconds)
         self._last_commit = now
@@ -102,7 +101,7 @@ class WorkerView(WorkerListener):
                 stats.records - records, now - since, (stats.records - records) / (now - since), self._p99_ms(),
             )  # fmt: skip
 
-    # What is drawn --------------------------------------------------------------------------------------------
+    # Drawing
 
     def __rich__(self) -> RenderableType:
         head = Table.grid(expand=True, padding=(0, 1))
@@ -116,7 +115,7 @@ class WorkerView(WorkerListener):
             parts.append(self._figures())
         if self._state in (WorkerState.NOT_RUNNING, WorkerState.ERROR):
             return head
-        if below := "   ".join(filter(None, (self._more, self._metrics_address()))):
+        if below := "   ".join(filter(None, (self._footer, self._metrics_address()))):
             parts.append(Text(f" {below}", style="dim"))
         return Group(*parts)
 
@@ -166,20 +165,20 @@ class WorkerView(WorkerListener):
     def _bars(self) -> Table:
         table = Table.grid(padding=(0, 1))
         rows = sorted(self._restoring.items())
-        for (store, partition), (done, total) in rows[:_MOST_BARS]:
+        for (store, partition), (done, total) in rows[:_MAX_BARS]:
             share = done / total if total else 1.0
             table.add_row(
                 Text(" restoring", style="dim"), f"{store} {partition}", ProgressBar(total or 1, done, width=24),
                 f"{share:4.0%}", Text(f"{done:,} of {total:,}", style="dim"),
             )  # fmt: skip
-        if len(rows) > _MOST_BARS:
-            table.add_row("", Text(f"and {len(rows) - _MOST_BARS} more", style="dim"))
+        if len(rows) > _MAX_BARS:
+            table.add_row("", Text(f"and {len(rows) - _MAX_BARS} more", style="dim"))
         return table
 
-    # Figures --------------------------------------------------------------------------------------------------
+    # Metrics
 
     def _rate(self) -> tuple[int, float]:
-        """Records in all, and per second of the last few."""
+        """Return the number of records since the start, and the records per second in the last few seconds."""
         total = self._worker.metrics.records_processed if self._worker is not None else 0
         now = time.monotonic()
         samples = self._samples

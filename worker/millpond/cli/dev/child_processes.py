@@ -1,4 +1,4 @@
-"""Child processes of a session: started with a log of their own, and gone when the session is."""
+"""Child processes of a session: each with a log file, and killed when the session dies."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from . import child_reaper as leash
+from . import child_reaper
 
-__all__ = ("Child", "Leash", "ProcessLog")
+__all__ = ("Child", "ChildReaper", "ProcessLog")
 
 _LAST_LINES = 15
 _RECENT_S = 60.0
-# What millpond ends with, a logged error, or the last line of a traceback.
+# The last line of millpond, a logged error, or the last line of a traceback.
 _ERROR = re.compile(
-    r"millpond: (?P<ended>.*)|\d{4}-\d\d-\d\d[T ]\S+ (ERROR|CRITICAL) (?P<logged>.*)|(?P<raised>[A-Z][\w.]*(Error|Exception): .*)"
+    r"millpond: (?P<ended>.*)"
+    r"|\d{4}-\d\d-\d\d[T ]\S+ (ERROR|CRITICAL) (?P<logged>.*)"
+    r"|(?P<raised>[A-Z][\w.]*(Error|Exception): .*)"
 )
 _METRICS = re.compile(r"metrics on (http://\S+)")
 
 
-class Leash:
-    """Kills the children when this process dies without a chance to do so itself (see `millpond.cli.dev.child_reaper`).
+class ChildReaper:
+    """A process that kills the children when this process is killed (see `millpond.cli.dev.child_reaper`).
 
     Args:
-        directory: a temporary directory to remove then.
+        directory: a temporary directory, removed in that case.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", leash.__file__, *([] if directory is None else [str(directory)])],
+            [sys.executable, "-I", "-S", child_reaper.__file__, *([] if directory is None else [str(directory)])],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -44,24 +46,24 @@ class Leash:
             text=True,
         )
 
-    def hold(self, pid: int) -> None:
-        """From now on that process goes with this one."""
-        self._say(f"+{pid}")
+    def watch(self, pid: int) -> None:
+        """Kill that process when this one dies."""
+        self._send(f"+{pid}")
 
     def release(self, pid: int) -> None:
-        """It has ended."""
-        self._say(f"-{pid}")
+        """Stop watching a process, which has ended."""
+        self._send(f"-{pid}")
 
     def close(self) -> None:
-        """All is in order: nothing is killed."""
+        """End the reaper without killing anything."""
         if self._process.poll() is None:
-            self._say("done")
+            self._send("done")
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.wait()
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{line}\n")
@@ -77,37 +79,37 @@ class Leash:
 
 
 class ProcessLog:
-    """A child's log as it grows: where its metrics are, and its last error.
+    """A child's log, read as it grows for the URL of its metrics and its last error.
 
     Attributes:
         path: the file.
-        metrics: URL of the metrics of the latest process, empty while unknown.
-        error: its last error, empty without one.
+        metrics: URL of the latest process's metrics; empty while it is not known.
+        error: the latest process's last error; empty without one.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.metrics: str = ""
         self.error: str = ""
-        self._read = 0
-        self._rest = ""
+        self._position = 0
+        self._partial_line = ""
         self._error_at = 0.0
 
     def new_process(self) -> None:
-        """What follows is said by another process."""
-        self.look()
-        self.metrics = self.error = self._rest = ""
+        """Forget the last process: what follows in the log is from a new one."""
+        self.read()
+        self.metrics = self.error = self._partial_line = ""
 
-    def look(self) -> None:
-        """Read what is new."""
+    def read(self) -> None:
+        """Read what was appended since the last call."""
         try:
             with self.path.open("rb") as file:
-                file.seek(self._read)
+                file.seek(self._position)
                 new = file.read()
         except FileNotFoundError:
             return
-        self._read += len(new)
-        *lines, self._rest = (self._rest + new.decode(errors="replace")).split("\n")
+        self._position += len(new)
+        *lines, self._partial_line = (self._partial_line + new.decode(errors="replace")).split("\n")
         for line in lines:
             if found := _METRICS.search(line):
                 self.metrics = found[1]
@@ -117,36 +119,36 @@ class ProcessLog:
 
     @property
     def recent_error(self) -> str:
-        """Its last error, empty when that was a while ago."""
+        """The last error; empty if it is older than a minute."""
         return self.error if time.monotonic() - self._error_at < _RECENT_S else ""
 
-    def end(self) -> str:
-        """Its last lines."""
+    def tail(self) -> str:
+        """Return the last lines."""
         text = self.path.read_text(errors="replace") if self.path.exists() else ""
         return "\n".join(text.splitlines()[-_LAST_LINES:])
 
 
 class Child:
-    """A process, its standard error and output in a log.
+    """A child process, with standard error and output in a log.
 
     Attributes:
-        pid: its id.
+        pid: its process id.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, held_by: Leash) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, reaper: ChildReaper) -> None:
         self._process = process
-        self._leash = held_by
+        self._reaper = reaper
         self.pid: int = process.pid
 
     @classmethod
-    async def start(cls, command: Sequence[str], log: Path, held_by: Leash, *, piped: bool = False) -> Self:
+    async def start(cls, command: Sequence[str], log: Path, reaper: ChildReaper, *, piped: bool = False) -> Self:
         """Start a command.
 
         Args:
             command: program and arguments.
-            log: what it says is appended here.
-            held_by: ends it with this process.
-            piped: its standard output comes through `lines` instead.
+            log: its output is appended to this file.
+            reaper: kills it when this process dies.
+            piped: whether its standard output is read by `line` instead.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
@@ -157,35 +159,35 @@ class Child:
                 stderr=file,
                 process_group=0,  # no session of its own, which the scheduler may leave without time on a busy machine
             )
-        held_by.hold(process.pid)
-        return cls(process, held_by)
+        reaper.watch(process.pid)
+        return cls(process, reaper)
 
     async def line(self) -> str:
-        """The next line of its standard output; empty when it has ended."""
+        """Return the next line of its standard output; empty when that has ended."""
         assert self._process.stdout is not None
         return (await self._process.stdout.readline()).decode()
 
     @property
     def running(self) -> bool:
-        """Whether it has not been seen to end."""
+        """Whether it runs, as far as is known."""
         return self._process.returncode is None
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, if it is still there."""
+        """Send a signal; ignored if the process has ended."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
     async def wait(self) -> int:
-        """Its exit status once it has ended, negative for a signal."""
+        """Wait for its end; return its exit status, negative for a signal."""
         status = await self._process.wait()
-        self._leash.release(self.pid)
+        self._reaper.release(self.pid)
         return status
 
-    async def stop(self, patience_s: float) -> int:
-        """SIGTERM, and SIGKILL when that takes too long; returns its exit status."""
+    async def stop(self, timeout_s: float) -> int:
+        """Send SIGTERM, and SIGKILL after the timeout in seconds; return its exit status."""
         self.send(signal.SIGTERM)
         try:
-            return await asyncio.wait_for(asyncio.shield(self.wait()), patience_s)
+            return await asyncio.wait_for(asyncio.shield(self.wait()), timeout_s)
         except TimeoutError:
             self.send(signal.SIGKILL)
             return await self.wait()

@@ -1,4 +1,4 @@
-"""Running a worker in this process: signals, display, and how it ends."""
+"""A worker in this process: signals, display, and its end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import FrameType
 
 import click
 
+from millpond.cli.session import Session
 from millpond.runtime.config.model import Config
 from millpond.runtime.worker.malloc import keep_few_arenas
 from millpond.runtime.worker.worker import Worker
 from millpond.topology import Topology
 
-from .session import Session
 from .worker_display import WorkerView
 
 __all__ = ("run_worker",)
@@ -23,28 +23,34 @@ __all__ = ("run_worker",)
 log: logging.Logger = logging.getLogger("millpond.cli")
 
 
-def run_worker(
-    topology: Topology, config: Config, session: Session, title: str, more: str = "", *, take_over: bool = False
+def run_worker(  # noqa: PLR0913 - the parts of a worker and of its display
+    topology: Topology,
+    config: Config,
+    session: Session,
+    *,
+    title: str,
+    footer: str = "",
+    take_over: bool = False,
 ) -> None:
-    """Run one worker until it is told to stop.
+    """Run one worker until a signal stops it.
 
-    SIGTERM and SIGINT make it commit what it has processed and end, within `shutdown.timeout.ms`; the second SIGINT
-    ends it at once, which costs nothing but the work since the last commit.
+    SIGTERM and SIGINT: it commits what it has processed and ends, within `shutdown.timeout.ms`. A second SIGINT ends it
+    at once; only the work since the last commit is lost.
 
     Args:
-        topology: what to run.
-        config: how.
-        session: where to show it.
+        topology: the application.
+        config: its configuration.
+        session: where to show the worker.
         title: the application's name in displays.
-        more: shown beside it.
-        take_over: whether tasks that belong to other workers are taken from them.
+        footer: further text for the last line of the display, such as the broker's address.
+        take_over: whether to take over the tasks of other workers.
 
     Raises:
-        MillpondError: the worker cannot go on.
+        MillpondError: the worker failed.
         click.Abort: it was interrupted twice.
     """
     keep_few_arenas()
-    view = WorkerView(title, config, more)
+    view = WorkerView(title, config, footer)
     worker = Worker(topology, config, view, take_over=take_over)
     with _stopped_by_signals(worker), view.showing(worker, session):
         worker.run()
@@ -52,14 +58,14 @@ def run_worker(
 
 @contextmanager
 def _stopped_by_signals(worker: Worker) -> Iterator[None]:
-    asked = False
+    stopping = False
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked and number == signal.SIGINT:
+        nonlocal stopping
+        if stopping and number == signal.SIGINT:
             raise click.Abort
-        asked = True
-        log.info("%s: committing and stopping", signal.Signals(number).name)
+        stopping = True
+        log.info("%s received: committing and stopping", signal.Signals(number).name)
         worker.stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -1,4 +1,4 @@
-"""What a command leaves behind for whoever started it."""
+"""The termination message of failed commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PASSWORD = "hunter2-swordfish"
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the last words go."""
+    """The file of the termination message."""
     path = tmp_path / "termination-log"
     path.touch()
     monkeypatch.setenv("MILLPOND_TERMINATION_LOG", str(path))
@@ -30,7 +30,7 @@ def said(log: Path) -> dict[str, str]:
 
 
 def test_an_application_that_cannot_be_imported_is_named(millpond: Millpond, log: Path) -> None:
-    """The kind of error, and the sentence that the command prints too."""
+    """It has the kind of error, and the printed message."""
     ended = millpond("run", "no_such_module:build", *FLAGS)
     words = said(log)
     assert words["reason"] == "ApplicationError"
@@ -41,7 +41,7 @@ def test_an_application_that_cannot_be_imported_is_named(millpond: Millpond, log
 def test_wrong_setting_is_reported_without_its_value(
     millpond: Millpond, application: Application, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be a secret that slipped."""
+    """The value may be a secret."""
     target = application("import millpond as mp\ndef build():\n    return mp.StreamsBuilder().build()\n")
     monkeypatch.setenv("MILLPOND_SASL_PASWORD", PASSWORD)
     millpond("run", f"{target}:build", *FLAGS)
@@ -54,25 +54,25 @@ def test_wrong_setting_is_reported_without_its_value(
 def test_unexpected_error_is_reported_without_its_text(
     millpond: Millpond, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The text may have data of the application in it; the log has the traceback."""
+    """The text may contain data of the application; the log has the traceback."""
 
     def fail(_target: str) -> None:
         raise RuntimeError(PASSWORD)
 
-    monkeypatch.setattr("millpond.cli.run.load_topology", fail)
+    monkeypatch.setattr("millpond.cli.run.command.load_topology", fail)
     assert millpond("run", "app:build", *FLAGS).status == 70
     words = said(log)
     assert words["reason"] == "Unforeseen"
-    assert "RuntimeError in test_last_words.py" in words["message"]
+    assert "RuntimeError in test_termination_message.py" in words["message"]
     assert PASSWORD not in words["message"]
 
 
 def test_long_message_is_cut_to_the_limit(log: Path) -> None:
-    """A line that was cut in its middle would be no JSON."""
-    from millpond.cli.termination_message import last_words
+    """The message is cut, so that the line stays valid JSON."""
+    from millpond.cli.termination_message import write_termination_message
 
     for text in ("x" * 10_000, "é\n" * 5_000, "\x01" * 9_000, "\U0001f41f" * 3_000, "\udc80" * 5_000):
-        last_words("StateError", text)
+        write_termination_message("StateError", text)
         assert said(log)["message"].endswith("…")
         assert len(log.read_bytes()) > 3_900
 
@@ -80,7 +80,7 @@ def test_long_message_is_cut_to_the_limit(log: Path) -> None:
 def test_no_termination_message_without_a_writable_file(
     millpond: Millpond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command ends as it would have."""
+    """The exit status does not change."""
     before = set(tmp_path.iterdir())
     assert millpond("run", "no_such_module:build", *FLAGS).status == 2
     assert set(tmp_path.iterdir()) == before
@@ -89,6 +89,6 @@ def test_no_termination_message_without_a_writable_file(
 
 
 def test_successful_command_writes_no_message(millpond: Millpond, log: Path) -> None:
-    """There is no failure to tell of."""
+    """The file stays empty."""
     assert millpond("settings", "commit").status == 0
     assert log.read_bytes() == b""

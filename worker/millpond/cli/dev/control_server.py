@@ -1,0 +1,98 @@
+"""The session's HTTP server for commands of other terminals; `remote` is its client."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from http import HTTPStatus
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from .actions import perform
+from .remote import Command, CommandFailed, NoSession, SessionFile, directory
+from .status import SessionStatus
+from .supervisor import Fleet
+
+__all__ = ("serving",)
+
+
+@contextlib.asynccontextmanager
+async def serving(fleet: Fleet, status: Callable[[], SessionStatus]) -> AsyncIterator[None]:
+    """Serve commands and the status while the block runs.
+
+    Args:
+        fleet: the session's workers.
+        status: returns the current status.
+    """
+    token = secrets.token_urlsafe(24)
+    app = web.Application(middlewares=[_require_token(token)])
+    app.add_routes([web.get("/status", _status_handler(status)), web.post("/command", _command_handler(fleet))])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        application = fleet.launch.config.application_id
+        with _session_file(SessionFile(application, os.getpid(), url, token)):
+            yield
+    finally:
+        await runner.cleanup()
+
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def _require_token(token: str) -> Middleware:
+    @web.middleware
+    async def check(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), token.encode()):
+            return web.json_response(
+                {"error": "the request has no valid token: use the one in the session file."},
+                status=HTTPStatus.FORBIDDEN,
+            )
+        return await handler(request)
+
+    return check
+
+
+def _status_handler(status: Callable[[], SessionStatus]) -> _Handler:
+    async def handle(_request: web.Request) -> web.StreamResponse:
+        return web.Response(body=msgspec.json.encode(status()), content_type="application/json")
+
+    return handle
+
+
+def _command_handler(fleet: Fleet) -> _Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            done = perform(fleet, msgspec.json.decode(await request.read(), type=Command))
+        except (CommandFailed, msgspec.MsgspecError) as error:
+            return web.json_response({"error": str(error)}, status=HTTPStatus.CONFLICT)
+        return web.json_response({"said": done})
+
+    return handle
+
+
+@contextlib.contextmanager
+def _session_file(session: SessionFile) -> Iterator[None]:
+    sessions = directory()
+    sessions.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if sessions.stat().st_uid != os.getuid() or sessions.stat().st_mode & 0o077:
+        raise NoSession(f"{sessions} can be read by other users: set its mode to 700, or remove it.")
+    path = sessions / f"{session.application}-{session.pid}.json"
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(session))
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            sessions.rmdir()

@@ -1,0 +1,49 @@
+"""`millpond dev VERB` in another terminal: each action on a session as a command, and `status`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from millpond.cli.options import verbose_option
+from millpond.cli.session import Session
+
+from .actions import ACTIONS, Action
+from .remote import Remote
+from .view import table
+
+__all__ = ("VERBS",)
+
+_app_option = click.option(
+    "--app", metavar="NAME", help="The session's application id or process id, if several sessions run."
+)
+
+
+@click.command("status", short_help="Show the workers once.")
+@click.option("--json", "as_json", is_flag=True, help="Show everything, as JSON for programs.")
+@_app_option
+@verbose_option
+@click.pass_obj
+def status(session: Session, app: str | None, *, as_json: bool) -> None:
+    """Show the workers and what they do, like the session's own terminal."""
+    remote = Remote.find(app)
+    if as_json:
+        click.echo(remote.raw_status())
+    else:
+        session.out.print(table(remote.status()))
+
+
+def _verb(action: Action) -> click.Command:
+    def send(app: str | None, **arguments: Any) -> None:
+        click.echo(Remote.find(app).send(action.command(**arguments)))
+
+    decorators: tuple[Callable[[Any], Any], ...] = (verbose_option, *action.parameters, _app_option)
+    function = functools.reduce(lambda made, decorate: decorate(made), reversed(decorators), send)
+    return click.command(action.name, short_help=action.summary, help=action.help)(function)
+
+
+VERBS: dict[str, click.Command] = {"status": status, **{name: _verb(action) for name, action in ACTIONS.items()}}
+"""All verbs by name."""

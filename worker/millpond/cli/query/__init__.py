@@ -1,0 +1,1 @@
+"""`millpond query`: the command and its output as tables or JSON."""

@@ -1,0 +1,171 @@
+"""What Kafka holds of an application: topics, the consumer group, committed offsets. Read, never changed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from millpond.errors import BrokerError
+from millpond.runtime.config.model import Config
+from millpond.runtime.offsets.metadata import Partition, decode_metadata
+
+__all__ = ("REQUEST_TIMEOUT_S", "Cluster", "Committed")
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S = 30.0
+_RETRY_S = 0.1
+
+_Answer = TypeVar("_Answer")
+
+
+class Committed(NamedTuple):
+    """The committed offset of one partition."""
+
+    offset: int
+    owner: str | None
+    """The `worker.id` in the offset's metadata; None when it names none."""
+
+
+@dataclass
+class Cluster:
+    """The Kafka clients of one reset or deletion. Close it."""
+
+    config: Config
+    admin: AdminClient = field(init=False)
+    consumer: Consumer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient(dict(self.config.admin_settings()), logger=log)
+        settings = self.config.consumer_settings(
+            fixed={"group.id": self.config.application_id, "enable.auto.commit": False}
+        )
+        self.consumer = Consumer(dict(settings), logger=log)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.consumer.close()
+
+    def ask(self, request: Callable[[], _Answer], what: str) -> _Answer:
+        """Return the answer to a request.
+
+        Args:
+            request: sends the request and waits for the answer.
+            what: what is requested, for the error message: `the topics`, `to commit the new offsets`.
+
+        Raises:
+            BrokerError: Kafka answered with an error, or did not answer in time.
+        """
+        try:
+            return request()
+        except KafkaException as error:
+            raise BrokerError(
+                f"Kafka at '{self.config.bootstrap_servers}' was asked for {what.removeprefix('to ')} and answered: "
+                f"{error.args[0].str()}."
+            ) from error
+
+    def topics(self) -> dict[str, int]:
+        """Return the number of partitions of every topic."""
+        listing = self.ask(lambda: self.admin.list_topics(timeout=REQUEST_TIMEOUT_S), "the topics")
+        return {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
+
+    def groups(self) -> list[str]:
+        """Return all consumer groups; retry while a broker is still loading, since a group that is missed would stay.
+
+        Raises:
+            BrokerError: a broker could not list its groups in time.
+        """
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        while True:
+            listing = self.ask(
+                lambda: self.admin.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result(REQUEST_TIMEOUT_S),
+                "the consumer groups",
+            )
+            if not listing.errors:
+                return [each.group_id for each in listing.valid]
+            if time.monotonic() >= deadline:
+                raise BrokerError(f"the consumer groups cannot be listed: {listing.errors[0]}. Check the brokers.")
+            time.sleep(_RETRY_S)
+
+    def committed(self, partitions: Sequence[Partition]) -> dict[Partition, Committed]:
+        """Return the group's committed offsets of partitions that have one."""
+        if not partitions:
+            return {}
+        wanted = [TopicPartition(*each) for each in partitions]
+        found = self.ask(lambda: self.consumer.committed(wanted, timeout=REQUEST_TIMEOUT_S), "the committed offsets")
+        return _committed(found)
+
+    def all_committed(self) -> dict[Partition, Committed]:
+        """Return all committed offsets of the group, which exists."""
+        id = self.config.application_id
+        asked = self.admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(id)], request_timeout=REQUEST_TIMEOUT_S
+        )
+        found = self.ask(lambda: asked[id].result(REQUEST_TIMEOUT_S), "the committed offsets")
+        return _committed(found.topic_partitions)
+
+    def active_members(self, groups: Collection[str]) -> list[str]:
+        """Return one sentence part that counts the group's members, if it has any.
+
+        They are those of a Java application: millpond's workers do not join the group, the coordinator assigns.
+
+        Args:
+            groups: all consumer groups.
+        """
+        id = self.config.application_id
+        if id not in groups:
+            return []
+        described = self.ask(
+            lambda: self.admin.describe_consumer_groups([id])[id].result(REQUEST_TIMEOUT_S), "the consumer group"
+        )
+        if described.state in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD) or not described.members:
+            return []
+        return [f"the consumer group has {len(described.members)} active members"]
+
+    def ends(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[int, int]]:
+        """Return the first offset kept, and the offset after the last record, of each partition."""
+        return {each: self._watermarks(each) for each in partitions}
+
+    def _watermarks(self, partition: Partition) -> tuple[int, int]:
+        place = TopicPartition(*partition)
+        low, high = self.ask(
+            lambda: self.consumer.get_watermark_offsets(place, timeout=REQUEST_TIMEOUT_S), f"the offsets of {partition}"
+        )
+        return low, high
+
+    def offsets_at(self, partitions: Sequence[Partition], timestamp_ms: int) -> dict[Partition, int]:
+        """Return the first offset at or after a time for each partition; the end offset where there is none."""
+        # Negative timestamps have other meanings in the protocol, such as the end.
+        wanted = [TopicPartition(each.topic, each.partition, max(0, timestamp_ms)) for each in partitions]
+        found = self.ask(lambda: self.consumer.offsets_for_times(wanted, timeout=REQUEST_TIMEOUT_S), "offsets by time")
+        ends = self.ends(partitions)
+        return {
+            (place := Partition(each.topic, each.partition)): each.offset if each.offset >= 0 else ends[place][1]
+            for each in found
+        }
+
+    def clamp(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return offsets moved into what each partition holds."""
+        ends = self.ends(list(offsets))
+        return {each: min(max(offset, ends[each][0]), ends[each][1]) for each, offset in offsets.items()}
+
+
+def _committed(found: Sequence[TopicPartition]) -> dict[Partition, Committed]:
+    return {
+        Partition(each.topic, each.partition): Committed(each.offset, decode_metadata(each.metadata).owner)
+        for each in found
+        if each.offset != OFFSET_INVALID
+    }

@@ -1,0 +1,90 @@
+"""`millpond reset --delete`: deletes what an application keeps in Kafka, but not its input and output topics.
+
+Owners are fenced first, so that no running worker commits again. The consumer group is deleted last, since its offsets
+name the owners: so an interrupted deletion can be repeated, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+
+from millpond.errors import BrokerError
+
+from .apply import delete_topics, fence
+from .cluster import REQUEST_TIMEOUT_S, Cluster
+from .plan import internal_topics
+
+__all__ = ("DeletePlan", "apply_deletion", "plan_deletion")
+
+
+@dataclass(frozen=True)
+class DeletePlan:
+    """Everything that a deletion would delete."""
+
+    application_id: str
+    delete_topics: tuple[str, ...]
+    keep_topics: tuple[str, ...]
+    """Topics with the application's prefix that are kept, since they seem to belong to another application."""
+    group: bool
+    """Whether the consumer group exists."""
+    owners: tuple[str, ...]
+    """Workers in the metadata of the committed offsets, whose transactional ids are fenced."""
+    active: tuple[str, ...]
+    """Signs of running workers, each a part of a sentence; empty when there are none."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether the deletion would change nothing."""
+        return not (self.delete_topics or self.group)
+
+
+def plan_deletion(cluster: Cluster, known: Collection[str] | None) -> DeletePlan:
+    """Return what a deletion would delete.
+
+    Args:
+        cluster: the Kafka clients.
+        known: logical names of the application's internal topics, or None to recognize them by their names.
+
+    Raises:
+        BrokerError: Kafka did not answer in time, or answered with an error.
+    """
+    application_id = cluster.config.application_id
+    topics = cluster.topics()  # first: only then does the client know all brokers, which list their own groups
+    groups = cluster.groups()
+    delete, keep = internal_topics(topics, application_id, groups, known)
+    exists = application_id in groups
+    committed = cluster.all_committed() if exists else {}
+    return DeletePlan(
+        application_id,
+        delete_topics=tuple(delete),
+        keep_topics=tuple(keep),
+        group=exists,
+        owners=tuple(sorted({each.owner for each in committed.values() if each.owner})),
+        active=tuple(cluster.active_members(groups)),
+    )
+
+
+def apply_deletion(cluster: Cluster, plan: DeletePlan) -> None:
+    """Carry out a plan.
+
+    Raises:
+        BrokerError: Kafka rejected a step, or did not answer in time; earlier steps stay, and the deletion can be
+            repeated.
+    """
+    for owner in plan.owners:
+        fence(cluster, owner)
+    delete_topics(cluster, plan.delete_topics)
+    if plan.group:
+        _delete_group(cluster)
+
+
+def _delete_group(cluster: Cluster) -> None:
+    id = cluster.config.application_id
+    try:
+        cluster.admin.delete_consumer_groups([id], request_timeout=REQUEST_TIMEOUT_S)[id].result(REQUEST_TIMEOUT_S)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+            raise BrokerError(f"the consumer group '{id}' cannot be deleted: {error.args[0].str()}.") from error

@@ -1,0 +1,1 @@
+"""`millpond run`: one worker in this process, its signals and its display."""
