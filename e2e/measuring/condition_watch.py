@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from e2e.beside import Beside
 from e2e.cluster import Object
 from e2e.commands import WORK
+from e2e.measuring.meter import Meter
 from e2e.streamapp import StreamApp
 from tests.support.status_accuracy import Moment, false_reports, flaps, is_ready
-
-from e2e.measuring.meter import Meter
 
 __all__ = ("ConditionWatch",)
 

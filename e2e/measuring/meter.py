@@ -19,11 +19,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 from e2e.beside import Beside
 from e2e.cluster import eventually
 from e2e.commands import WORK
-from tests.chaos.application import ORDERS, RESULTS
-from tests.support.kafka import topic_names
-
 from e2e.measuring.pauses import Arrivals, Event
 from e2e.measuring.traffic import PARTITIONS, partition_of
+from tests.chaos.application import ORDERS, RESULTS
+from tests.support.kafka import topic_names
 
 __all__ = ("Meter",)
 

@@ -8,14 +8,13 @@ from typing import Any, Self
 from e2e.cluster import Cluster, eventually
 from e2e.images import Images
 from e2e.kafka import Kafka
-from e2e.streamapp import StreamApp
-from tests.chaos.application import CUSTOMERS, FINALS, ORDERS, RESULTS, TOTALS, WORDS
-from tests.chaos.truth import STORES, Truth, find_in_changelogs, find_in_topics
-from tests.ownership.watch import faults, read_chains
-from tests.support.kafka import committed_offsets, create_topic, end_offsets, read
-
 from e2e.measuring.meter import Meter
 from e2e.measuring.traffic import PARTITIONS, SteadyGenerator
+from e2e.streamapp import StreamApp
+from tests.chaos.application import CUSTOMERS, FINALS, ORDERS, RESULTS, TOTALS, WORDS
+from tests.chaos.checks.truth import STORES, Truth, find_in_changelogs, find_in_topics
+from tests.ownership.watch import faults, read_chains
+from tests.support.kafka import committed_offsets, create_topic, end_offsets, read
 
 __all__ = ("Verification",)
 

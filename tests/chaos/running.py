@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaException
 
 from tests.chaos.application import FINALS, RESULTS, TOTALS, WORDS
-from tests.chaos.broker_log import rewound
 from tests.chaos.changelogs import expected
+from tests.chaos.checks.broker_log import rewound
+from tests.chaos.checks.stores import Copies, find_in_stores
+from tests.chaos.checks.truth import STORES, Finding, Truth, find_in_changelogs, find_in_topics
 from tests.chaos.conducting import Conductor
 from tests.chaos.generating import Generator
 from tests.chaos.planning import Fault, Kind, described, make_plan
 from tests.chaos.processes import Exit
 from tests.chaos.stage import APPLICATION, Options, Stage
-from tests.chaos.stores import Copies, find_in_stores
-from tests.chaos.truth import STORES, Finding, Truth, find_in_changelogs, find_in_topics
 from tests.chaos.watching import Watch
 from tests.ownership.watch import faults, read_chains
 from tests.support.kafka import read

@@ -71,7 +71,7 @@ def test_facade_names_match_what_type_checkers_see() -> None:
     """The imports for type checkers and the table for lazy imports have the same names."""
     tree = ast.parse(inspect.getsource(millpond))
     declared = {
-        alias.name: node.module
+        alias.name: ".".join(filter(None, ["millpond" if node.level else "", node.module]))
         for block in tree.body
         if isinstance(block, ast.If)
         for node in block.body

@@ -10,7 +10,6 @@ LARGEST_FOLDER = 20
 #: Folders whose files are all of one kind, with what that is.
 OF_ONE_KIND = {
     "tests/operating": "tests, one file for each behaviour of the operator as a whole",
-    "tests/runtime": "tests, one file for each module or behaviour of a worker",
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millpond.runtime.restoring import snapshot_choice
-from tests.runtime.snapshot_scene import SnapshotScene
+from tests.runtime.restoring.snapshot_scene import SnapshotScene
 
 
 @pytest.fixture

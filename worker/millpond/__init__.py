@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from msgspec import Struct as Struct
     from msgspec.structs import replace as replace
 
+    from millpond.runtime.config.model import Config as Config
+    from millpond.runtime.listeners import WorkerListener as WorkerListener
+    from millpond.runtime.worker.worker import Worker as Worker
+
     from . import testing as testing
     from .dsl import BranchedKStream as BranchedKStream
     from .dsl import GlobalKTable as GlobalKTable
@@ -32,9 +36,6 @@ if TYPE_CHECKING:
     from .dsl import until_time_limit as until_time_limit
     from .dsl import until_window_closes as until_window_closes
     from .errors import MillpondError as MillpondError
-    from millpond.runtime.config.model import Config as Config
-    from millpond.runtime.listeners import WorkerListener as WorkerListener
-    from millpond.runtime.worker.worker import Worker as Worker
     from .serdes import UUID as UUID
     from .serdes import Boolean as Boolean
     from .serdes import Bytes as Bytes

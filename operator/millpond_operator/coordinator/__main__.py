@@ -18,7 +18,6 @@ import click
 from millpond.durations import Duration
 from millpond.errors import ConfigError, MillpondError
 from millpond_operator.assignment import AssignmentOptions
-
 from millpond_operator.coordinator.engine.options import EngineOptions
 from millpond_operator.coordinator.server.auth import TokenFile
 from millpond_operator.coordinator.server.server import CoordinatorServer

@@ -1,14 +1,5 @@
 """State stores: staged in memory, logged to a changelog, committed to one local database per worker."""
 
-from .backend import Backend as Backend
-from .backend import Row as Row
-from .backend import Rows as Rows
-from .backend import Written as Written
-from .builders import KeyValueStoreBuilder as KeyValueStoreBuilder
-from .builders import StoreBuilder as StoreBuilder
-from .builders import TimeOrderedBufferBuilder as TimeOrderedBufferBuilder
-from .builders import WindowStoreBuilder as WindowStoreBuilder
-from .formats import RecordContext as RecordContext
 from millpond.state.memory.backend import MemoryBackend as MemoryBackend
 from millpond.state.rocksdb.options import StateFileOptions as StateFileOptions
 from millpond.state.rocksdb.state_file import StateFile as StateFile
@@ -18,4 +9,14 @@ from millpond.state.stores.time_ordered_buffer import Pending as Pending
 from millpond.state.stores.time_ordered_buffer import TimeOrderedBuffer as TimeOrderedBuffer
 from millpond.state.stores.window import TimestampedWindowStore as TimestampedWindowStore
 from millpond.state.stores.window import WindowStore as WindowStore
+
+from .backend import Backend as Backend
+from .backend import Row as Row
+from .backend import Rows as Rows
+from .backend import Written as Written
+from .builders import KeyValueStoreBuilder as KeyValueStoreBuilder
+from .builders import StoreBuilder as StoreBuilder
+from .builders import TimeOrderedBufferBuilder as TimeOrderedBufferBuilder
+from .builders import WindowStoreBuilder as WindowStoreBuilder
+from .formats import RecordContext as RecordContext
 from .values import ValueAndTimestamp as ValueAndTimestamp

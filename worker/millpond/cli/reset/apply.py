@@ -25,7 +25,7 @@ from .plan import ResetPlan
 
 __all__ = ("apply_reset", "delete_topics", "fence")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _DELETION_TIMEOUT_S = 60.0
 _POLL_S = 0.1

@@ -24,7 +24,7 @@ from millpond.runtime.offsets.metadata import Partition, decode_metadata
 
 __all__ = ("REQUEST_TIMEOUT_S", "Cluster", "Committed")
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 30.0
 _RETRY_S = 0.1

@@ -18,7 +18,7 @@ from millpond.runtime.topics.identity import TopicIdentity
 from millpond.snapshots import versions
 from millpond.snapshots.layouts import StoreKind, StoreLayout
 from millpond.snapshots.manifest import Manifest, encode
-from tests.runtime.snapshot_scene import (
+from tests.runtime.restoring.snapshot_scene import (
     CHANGELOG,
     KEYS,
     A,

@@ -10,7 +10,7 @@ from pathlib import Path
 from millpond.state import StateFile
 from millpond.state.formats import PARTITION_LENGTH, SEGMENT_LENGTH, partition_prefix
 from tests.chaos.application import BUFFER, CUSTOMERS, JOURNAL, PARTITIONS, TOTALS, WINDOWS
-from tests.chaos.truth import STORES, Finding
+from tests.chaos.checks.truth import STORES, Finding
 from tests.support.kafka import Row
 
 __all__ = ("Copies", "find_in_stores")

@@ -94,7 +94,7 @@ def test_write_caused_by_a_flush_is_committed_with_it(broker, create_topic, app_
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_timestamp_zero_is_not_replaced_by_the_wall_clock(broker, create_topic, app_id, tmp_path, guarantee):
-    """Timestamp 0 goes through outputs and repartition topics without becoming the wall clock and making others late."""
+    """Timestamp 0 goes through outputs and repartition topics, and does not become the wall clock."""
     source, target = create_topic("in"), create_topic("out")
     builder = mp.StreamsBuilder()
     (
@@ -121,7 +121,7 @@ class ZeroTime(mp.TimestampExtractor):
 
 
 def test_full_outbox_does_not_block_the_commit_answer(broker, create_topic, app_id, tmp_path, monkeypatch):
-    """Under at_least_once, where the answer comes through the consumer, a full outbox during a commit is no deadlock."""
+    """A full outbox during a commit is no deadlock under at_least_once, where the consumer gets the answer."""
     monkeypatch.setattr(committer_module, "OUTBOX_BYTES", 10_000)
     source, target = create_topic("in"), create_topic("out")
     builder = mp.StreamsBuilder()

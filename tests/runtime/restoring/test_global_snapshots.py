@@ -16,7 +16,7 @@ from millpond.snapshots import versions
 from millpond.snapshots.layouts import StoreKind, StoreLayout
 from millpond.snapshots.manifest import Manifest
 from millpond.state import KeyValueStoreBuilder
-from tests.runtime.global_scene import FIRST, KEYS, LAYOUT, SECOND, GlobalScene
+from tests.runtime.restoring.global_scene import FIRST, KEYS, LAYOUT, SECOND, GlobalScene
 
 pytestmark = pytest.mark.usefixtures("no_overhead")
 

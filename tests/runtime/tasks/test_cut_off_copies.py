@@ -14,7 +14,7 @@ from millpond.protocol import Role
 from millpond.runtime.tasks import held_tasks as holdings
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka, Record
-from tests.runtime.test_local_rows import CHANGELOG, A, _count, _table, _topology
+from tests.runtime.restoring.test_local_rows import CHANGELOG, A, _count, _table, _topology
 from tests.runtime.worker_parts import Parts
 
 

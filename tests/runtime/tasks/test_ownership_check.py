@@ -16,7 +16,7 @@ from millpond.runtime.offsets.metadata import OffsetMetadata, Partition
 from millpond.runtime.tasks.coordination import Coordination
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
-from tests.runtime.test_assignment_follower import _Client, goes_back
+from tests.runtime.tasks.test_assignment_follower import _Client, goes_back
 from tests.runtime.worker_parts import Parts
 
 A = TaskId(0, 0)

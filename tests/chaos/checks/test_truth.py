@@ -25,8 +25,8 @@ from tests.chaos.application import (
     Tally,
     topology,
 )
+from tests.chaos.checks.truth import STORES, Truth, find_in_changelogs, find_in_topics
 from tests.chaos.generating import CLOSER, Order
-from tests.chaos.truth import STORES, Truth, find_in_changelogs, find_in_topics
 from tests.support.kafka import Row
 
 _START_MS = 1_700_000_000_000 // 10_000 * 10_000

@@ -19,7 +19,7 @@ from millpond.runtime.restoring.snapshot_files import Cancelled, FetchProgress, 
 from millpond.snapshots.locations import LocalDirectory
 from millpond.snapshots.manifest import File
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SIZE = 6 << 20
 WAIT_S = 60
 
@@ -151,7 +151,7 @@ import msgspec
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
 from millpond.runtime.restoring.snapshot_files import FetchProgress, SnapshotFiles
 from millpond.snapshots.manifest import File
-from tests.runtime.test_snapshot_files import Counting, no_consumer
+from tests.runtime.restoring.test_snapshot_files import Counting, no_consumer
 
 location = Counting(Path(sys.argv[1]))
 chunks = 0

@@ -12,7 +12,7 @@ from millpond.errors import StateCorrupted
 from millpond.protocol import Role, TaskState
 from millpond.runtime.restoring import snapshot_choice
 from millpond.snapshots.locations import LocalDirectory, open_location
-from tests.runtime.snapshot_scene import (
+from tests.runtime.restoring.snapshot_scene import (
     KEYS,
     A,
     SnapshotScene,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.chaos.broker_log import rewound
+from tests.chaos.checks.broker_log import rewound
 
 _LINES = """\
 2026-11-22 15:29:36,673 [p-3] INFO o.a.k.CoordinatorRuntime - [GroupCoordinator id=1] Finished loading of metadata from __consumer_offsets-0 with epoch 4

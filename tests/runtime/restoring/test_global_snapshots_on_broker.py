@@ -18,7 +18,7 @@ from millpond.runtime.states import WorkerState
 from millpond.snapshots import versions
 from millpond.snapshots.locations import LocalDirectory
 from tests.conftest import CreateTopic
-from tests.runtime.global_scene import LAYOUT
+from tests.runtime.restoring.global_scene import LAYOUT
 from tests.runtime.running import Running
 from tests.snapshots.reference import write_snapshot
 from tests.support import kafka as kafka_support

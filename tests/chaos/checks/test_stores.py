@@ -10,8 +10,8 @@ from millpond.state import StateFile
 from millpond.state.backend import Rows
 from millpond.state.formats import partition_prefix
 from tests.chaos.application import CUSTOMERS, JOURNAL, PARTITIONS
-from tests.chaos.stores import SUBTOPOLOGY, Copies, find_in_stores
-from tests.chaos.truth import STORES
+from tests.chaos.checks.stores import SUBTOPOLOGY, Copies, find_in_stores
+from tests.chaos.checks.truth import STORES
 from tests.support.kafka import Row
 
 _LOG = [

@@ -1,4 +1,4 @@
-"""What goes wrong while records flow: brokers that go away, topics that vanish, damaged state, a stop at a bad moment."""
+"""Faults while records flow: lost brokers, deleted topics, damaged state, and a stop at a bad moment."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 from millpond.protocol import Role, TaskState
 from millpond.runtime.restoring import snapshot_restorer as bootstrap_module
-from tests.runtime.snapshot_scene import (
+from tests.runtime.restoring.snapshot_scene import (
     CHANGELOG,
     IN,
     A,

@@ -1,4 +1,4 @@
-"""What becomes of local rows when a worker starts on them: after a weekend, after a reset, after somebody deleted topics."""
+"""Local rows at the start of a worker: after a weekend, after a reset, or after topics were deleted."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _processed(start: Start) -> Parts:
 
 
 def _delete_elsewhere(kafka: Kafka) -> None:
-    """Another worker deletes `a` and counts `c`; then the deletion is compacted away, and with it all there was of `a`."""
+    """Another worker deletes `a` and counts `c`; then compaction removes the deletion and all of `a`."""
     log = kafka.logs[CHANGELOG]
     for each in log:
         if each.key == b"a":

@@ -14,7 +14,7 @@ from millpond.runtime.blockers import Blockers
 from millpond.runtime.worker.admission import await_admission
 from millpond_operator.coordinator import CoordinatorServer, Engine, KafkaClaim
 from tests.runtime.running import Running
-from tests.runtime.test_waiting import coordinator, readiness
+from tests.runtime.worker.test_startup_blockers import coordinator, readiness
 from tests.support import kafka
 
 

@@ -13,7 +13,7 @@ import pytest
 import millpond as mp
 from millpond.protocol import Role, TaskState
 from millpond.state.memory import ingestion as memory_ingestion
-from tests.runtime.snapshot_scene import (
+from tests.runtime.restoring.snapshot_scene import (
     CHANGELOG,
     KEYS,
     A,
