@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from millpond_operator.controllers.reconcile.applier import NameTaken
-from millpond_operator.controllers.rollout.pod_problems import cleanup_problem
+from millpond_operator.controllers.rollout.problems import cleanup_problem
 from millpond_operator.resources import cleanup_job, finish, pod_template, revision_of
 from tests.applying.applier import SURROUNDINGS
 from tests.support.kafka import eventually

@@ -234,6 +234,7 @@ def _drawn(
             return Fault(number, at, kind, "broker", 0.0, pick.choice(_STORES))
         case Kind.BROKER_KILL | Kind.BROKER_RESTART:
             return Fault(number, at, kind, "broker", 0.0)
+    raise AssertionError(f"there is no way to draw a fault of kind {kind.name}")
 
 
 def described(plan: Iterable[Fault]) -> str:

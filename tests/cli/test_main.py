@@ -121,7 +121,8 @@ def test_an_unexpected_error_shows_its_traceback_and_what_to_do(
 def test_the_documentation_of_settings_is_what_the_command_prints(millpond: Millpond) -> None:
     """docs/configuration.md is the output of `millpond settings --markdown`."""
     page = WORKER_ROOT.parent / "docs" / "configuration.md"
-    assert millpond("settings", "--markdown").out == page.read_text(encoding="utf-8")
+    printed = millpond("settings", "--markdown").out
+    assert printed == page.read_text(encoding="utf-8"), f"write it again: millpond settings --markdown > {page}"
 
 
 def test_settings_can_be_searched(millpond: Millpond) -> None:

@@ -62,7 +62,7 @@ def test_a_late_flight_within_grace_counts() -> None:
         windows = mp.TimeWindowedSerde(mp.String, timedelta(hours=1))
         hours = driver.create_output_topic("delays-by-airport", key=windows, value=mp.Json(Hour))
         airlines.pipe_input("HA", Airline("Hawaiian"))
-        for minute, delay in ((5, 30), (62, 0), (50, 0), (75, 0)):  # 50 is late, but within the grace of ten minutes
+        for minute, delay in ((5, 30), (62, 0), (50, 0), (75, 0)):  # 50 comes late, within the grace of ten minutes
             flights.pipe_input("N1", Flight("HA", "JFK", six + timedelta(minutes=minute), delay))
         [(window, hour)] = hours.read_key_values_to_list()
         assert (window.key, window.window.start_time) == ("JFK", six)

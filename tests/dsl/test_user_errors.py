@@ -16,10 +16,10 @@ from millpond.dsl.operators.flattening import FlatMapRecords, FlatMapValues
 from millpond.dsl.operators.lookup import StoreLookup
 from millpond.dsl.operators.mapping import MapRecords, MapValues, SelectKey
 from millpond.dsl.operators.stream_aggregation import AggregateStream, CountStream, ReduceStream
+from millpond.dsl.operators.stream_join import JoinGlobalTable, JoinTable
 from millpond.dsl.operators.table_aggregation import AggregateTable, ReduceTable
 from millpond.dsl.operators.table_filter import FilterTable
 from millpond.dsl.operators.table_grouping import RegroupTable
-from millpond.dsl.operators.table_join import JoinGlobalTable, JoinTable
 from millpond.dsl.operators.table_mapping import MapTableValues
 from millpond.dsl.operators.table_source import MaterializedSource
 from millpond.dsl.operators.window_aggregation import AggregateWindows, CountWindows, ReduceWindows

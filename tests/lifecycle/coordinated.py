@@ -1,7 +1,7 @@
-"""A worker that follows a coordinator, as a world that can be explored to its end: one task, and everything around it.
+"""A worker with a coordinator, as a world that can be explored completely: one task, and everything around it.
 
-The life cycle, the follower of assignments, and the ownership check are the real ones; the coordinator, Kafka, and another
-worker are modelled, and may do anything at any time. What a state holds, and why no more is needed:
+The life cycle, the assignment follower, and the ownership check are the real ones. The coordinator, Kafka, and another
+worker are models that may do anything at any time. A state consists of the following, for these reasons:
 
 - **Time** is only compared with deadlines. Each turn comes so late that all are past; between two turns no time passes.
 - **Numbers** of lookups, **epochs** and **lapses** are only compared with each other: their order is kept.
@@ -28,12 +28,12 @@ from millpond.runtime.tasks.events import (
     CommitCompleted,
     CommitFailed,
     CopyProgress,
-    Disowned,
     Drop,
     Event,
     Finding,
     HandedOver,
     LookedUp,
+    NotOwned,
     Ownership,
     OwnersRead,
     OwnTasksFound,
@@ -66,11 +66,11 @@ ASSIGNMENTS: dict[str, dict[str, Any]] = {
 
 
 class Violation(AssertionError):
-    """A state that must not be, or an instruction that cannot be carried out."""
+    """A state that must not occur, or an instruction that cannot be carried out."""
 
 
 class Request(NamedTuple):
-    """One question to Kafka, on its way."""
+    """One request to Kafka that is under way."""
 
     kind: str
     """`lookup`, `find`, or `take over`."""
@@ -85,10 +85,10 @@ _LATE = Request("lookup", -1, read=True, owner=ME)
 
 
 class Worker:
-    """The worker, and what surrounds it. `copied` before each step: nothing is shared between two worlds.
+    """The worker and its surroundings. Each step works on a copy, so two worlds share nothing.
 
     Args:
-        assignments: what the coordinator may want, of `ASSIGNMENTS`.
+        assignments: the assignments that the coordinator may make, from `ASSIGNMENTS`.
         fenced_by_brokers: whether brokers fence a worker whose task was taken over (exactly_once).
         rejections: whether the coordinator may reject the worker.
         outages: whether brokers may go away.
@@ -138,11 +138,11 @@ class Worker:
 
     @property
     def record(self) -> TaskRecord | None:
-        """The task, as far as the worker holds it."""
+        """The record of the task; None if the worker does not hold it."""
         return self.lifecycle.tasks.get(TASK)
 
     def key(self) -> tuple[Any, ...]:
-        """Return what tells this state from others."""
+        """Return the values that distinguish this state from others."""
         record, follower, check = self.record, self.follower, self.check
         numbers = {0, follower._checking, follower._searching, *(each.number for each in self.requests)}
         epochs = {0, self.epoch, *(each.epoch for each in self.requests)}
@@ -168,7 +168,8 @@ class Worker:
                 record.role, record.state, number[record.lookup], record.opened, epoch[record.epoch], record.release_to,
                 record.caught_up,
             ),
-            requests, self.committing, self.fenced, self.owner, epoch[self.epoch], self.heard, self.rejected, self.brokers,
+            requests, self.committing, self.fenced, self.owner, epoch[self.epoch], self.heard, self.rejected,
+            self.brokers,
             None if answer is None else (
                 tuple(answer.tasks.items()), tuple(answer.release), tuple(each.previous for each in answer.take_over)
             ),
@@ -176,19 +177,21 @@ class Worker:
             frozenset(follower._unchecked), frozenset(follower._suspects), frozenset(follower._under_way),
             frozenset(follower._ordered),
             any(until > self.now for until in follower._foreign_until.values()),
-            answer is not None and any(at == (answer.coordinator, answer.revision) for at in follower._handed_over.values()),
+            answer is not None
+            and any(at == (answer.coordinator, answer.revision) for at in follower._handed_over.values()),
             bool(follower._retry_at), follower._changes == self.lifecycle.changes,
             None if check is None else (
                 lapse[self.lapses], lapse[check._checked_lapses], lapse[check._asked_lapses], check._doubtful,
                 check._stays_doubtful, number[check._number], frozenset(check._unchecked),
-                check._owned_at is not None and self.now - check._owned_at < 1, check._owned_tasks, check._asked_at == self.now,
+                check._owned_at is not None and self.now - check._owned_at < 1, check._owned_tasks,
+                check._asked_at == self.now,
             ),
         )  # fmt: skip
 
-    # What the state machines ask for
+    # Instructions of the state machines
 
     def perform(self, instructions: Iterable[ask.Instruction]) -> None:
-        """Do what is asked for, or put it on its way."""
+        """Carry out instructions, or send their requests."""
         for each in instructions:
             self._perform(each)
 
@@ -217,8 +220,8 @@ class Worker:
             case ask.StartTasks():
                 assert record is not None
                 _must(record.opened, "a task starts without its stores", self)
-            case ask.ReportDisowned(task, claim, owner):
-                self.tell(Disowned(self.now, task, claim, owner))
+            case ask.ReportNotOwned(task, claim, owner):
+                self.tell(NotOwned(self.now, task, claim, owner))
             case ask.ReportHandedOver(task, owner):
                 self.tell(HandedOver(task, owner))
             case ask.GoBack():
@@ -245,7 +248,7 @@ class Worker:
     # Steps
 
     def steps(self) -> Iterator[tuple[str, bool, Worker]]:
-        """Yield all that may happen next: what it is, whether the worker does it by itself, and what comes of it.
+        """Yield each possible next step: its description, whether the worker takes it by itself, and the next world.
 
         Raises:
             Violation: something that must not be.
@@ -262,7 +265,7 @@ class Worker:
             yield what, own, world
 
     def _loop(self) -> None:
-        """Do at once what only the loop can do."""
+        """Carry out the instructions for the loop."""
         if self._withdraws:
             self._withdraws = False
             if self.record is not None:
@@ -273,7 +276,7 @@ class Worker:
             self.go_back()
 
     def _forget_late_answers(self) -> None:
-        """Keep one answer that nothing waits for any more: all are ignored, whatever they say."""
+        """Keep only one of the answers that nothing waits for: all are ignored, whatever their content."""
         waited_for = {self.follower._checking, self.follower._searching}
         if self.record is not None:
             waited_for.add(self.record.lookup)
@@ -414,7 +417,7 @@ class Worker:
         self.fenced = self.check is None
 
     def settled(self) -> bool:
-        """Whether the worker has what the coordinator wants of it, as far as Kafka lets it."""
+        """Return whether the worker has followed the coordinator's assignment, as far as Kafka allows."""
         record, own = self.record, self.owner == ME
         running = record is not None and record.running
         if not self.heard or self.brokers is not Brokers.ANSWERING:

@@ -1,6 +1,7 @@
-"""Every state that a worker under a coordinator can reach: promotion, hand-over, take-over, loss, adoption, and late answers.
+"""Every state that a worker with a coordinator can reach: promotions, hand-overs, take-overs, losses, late answers.
 
-The task is assigned, released and taken over in any order; lookups are answered late; the coordinator and the brokers go away.
+The task is assigned, released and taken over in any order; lookups are answered late; the coordinator and the brokers
+fail.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ class Explored(NamedTuple):
     first_step: dict[Any, tuple[str, Any] | None]
     """The step that led to a state first, and the state before it."""
     own: dict[Any, list[Any]]
-    """The states to which the worker gets by itself."""
+    """The states that the worker reaches by itself."""
     settled: set[Any]
     running: set[Any]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Log nothing: what is explored would fill files."""
+    """Log nothing, since an exploration would fill files."""
     logging.disable(logging.CRITICAL)
     try:
         yield
@@ -70,7 +71,7 @@ def _path(explored: Explored, key: Any) -> list[str]:
 
 
 def _check_progress(explored: Explored) -> None:
-    """From each state the worker gets to what the coordinator wants without any other order."""
+    """From each state the worker fulfils the coordinator's assignment without another order."""
     backward: dict[Any, list[Any]] = {key: [] for key in explored.first_step}
     for key, afters in explored.own.items():
         for after in afters:
@@ -89,7 +90,7 @@ def _check_progress(explored: Explored) -> None:
 
 @pytest.mark.parametrize("fenced_by_brokers", [True, False], ids=["exactly_once", "at_least_once"])
 def test_no_order_of_assignments_breaks_an_invariant(fenced_by_brokers: bool) -> None:
-    """A worker writes only for tasks that it owns, and gets to what the coordinator wants."""
+    """A worker writes only for tasks that it owns, and fulfils the coordinator's assignment."""
     explored = _explore(["active"], fenced_by_brokers=fenced_by_brokers)
     assert explored.running
     _check_progress(explored)

@@ -54,7 +54,7 @@ def test_no_order_of_events_breaks_an_invariant() -> None:
 
 
 def test_every_task_that_waits_can_still_run() -> None:
-    """From each state a task can reach RUNNING, or be dropped, without another order: nothing waits for ever."""
+    """From each state a task can reach RUNNING, or be dropped, without another order: none waits forever."""
     seen = _explored()
     forward = {world: [after for _, after in steps(world)] for world in seen}
     backward: dict[World, list[World]] = {world: [] for world in seen}
@@ -74,7 +74,7 @@ def test_every_task_that_waits_can_still_run() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_tasks_that_share_commits_break_no_invariant(seed: int) -> None:
-    """Two tasks at random: one is handed over in the commit that the other goes on after."""
+    """Random steps of two tasks: one is handed over in a commit after which the other continues."""
     print(f"seed {seed}")
     chance = random.Random(seed)
     alone = sorted((world for world in _explored() if not world.flying and not world.fenced), key=repr)
@@ -89,7 +89,7 @@ def test_tasks_that_share_commits_break_no_invariant(seed: int) -> None:
     assert shared
 
 
-# What the exploration would find ----------------------------------------------------------------------------------
+# Faults that the exploration finds
 
 
 def _answers_of_any_age(self: Any, event: LookedUp) -> Iterable[Instruction]:
@@ -140,7 +140,7 @@ def _asks_nobody(self: Any, event: Any) -> Iterable[Instruction]:
 def test_exploration_finds_a_fault(
     event: type[Event], mutant: Callable[..., Iterable[Instruction]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of these left out of the life cycle leads to a violation, and the message shows the way there."""
+    """The life cycle without one of these leads to a violation, and the message shows the steps to it."""
     monkeypatch.setitem(lifecycle._TRANSITIONS, event, mutant)
     with pytest.raises(Violation, match="after:"):
         _explored()

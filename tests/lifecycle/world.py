@@ -4,12 +4,12 @@ The life cycle is the real one (`millpond.runtime.tasks.lifecycle`); the effects
 here, and so is Kafka. Other workers do not occur: all that they can do to this one is to become the owner of a
 task, which fences it, or to make it the owner. The protocol in Kafka, with its transactions, markers and late
 requests, has a model of its own (`tests/ownership/model.py`), so a take-over and the decision about a commit are
-one step each. What a state holds, and why no more is needed:
+one step each. A state consists of the following, for these reasons:
 
-- **Numbers** of look-ups are only compared: an answer is the one that a task waits for, or an earlier one.
+- **Numbers** of lookups are only compared: an answer is the one that a task waits for, or an earlier one.
 - **Epochs** are only compared with what is committed: what the worker knows is of the present owner, or stale.
 - **The coordinator** does not occur: every order is possible at any time.
-- **Time** does not occur: everything may take for ever.
+- **Time** does not occur: everything may take forever.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ _OLD, _NEW = 1, 2
 
 
 class Violation(AssertionError):
-    """A state that must not be, or an instruction that cannot be carried out."""
+    """A state that must not occur, or an instruction that cannot be carried out."""
 
 
 class Look(NamedTuple):
-    """A look-up on its way: the question, or the answer."""
+    """A lookup that is under way: the request, or its answer."""
 
     newest: bool
     """Whether the task waits for it."""
     read: bool = False
     owner: str | None = NOBODY
     current: bool = False
-    """Whether the owner that was read is still the owner, since then."""
+    """Whether the owner has not changed since it was read."""
 
 
-#: Answers to earlier look-ups are all alike: they are ignored, whatever they say. One stands for all.
+#: All answers to earlier lookups are ignored, whatever their content, so one stands for all.
 _EARLIER = Look(False, read=True, owner="me", current=False)
 
 
 class Place(NamedTuple):
-    """One task: its record, what is behind it, and what Kafka knows."""
+    """One task: its record, its stores and inputs, and its owner in Kafka."""
 
     owner: str | None = NOBODY
     role: Role | None = None
@@ -86,11 +86,11 @@ class Place(NamedTuple):
     stores: bool = False
     """Whether the stores are open."""
     reads: bool = False
-    """Whether the task is made and reads its inputs."""
+    """Whether the task exists and reads its inputs."""
     fetches: bool = False
-    """Whether a snapshot is fetched for it."""
+    """Whether a snapshot is being fetched for it."""
     skips: bool = False
-    """Whether it is opened without one next."""
+    """Whether it is opened without a snapshot the next time."""
     committing: bool = False
     """Whether it is in the commit in flight."""
 
@@ -103,21 +103,21 @@ class World(NamedTuple):
     flying: bool = False
     """Whether a commit is in flight."""
     decided: bool = False
-    """Whether the broker has decided for it, which the worker does not know yet."""
+    """Whether the broker has completed the commit, which the worker does not know yet."""
 
 
 def start(tasks: int) -> World:
-    """The worker holds nothing, and nobody owns anything."""
+    """Return the first world: the worker holds nothing, and no task has an owner."""
     return World((Place(),) * tasks)
 
 
 def task_of(number: int) -> TaskId:
-    """The task of a place."""
+    """Return the task id of a place."""
     return TaskId(0, number)
 
 
 class Stage:
-    """A world thawed: the life cycle itself, and variables around it."""
+    """A mutable copy of a world, with the real life cycle."""
 
     def __init__(self, world: World) -> None:
         self.fenced, self.flying, self.decided = world.fenced, world.flying, world.decided
@@ -134,10 +134,10 @@ class Stage:
                 self.lifecycle.tasks[record.task] = record
 
     def frozen(self) -> World:
-        """The world again.
+        """Return the world of this stage.
 
         Raises:
-            Violation: it must not be.
+            Violation: it must not occur.
         """
         try:
             self.lifecycle.validate()
@@ -162,10 +162,10 @@ class Stage:
             _check(places[-1])
         return World(tuple(places), self.fenced, self.flying, self.decided)
 
-    # What instructions ask for ------------------------------------------------------------------------------------
+    # Instructions
 
     def handle(self, event: Event, **choices: bool) -> None:
-        """Let the life cycle handle an event, and do what it asks for; `choices` say how that turns out."""
+        """Let the life cycle handle an event, and carry out its instructions with the results in `choices`."""
         for each in self.lifecycle.handle(event):
             self._do(each, choices)
 
@@ -205,13 +205,13 @@ class Stage:
                 self.places[task.partition] |= {"fetches": False, "skips": False}
             case ask.SkipSnapshot(task):
                 self.places[task.partition]["skips"] = True
-            case ask.ReportDisowned() | ask.ReportHandedOver():
+            case ask.ReportNotOwned() | ask.ReportHandedOver():
                 pass
             case _:
                 raise Violation(f"an unknown instruction: {each}")
 
     def owned_by(self, number: int, owner: str | None) -> None:
-        """Another owner, or another epoch of the same one."""
+        """Change the owner of a task, or the epoch of the same owner."""
         place = self.places[number]
         place["owner"] = owner
         place["looks"] = tuple(look._replace(current=False) for look in place["looks"])
@@ -226,10 +226,10 @@ def _must(holds: bool, what: str, stage: Stage) -> None:
 
 
 def _check(place: Place) -> None:
-    """What holds in every state, beside what the life cycle checks itself.
+    """Check the invariants of every state, besides those that the life cycle checks itself.
 
     Raises:
-        Violation: it does not.
+        Violation: the state violates one.
     """
     running = place.role is Role.ACTIVE and place.state is TaskState.RUNNING
     for holds, what in (
@@ -237,31 +237,31 @@ def _check(place: Place) -> None:
         (place.reads == running, "a task reads its inputs while it runs, and at no other time"),
         (
             not place.waits or any(look.newest for look in place.looks),
-            "somebody answers the look-up that a task waits for",
+            "the lookup that a task waits for is under way",
         ),
-        (not place.awaits_snapshot or place.fetches or place.waits, "a task awaits a snapshot that somebody fetches"),
+        (not place.awaits_snapshot or place.fetches or place.waits, "a task waits only for a snapshot that is fetched"),
         (place.known or not running, "a task runs only after its owner was looked up"),
         (
             place.role is not None or not (place.stores or place.reads or place.fetches),
-            "what is dropped leaves nothing behind",
+            "a dropped task leaves nothing behind",
         ),
     ):
         if not holds:
             raise Violation(f"not so: {what}: {place}")
 
 
-# Steps ------------------------------------------------------------------------------------------------------------
+# Steps
 
 
 def steps(world: World) -> Iterator[tuple[str, World]]:
-    """Everything that may happen next, each with its result.
+    """Yield each possible next step with its result.
 
     Raises:
-        Violation: something that must not be.
+        Violation: a state that must not occur.
     """
     for number, place in enumerate(world.places):
         yield from _orders(world, number, place)
-        yield from _look_ups(world, number, place)
+        yield from _lookups(world, number, place)
         yield from _stores(world, number, place)
         yield from _owners(world, number, place)
     yield from _commits(world)
@@ -279,7 +279,7 @@ def _orders(world: World, number: int, place: Place) -> Iterator[tuple[str, Worl
         yield _after(world, f"keep {task}", Keep(task))
 
 
-def _look_ups(world: World, number: int, place: Place) -> Iterator[tuple[str, World]]:
+def _lookups(world: World, number: int, place: Place) -> Iterator[tuple[str, World]]:
     task = task_of(number)
     for index, look in enumerate(place.looks):
         rest = place.looks[:index] + place.looks[index + 1 :]
@@ -314,7 +314,7 @@ def _stores(world: World, number: int, place: Place) -> Iterator[tuple[str, Worl
 
 
 def _owners(world: World, number: int, place: Place) -> Iterator[tuple[str, World]]:
-    """What other workers do in Kafka: they take over from this worker, which fences it, or name it as the owner."""
+    """Yield the steps of other workers: they take over from this worker, which fences it, or name it as the owner."""
     task = task_of(number)
     for owner in (ME, OTHER, NOBODY):
         if owner == place.owner and owner is not OTHER:
@@ -346,7 +346,7 @@ def _commits(world: World) -> Iterator[tuple[str, World]]:
         stage = Stage(world)
         for number, place in enumerate(world.places):
             if place.committing:
-                # The heart of it: who commits is the owner, and has seen all that was committed before.
+                # The main invariant: only the owner commits, and it has read everything that was committed before.
                 _must(place.owner == ME and place.current, f"a commit without ownership: {place}", stage)
                 if place.state is TaskState.RELEASING:
                     stage.owned_by(number, place.release_to)

@@ -192,7 +192,7 @@ def test_handed_over_task_is_not_looked_up_again(broker, create_topic, app_id, t
     assert not [line for line in said if "is worker w1's" in line]
 
 
-def test_loop_continues_while_a_look_up_waits(broker, create_topic, app_id, tmp_path, monkeypatch):
+def test_loop_continues_while_a_lookup_waits(broker, create_topic, app_id, tmp_path, monkeypatch):
     """An open transaction blocks a task's input: the worker waits for it, and runs its other tasks meanwhile."""
     source, target = create_topic("in", 2), create_topic("out", 2)
     servers = broker.bootstrap_servers

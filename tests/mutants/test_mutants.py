@@ -38,7 +38,10 @@ def test_every_area_has_enough_mutants():
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.id)
 def test_mutant_fits_the_code_and_names_existing_tests(mutant: Mutant):
     """Its old text occurs exactly once in its file, the new one differs and is Python, and each test exists."""
-    assert mutant.occurrences() == 1, f"{mutant.file} has the old text {mutant.occurrences()} times:\n{mutant.old}"
+    assert mutant.occurrences() == 1, (
+        f"{mutant.file} has the text that tests/mutants/{mutant.area}.toml quotes {mutant.occurrences()} times, not "
+        f"once; adapt the quotation:\n{mutant.old}"
+    )
     assert mutant.new != mutant.old
     assert mutant.harm.endswith(".")
     ast.parse((ROOT / mutant.file).read_text().replace(mutant.old, mutant.new))

@@ -349,7 +349,7 @@ _REQUIRED = ("image", "topology", "kafka", "kafka.bootstrapServers")
 def test_each_leaf_of_the_crd_has_a_case() -> None:
     """A field without a case here may have no effect."""
     cased = {case.leaf for case in CASES} | {leaf for some in _MORE for leaf in some}
-    assert cased == leaves()
+    assert cased == leaves(), f"in this module, add or remove cases for {sorted(map(str, cased ^ leaves()))}"
 
 
 @pytest.mark.timeout(900)

@@ -122,7 +122,8 @@ def _is_configured(words: list[str]) -> None:
 
 def _prints_the_page(words: list[str]) -> None:
     arguments = words[1 : words.index(">")]
-    assert _run(sys.executable, "-m", "millpond.cli", *arguments) == text_of(words[-1])
+    printed = _run(sys.executable, "-m", "millpond.cli", *arguments)
+    assert printed == text_of(words[-1]), f"{words[-1]} is out of date: {' '.join(words)}"
 
 
 def _comes_with_a_venv(words: list[str]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,10 +15,17 @@ from hypothesis import strategies as st
 from millpond_operator.controllers.rollout.conditions import ConditionInputs, conditions, problems
 from millpond_operator.controllers.rollout.model import Decision, WantedWorkers
 from millpond_operator.controllers.rollout.observation import ObservedApp, ObservedPod, ObservedWorker, Tasks
-from millpond_operator.controllers.rollout.pod_problems import Problem, creation_problem, mount_problem, of_pod
+from millpond_operator.controllers.rollout.problems import (
+    REPORTED_BY_WORKERS,
+    Problem,
+    creation_problem,
+    mount_problem,
+    of_pod,
+)
 from millpond_operator.controllers.rollout.status import AppPhase, AppStatus, Condition, ConditionType, FailedRevision
 from tests.rollout.world import World
 
+ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MOVING = {
     AppPhase.PENDING,
@@ -329,3 +338,16 @@ def test_a_volume_that_was_mounted_after_all_is_no_problem():
     assert mount_problem(pod, [failed, event("Pulling", uid="other")]) is not None
     for later in ("Pulling", "Pulled", "Created"):
         assert mount_problem(pod, [failed, event(later)]) is None
+
+
+def test_the_page_has_every_reason_of_degraded():
+    """A person who sees a reason finds it in the table."""
+    controllers = ROOT / "operator/millpond_operator/controllers"
+    files = [*(controllers / "rollout").glob("*.py"), *(controllers / "reconcile").glob("*.py")]
+    sources = "".join(file.read_text() for file in files)
+    reasons = REPORTED_BY_WORKERS | set(re.findall(r'Problem\(\s*"(\w+)"', sources))
+    page = (ROOT / "docs/kubernetes.md").read_text()
+    rows = re.findall(r"^\| (`[A-Z].*?) \|", page.partition("| reason of `Degraded` |")[2], re.MULTILINE)
+    assert len(reasons) > 20
+    missing = sorted(reasons - set(re.findall(r"\w+", " ".join(rows))))
+    assert not missing, f"add {missing} to the table of reasons in docs/kubernetes.md"

@@ -17,7 +17,7 @@ from millpond_operator.controllers.rollout.observation import (
     RejectedWorker,
     Tasks,
 )
-from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.controllers.rollout.status import AppStatus, RolloutProgress, timestamp
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -15,7 +15,7 @@ from millpond_operator.controllers.rollout.observation import (
     RejectedWorker,
     Tasks,
 )
-from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.controllers.rollout.status import AppStatus
 
 BAD = Problem("ApplicationNotImportable", "It cannot be imported.", persistent=True)

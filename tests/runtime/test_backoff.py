@@ -1,4 +1,4 @@
-"""Back-off: each wait is twice the one before it, up to the longest, less what is left to chance."""
+"""Back-off: each wait is twice the one before it, up to the longest, minus the jitter."""
 
 from __future__ import annotations
 

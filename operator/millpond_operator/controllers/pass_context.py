@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from millpond_operator.controllers.rollout.observation import ObservedApp
-from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.controllers.rollout.status import AppStatus
 from millpond_operator.kubernetes import Object
 from millpond_operator.resources import StreamApp

@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 import millpond as mp
+from millpond.runtime.http.metric_families import HELD, INPUTS, RESTORATIONS, ROCKSDB, STORES, TASKS
 from millpond.runtime.offsets.metadata import OffsetMetadata, decode_metadata, encode_metadata
 from tests.runtime.running import Running
 from tests.support import kafka
+
+#: Metrics that a key-value store without caching does not have.
+OF_OTHER_STORES = {
+    "millpond_store_record_cache_bytes",
+    "millpond_store_expired_records",
+    "millpond_store_suppressed_records",
+    "millpond_store_suppressed_bytes",
+}
 
 
 def _get(port, path):
@@ -77,6 +86,10 @@ def test_metrics_of_a_running_worker_add_up(broker, create_topic, app_id, tmp_pa
     assert value("millpond_store_cache_bytes", task="0_0", store="counts") > 0
     assert value("millpond_restore_remaining_records", store="counts", partition="0") == 0
     assert all(name.startswith("millpond_") for name, *_ in samples), "metrics are named millpond_<part>_<what>_<unit>"
+    names = {name for name, *_ in samples}
+    rows = (*TASKS, *INPUTS, *STORES, *HELD, *RESTORATIONS, *ROCKSDB)
+    silent = {row.name for row in rows if f"{row.name}_total" not in names and row.name not in names}
+    assert silent == OF_OTHER_STORES, "a row without samples reads an attribute that does not exist"
 
 
 def test_a_restore_is_counted(broker, create_topic, app_id, tmp_path):

@@ -49,7 +49,7 @@ def test_all_partitions_share_the_memory_for_reading_ahead() -> None:
     assert changelogs["queued.max.messages.kbytes"] == clients.COPY_AHEAD_KIB
 
 
-def test_ownership_look_up_waits_for_pending_offsets() -> None:
+def test_ownership_lookup_waits_for_pending_offsets() -> None:
     """Only a survey does not, which chooses what to look up."""
     look_up: Any = clients.make_offset_reader(_config("exactly_once"), print)
     survey: Any = clients.make_offset_reader(_config("exactly_once"), print, stable=False)

@@ -126,7 +126,7 @@ def test_key_deleted_during_a_long_absence_stays_deleted(
 
 
 def test_rows_before_the_beginning_of_the_changelog_are_rebuilt(kafka: Kafka, start: Start) -> None:
-    """What was between is gone, deletions included."""
+    """The records in between are gone, deletions included."""
     _processed(start)
     _delete_elsewhere(kafka)
     kafka.starts[CHANGELOG] = len(kafka.logs[CHANGELOG]) - 1
@@ -140,7 +140,7 @@ def test_rows_before_the_beginning_of_the_changelog_are_rebuilt(kafka: Kafka, st
 def test_rows_without_a_time_are_as_old_as_their_files(
     kafka: Kafka, start: Start, tmp_path: Path, away_s: int, kept: bool
 ) -> None:
-    """Older versions wrote none."""
+    """Older versions wrote no time."""
     worker = _processed(start)
     rows = [(partition_prefix(0) + key, value) for key, value in worker.rows("counts").items()]
     offset = worker.offset_on_disk("counts")
@@ -159,7 +159,7 @@ def test_rows_without_a_time_are_as_old_as_their_files(
 
 
 def test_idle_task_keeps_its_rows_young(kafka: Kafka, start: Start) -> None:
-    """Its commits write the time although nothing has changed."""
+    """Its commits write the time even if nothing has changed."""
     worker = _processed(start)
     before = worker.state_file.provenance("counts", 0)
     assert before is not None
@@ -176,7 +176,7 @@ def test_idle_task_keeps_its_rows_young(kafka: Kafka, start: Start) -> None:
 def test_short_delete_retention_renews_the_time_sooner(
     kafka: Kafka, start: Start, since_ms: int, renewed: bool
 ) -> None:
-    """Rows would count as too old within a minute, though a commit has just passed them by."""
+    """Otherwise rows would count as too old within a minute, although a commit has just covered them."""
     kafka.facts_of[CHANGELOG.topic] = TopicIdentity("id", 80_000)
     worker = _processed(start)
     before = worker.state_file.provenance("counts", 0)
@@ -187,7 +187,7 @@ def test_short_delete_retention_renews_the_time_sooner(
 
 
 def test_copy_that_was_frozen_for_days_is_rebuilt(kafka: Kafka, start: Start) -> None:
-    """It held the rows all the time, and read nothing."""
+    """It held the rows all the time, and had nothing to read."""
     _processed(start)
     copy = start()
     copy.executor.hold([A], Role.STANDBY)
@@ -203,7 +203,7 @@ def test_copy_that_was_frozen_for_days_is_rebuilt(kafka: Kafka, start: Start) ->
 
 
 def test_copy_that_hears_from_brokers_never_expires(kafka: Kafka, start: Start) -> None:
-    """However long nothing is written: it is known to have everything."""
+    """However long nothing is written, it is known to be complete."""
     _processed(start)
     copy = start()
     copy.executor.hold([A], Role.STANDBY)
@@ -218,7 +218,7 @@ def test_copy_that_hears_from_brokers_never_expires(kafka: Kafka, start: Start) 
 
 
 def test_changelog_made_again_behind_the_back_is_refused(kafka: Kafka, start: Start) -> None:
-    """The rows may be the only copy of the state: they stay, and the message says what to do."""
+    """The rows may be the only copy of the state: they stay, and the message names the cure."""
     _processed(start)
     kafka.remake("app-counts-changelog", "other")
     for rows in (0, 5):
@@ -233,7 +233,7 @@ def test_changelog_made_again_behind_the_back_is_refused(kafka: Kafka, start: St
 
 
 def test_copy_of_a_changelog_made_again_is_refused_too(kafka: Kafka, start: Start) -> None:
-    """It may be the last one."""
+    """A copy may be the last one."""
     _processed(start)
     kafka.remake("app-counts-changelog", "other")
     worker = start()
@@ -246,7 +246,7 @@ def test_copy_of_a_changelog_made_again_is_refused_too(kafka: Kafka, start: Star
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_rows_from_before_a_reset_are_dropped(kafka: Kafka, start: Start, restarted: bool) -> None:
-    """The reset deleted topics and offsets, and could not reach this disk; others may have begun again meanwhile."""
+    """The reset deleted topics and offsets, but not this disk; other workers may have begun again meanwhile."""
     _processed(start)
     kafka.remake("app-counts-changelog", "other")
     kafka.offsets.clear()
@@ -273,7 +273,7 @@ def test_empty_changelog_under_committed_offsets_is_refused(kafka: Kafka, start:
 
 
 def test_store_that_a_new_version_adds_begins_empty(kafka: Kafka, start: Start) -> None:
-    """Its changelog is new and empty by rights; from the first commit on, it is watched like the others."""
+    """Its new changelog may be empty; from the first commit on, it is checked like the others."""
     _processed(start)
     worker = start(added=True)
     executor = worker.executor
@@ -291,7 +291,7 @@ def test_store_that_a_new_version_adds_begins_empty(kafka: Kafka, start: Start) 
 
 
 def test_changelog_restored_with_its_content_is_taken(kafka: Kafka, start: Start) -> None:
-    """By a worker that has no rows of its own, as the message of a refusal advises."""
+    """By a worker without local rows, as the error message advises."""
     _processed(start)
     content = kafka.logs[CHANGELOG]
     kafka.remake("app-counts-changelog", "other")
@@ -310,7 +310,7 @@ def test_changelog_restored_with_its_content_is_taken(kafka: Kafka, start: Start
 
 
 def test_table_restored_from_its_input_goes_on_where_it_was(kafka: Kafka, start: Start) -> None:
-    """Not from the beginning of the input at each start."""
+    """It does not read the input from its beginning at each start."""
     for each in range(5):
         kafka.append("table", "k", str(each))
     worker = start(topology=_table())
@@ -330,7 +330,7 @@ def test_table_restored_from_its_input_goes_on_where_it_was(kafka: Kafka, start:
 
 
 def test_table_ahead_of_its_committed_offset_is_rebuilt(kafka: Kafka, start: Start) -> None:
-    """The offsets were set back: rows of what is to be processed again are not there yet."""
+    """The offsets were reset to earlier ones, so rows of records that are processed again are dropped."""
     for each in range(3):
         kafka.append("table", f"k{each}", "x")
     worker = start(topology=_table())

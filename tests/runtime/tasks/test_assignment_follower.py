@@ -1,4 +1,4 @@
-"""What a worker makes of the coordinator's answers, step by step, on a Kafka in memory: Kafka decides about owners."""
+"""How a worker follows the coordinator's answers, step by step, on a Kafka in memory: Kafka decides about owners."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ IN_A, IN_B = Partition("in", 0), Partition("in", 1)
 
 
 class _Client:
-    """The coordinator's side: an answer to take, and the reports that came.
+    """A fake coordinator client: the next answer, and the reports so far.
 
     Attributes:
-        connected_at: when the coordinator answered last; None when it never did.
+        connected_at: the time of the coordinator's last answer; None if it never answered.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class _Client:
 
 
 def goes_back(coordination: Coordination) -> bool:
-    """Whether the loop is to go back to the last commit."""
+    """Return whether the loop has to go back to the last commit."""
     return GoBack() in coordination._for_the_loop
 
 
@@ -90,7 +90,7 @@ class _Scene:
         self.unknown += 1
 
     def turn(self) -> None:
-        """One turn of the loop: take in answers of Kafka and of the coordinator."""
+        """Run one turn of the loop: handle answers of Kafka and of the coordinator."""
         for answer in self.worker.executor.registrar.answers():
             if isinstance(answer, TakeOverAnswer):
                 self.coordination.taken_over(answer)
@@ -100,12 +100,12 @@ class _Scene:
         self.worker.executor.start_restored()
 
     def turns(self, count: int = 4) -> None:
-        """Some of them."""
+        """Run several turns."""
         for _ in range(count):
             self.turn()
 
     def running(self) -> list[TaskId]:
-        """The tasks that process."""
+        """Return the tasks that run."""
         return [task.id for task in self.worker.executor.running]
 
 
@@ -127,7 +127,7 @@ def scene(kafka: Kafka, tmp_path: Path) -> Iterator[_Scene]:
 
 
 def test_claimed_task_runs_after_its_take_over(kafka: Kafka, scene: _Scene) -> None:
-    """The order names the new owners; the one that is this worker begins at once, and what Kafka has is reported."""
+    """This worker activates its own task at once, and reports the owners in Kafka."""
     scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0", "0_1": "w1"}),))
     scene.turns()
     assert scene.running() == [A]
@@ -136,7 +136,7 @@ def test_claimed_task_runs_after_its_take_over(kafka: Kafka, scene: _Scene) -> N
 
 
 def test_task_starts_where_others_said_that_it_was_committed(kafka: Kafka, scene: _Scene) -> None:
-    """Kafka tells an earlier offset first, and then says that the task is another's: neither counts, nor is it told on."""
+    """Kafka first returns an earlier offset and then another owner: both are out of date, and neither is reported."""
     topology = scene.worker.executor.topology
     kafka.commit(IN_A, 2, OffsetMetadata("w0", 5, topology=topology))
     earlier, foreign = Kafka(), Kafka()
@@ -154,7 +154,7 @@ def test_task_starts_where_others_said_that_it_was_committed(kafka: Kafka, scene
 
 
 def test_take_over_succeeds_though_surveys_stay_in_the_past(kafka: Kafka, scene: _Scene) -> None:
-    """A broker told the owner in one way and nobody in the other until somebody committed: nobody did for half a minute."""
+    """Requests disagreed about the owner until the next commit, which did not come for half a minute."""
     topology = scene.worker.executor.topology
     kafka.commit(IN_A, 2, OffsetMetadata("dead", 3, topology=topology))
     kafka.commit(IN_B, 0, OffsetMetadata("w3", 4, topology=topology))
@@ -169,7 +169,7 @@ def test_take_over_succeeds_though_surveys_stay_in_the_past(kafka: Kafka, scene:
 
 
 def test_starting_worker_heeds_marks_before_its_first_turn(kafka: Kafka, scene: _Scene) -> None:
-    """It announces itself before it carries out orders; these are not lost."""
+    """It announces itself before it carries out orders, and none of them is lost."""
     kafka.commit(IN_A, 2, OffsetMetadata("w0", 5, topology=scene.worker.executor.topology))
     scene.client.tell(tasks={"0_0": Role.ACTIVE}, committed={"0_0": Mark(5, 2)})
     scene.coordination.learn_marks()
@@ -181,7 +181,7 @@ def test_starting_worker_heeds_marks_before_its_first_turn(kafka: Kafka, scene: 
 
 
 def test_take_over_order_is_carried_out_once(kafka: Kafka, scene: _Scene) -> None:
-    """It is repeated in every answer until the coordinator knows the result; each time would fence somebody."""
+    """Every answer repeats it until the coordinator knows the result; each repetition would fence a worker."""
     order = (TakeOver("dead", {"0_0": "w0"}),)
     kafka.commit(IN_A, 1, OffsetMetadata("dead", 3, topology=scene.worker.executor.topology))
     for _ in range(3):
@@ -192,7 +192,7 @@ def test_take_over_order_is_carried_out_once(kafka: Kafka, scene: _Scene) -> Non
 
 
 def test_one_take_over_from_an_owner_at_a_time(kafka: Kafka, scene: _Scene) -> None:
-    """The second would fence the first, which is this worker's own."""
+    """The second take-over would fence the first, which is this worker's own."""
     kafka.commit(IN_A, 1, OffsetMetadata("dead", 3, topology=scene.worker.executor.topology))
     scene.worker.errands.deferred = True
     scene.client.tell(take_over=(TakeOver("dead", {"0_0": "w0"}),))
@@ -203,7 +203,7 @@ def test_one_take_over_from_an_owner_at_a_time(kafka: Kafka, scene: _Scene) -> N
 
 
 def test_worker_never_takes_over_from_itself(kafka: Kafka, scene: _Scene) -> None:
-    """A coordinator that thinks this worker dead must not make it fence itself."""
+    """A coordinator that considers this worker dead must not make it fence itself."""
     kafka.journal.clear()
     scene.client.tell(take_over=(TakeOver("w0", {"0_0": "w1"}),))
     scene.turns()
@@ -214,7 +214,7 @@ def test_worker_never_takes_over_from_itself(kafka: Kafka, scene: _Scene) -> Non
 def test_running_task_that_the_coordinator_gave_away_is_checked(
     kafka: Kafka, scene: _Scene, owner: str | None, fenced: bool
 ) -> None:
-    """Only when Kafka names another owner the worker goes back; forgotten offsets and a wrong coordinator do not count."""
+    """The worker goes back only if Kafka names another owner, not if offsets expired or the coordinator is wrong."""
     scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
     scene.turns()
     scene.client.tell(tasks={"0_0": Role.ACTIVE})
@@ -227,11 +227,11 @@ def test_running_task_that_the_coordinator_gave_away_is_checked(
     scene.client.tell(tasks={})
     scene.turns()
     assert goes_back(scene.coordination) is fenced
-    assert scene.running() == [A], "until Kafka says otherwise it runs"
+    assert scene.running() == [A], "it runs until Kafka names another owner"
 
 
 def test_handed_over_task_is_not_held_under_the_old_answer(kafka: Kafka, scene: _Scene) -> None:
-    """The coordinator has not heard of the hand-over yet, and still calls this worker the owner."""
+    """The coordinator does not know of the hand-over yet, and still assigns the task to this worker."""
     scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
     scene.turns()
     scene.client.tell(tasks={"0_0": Role.ACTIVE}, release={"0_0": "w1"})
@@ -241,12 +241,12 @@ def test_handed_over_task_is_not_held_under_the_old_answer(kafka: Kafka, scene: 
     kafka.journal.clear()
     scene.turns()
     assert scene.worker.executor.held[A].role is Role.STANDBY
-    assert kafka.journal == [], "it does not ask Kafka for what it gave away itself"
+    assert kafka.journal == [], "it does not look up a task that it has handed over itself"
     assert scene.client.found["0_0"] == "w1"
 
 
 def test_cancelled_hand_over_is_taken_back(kafka: Kafka, scene: _Scene) -> None:
-    """An order to release counts as long as the answer has it."""
+    """An order to release is valid only as long as the answer contains it."""
     scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
     scene.turns()
     scene.client.tell(tasks={"0_0": Role.ACTIVE}, release={"0_0": "w1"})
@@ -260,7 +260,7 @@ def test_cancelled_hand_over_is_taken_back(kafka: Kafka, scene: _Scene) -> None:
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_tasks_naming_this_worker_are_adopted_only_in_silence(kafka: Kafka, scene: _Scene, answers: bool) -> None:
-    """While the coordinator answers it says what to hold; without it a worker holds what names it."""
+    """While the coordinator answers it assigns tasks; without it a worker activates tasks whose offsets name it."""
     kafka.commit(IN_A, 1, OffsetMetadata("w0", 3, topology=scene.worker.executor.topology))
     scene.client.connected_at = time.monotonic() if answers else None
     scene.coordination._follower._next_search = 0.0
@@ -269,7 +269,7 @@ def test_tasks_naming_this_worker_are_adopted_only_in_silence(kafka: Kafka, scen
 
 
 def test_owners_are_not_looked_up_while_no_broker_answers(kafka: Kafka, scene: _Scene) -> None:
-    """The coordinator gave the tasks of a worker without brokers away: it finds that out once it has brokers."""
+    """The coordinator assigned the tasks of a worker without brokers to others: it detects that when brokers answer."""
     scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
     scene.turns()
     scene.contact.silent_s = 40.0
@@ -285,7 +285,7 @@ def test_owners_are_not_looked_up_while_no_broker_answers(kafka: Kafka, scene: _
 
 
 def test_order_for_a_task_that_is_not_known_yet_is_carried_out_later(kafka: Kafka, tmp_path: Path) -> None:
-    """An input has more partitions: the worker looks for them, tells what it knows now, and claims the new task."""
+    """An input has new partitions: the worker looks for them, reports its new topology, and claims the new task."""
     scene = _Scene(kafka, tmp_path)
     c, in_c = TaskId(0, 2), Partition("in", 2)
     owners = {str(each): "w0" for each in (A, B, c)}

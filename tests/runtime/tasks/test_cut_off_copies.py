@@ -1,4 +1,4 @@
-"""What queries see of a copy that is cut off from the brokers: its age grows, and its lag is not known."""
+"""The view that queries get of a copy without brokers: its age grows, and its lag is unknown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def kafka() -> Kafka:
 
 @pytest.fixture
 def copy(kafka: Kafka, tmp_path: Path) -> Iterator[Parts]:
-    """A worker with a copy that is at the end."""
+    """A worker with a copy that has read its changelog to the end."""
     made = Parts(kafka, _topology(), tmp_path, {"in": 1})
     made.executor.hold([A], Role.STANDBY)
     made.settle()
@@ -37,7 +37,7 @@ def copy(kafka: Kafka, tmp_path: Path) -> Iterator[Parts]:
 
 
 def _look(copy: Parts) -> holdings.TaskView:
-    """Let the loop turn, and see what queries see."""
+    """Run a turn of the loop, and return the view for queries."""
     copy.executor._copies._ends._next = 0.0
     for _ in range(2):
         copy.executor.look_at_ends()
@@ -46,7 +46,7 @@ def _look(copy: Parts) -> holdings.TaskView:
 
 
 def test_copy_at_the_end_is_as_old_as_the_last_answer(copy: Parts) -> None:
-    """Each question that is answered makes it younger."""
+    """Each answer of a broker makes it younger."""
     before = time.monotonic()
     seen = _look(copy)
     assert seen.lag == 0
@@ -55,7 +55,7 @@ def test_copy_at_the_end_is_as_old_as_the_last_answer(copy: Parts) -> None:
 
 
 def test_copy_cut_off_from_brokers_grows_older(kafka: Kafka, copy: Parts) -> None:
-    """It stands at the end that it knows, and nobody says whether that is the end still."""
+    """It is at the last known end, but records may have been added since."""
     _look(copy)
     kafka.silent = True
     cut_off = time.monotonic()
@@ -65,7 +65,7 @@ def test_copy_cut_off_from_brokers_grows_older(kafka: Kafka, copy: Parts) -> Non
 
 
 def test_copy_behind_an_open_transaction_is_not_stale(kafka: Kafka, copy: Parts) -> None:
-    """What is not committed is nobody's to see yet."""
+    """Queries must not see what is not committed."""
     kafka.logs[CHANGELOG].append(Record(b"a", _count(2), 1_000, stable=None))
     before = time.monotonic()
     seen = _look(copy)
@@ -74,7 +74,7 @@ def test_copy_behind_an_open_transaction_is_not_stale(kafka: Kafka, copy: Parts)
 
 
 def test_lag_without_an_answer_is_unknown(kafka: Kafka, copy: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would count from an end that may have moved."""
+    """It would be relative to an end that may have moved."""
     kafka.silent = True
     assert _look(copy).lag == 0
     later = time.monotonic() + holdings.LAG_KNOWN_S + 1
@@ -83,8 +83,8 @@ def test_lag_without_an_answer_is_unknown(kafka: Kafka, copy: Parts, monkeypatch
     assert copy.executor.held[A].view().lag is None
 
 
-def test_table_copied_from_its_input_is_as_old_as_its_look_up(kafka: Kafka, tmp_path: Path) -> None:
-    """It has what was processed then, and does not go on with the task."""
+def test_table_copied_from_its_input_is_as_old_as_its_lookup(kafka: Kafka, tmp_path: Path) -> None:
+    """It contains what was processed at that time, and does not follow the task."""
     kafka.append("table", "k", "1")
     made = Parts(kafka, _table(), tmp_path / "table", {"table": 1})
     made.own(TaskId(0, 0))

@@ -1,4 +1,4 @@
-"""A worker without transactions writes nothing while its tasks may be another's, however that came about."""
+"""A worker without transactions writes nothing while another worker may own its tasks, for whatever reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SESSION_S = 6.0
 
 
 class _Clocks(clock.Clocks):
-    """Clocks that a test sets forward."""
+    """Clocks that a test advances."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -35,7 +35,7 @@ class _Clocks(clock.Clocks):
 
 
 class _Scene:
-    """A worker that runs a task at least once; the test is its coordinator and its loop."""
+    """A worker that runs a task under at_least_once; the test is its coordinator and its loop."""
 
     def __init__(self, kafka: Kafka, directory: Path, clocks: _Clocks) -> None:
         builder = mp.StreamsBuilder()
@@ -58,23 +58,23 @@ class _Scene:
         self.clocks.now += seconds
 
     def answered(self, sent_s_ago: float = 0.0) -> None:
-        """The coordinator answers a heartbeat that was sent so long ago."""
+        """Let the coordinator answer a heartbeat that was sent so many seconds ago."""
         self.session.answered(self.clocks.now - sent_s_ago)
 
     def settle(self) -> None:
-        """Take in what Kafka answered."""
+        """Handle Kafka's answers."""
         for answer in self.worker.executor.registrar.answers():
             assert self.coordination.looked_up(answer)  # type: ignore[arg-type]
 
     def taken_over(self, by: str) -> None:
-        """Others thought this worker dead."""
+        """Let another worker take the task over."""
         before = self.kafka.committed(IN_A).metadata
         self.kafka.commit(IN_A, 2, OffsetMetadata(by, before.epoch + 1, topology=before.topology))
 
 
 @pytest.fixture
 def clocks() -> Iterator[_Clocks]:
-    """The clocks of the control plane."""
+    """Replace the clocks of the protocol."""
     made = _Clocks()
     token = clock.CURRENT.set(made)
     yield made
@@ -93,7 +93,7 @@ def scene(tmp_path: Path, clocks: _Clocks) -> Iterator[_Scene]:
 
 
 def test_worker_writes_while_heartbeats_are_answered(scene: _Scene) -> None:
-    """Its loop may take as long as it likes: nobody takes tasks from a worker that is heard."""
+    """Its loop may take any time: nobody takes tasks over from a worker whose heartbeats arrive."""
     scene.kafka.journal.clear()
     for _ in range(10):
         scene.pass_time(SESSION_S / 2)
@@ -104,7 +104,7 @@ def test_worker_writes_while_heartbeats_are_answered(scene: _Scene) -> None:
 
 @pytest.mark.parametrize("answered", [False, True])
 def test_worker_frozen_past_its_session_asks_before_writing(scene: _Scene, answered: bool) -> None:
-    """Also when an answer from before the freeze, or to the first heartbeat after it, comes first."""
+    """Even if an answer from before the freeze, or to the first heartbeat after it, arrives first."""
     scene.worker.errands.deferred = True
     scene.pass_time(SESSION_S + 1)
     if answered:
@@ -120,7 +120,7 @@ def test_worker_frozen_past_its_session_asks_before_writing(scene: _Scene, answe
 
 @pytest.mark.parametrize("owner", ["w1", "w0"])
 def test_worker_whose_task_was_taken_over_goes_back(scene: _Scene, owner: str) -> None:
-    """Also where the task has come back since: what was processed in between is not this process's."""
+    """Even if it owns the task again since: another worker has processed records in between."""
     scene.pass_time(SESSION_S + 1)
     scene.taken_over(owner)
     scene.coordination.may_write()
@@ -130,7 +130,7 @@ def test_worker_whose_task_was_taken_over_goes_back(scene: _Scene, owner: str) -
 
 
 def test_worker_without_a_coordinator_keeps_asking(scene: _Scene) -> None:
-    """It goes on with what it owns, but others may get its tasks at any time."""
+    """It continues with the tasks that it owns, but others may take them over at any time."""
     scene.pass_time(SESSION_S + 1)
     scene.coordination.may_write()
     scene.settle()
@@ -143,7 +143,7 @@ def test_worker_without_a_coordinator_keeps_asking(scene: _Scene) -> None:
 
 
 def test_forgotten_offsets_are_not_taken_for_a_take_over(scene: _Scene) -> None:
-    """Brokers drop offsets of applications that rested for long; nobody else owns the task then."""
+    """Brokers delete offsets of applications that were idle for long; then nobody else owns the task."""
     scene.kafka.offsets.clear()
     scene.pass_time(SESSION_S + 1)
     scene.coordination.may_write()
@@ -151,8 +151,8 @@ def test_forgotten_offsets_are_not_taken_for_a_take_over(scene: _Scene) -> None:
     assert scene.coordination.may_write()
 
 
-def test_look_up_that_began_before_the_lapse_is_checked_again(scene: _Scene) -> None:
-    """Its answer may name this worker although others took over since, and would start the task."""
+def test_lookup_that_began_before_the_lapse_is_checked_again(scene: _Scene) -> None:
+    """Its answer may name this worker although another one has taken over since, and it would start the task."""
     scene.worker.executor.go_back()
     scene.coordination.went_back(scene.worker.plan)
     scene.pass_time(SESSION_S + 1)
@@ -169,7 +169,7 @@ def test_look_up_that_began_before_the_lapse_is_checked_again(scene: _Scene) -> 
 
 
 def test_worker_that_lost_its_brokers_asks_before_writing(scene: _Scene) -> None:
-    """The coordinator hears of it all along, and yet has given its tasks to others."""
+    """Its heartbeats arrive all the time, and yet its tasks were assigned to others."""
     scene.contact.lost, scene.contact.silent_s = True, 40.0
     assert not scene.coordination.may_write()
     scene.contact.lost, scene.contact.silent_s = False, 0.0
@@ -180,13 +180,13 @@ def test_worker_that_lost_its_brokers_asks_before_writing(scene: _Scene) -> None
 
 
 def test_brokers_away_for_a_moment_are_no_doubt(scene: _Scene) -> None:
-    """The coordinator gives away only the tasks of workers that lost them."""
+    """The coordinator moves only tasks of workers that have lost the brokers."""
     scene.contact.silent_s = 3.0
     assert scene.coordination.may_write()
 
 
 def test_output_of_tasks_given_away_is_dropped(scene: _Scene) -> None:
-    """What the producer holds must not arrive beside that of the next owner; the broker fences nothing here."""
+    """Unsent records of its producer must not mix with those of the next owner: no broker fences it."""
     scene.contact.lost, scene.contact.silent_s = True, 40.0
     client: Any = scene.coordination._client
     client.tell()

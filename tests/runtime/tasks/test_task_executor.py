@@ -1,4 +1,4 @@
-"""Which tasks a worker takes up, resumes and hands over, step by step, on a Kafka in memory."""
+"""Tasks that a worker activates, resumes and hands over, step by step, on a Kafka in memory."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ def _owned_by(kafka: Kafka, worker: Parts, owner: str, *, epoch: int = 3, topolo
 
 
 def _told(worker: Parts) -> list[tuple[TaskId, Claim, str | None]]:
-    """What the executor says of tasks that are not this worker's."""
+    """Collect the tasks that the executor reports as not this worker's."""
     told: list[tuple[TaskId, Claim, str | None]] = []
 
     def foreign(task: TaskId, claim: Claim, owner: str | None) -> None:
         told.append((task, claim, owner))
 
-    worker.executor.on_disowned = foreign
+    worker.executor.on_not_owned = foreign
     return told
 
 
 def test_owned_task_resumes_at_its_committed_offset(kafka: Kafka, worker: Parts) -> None:
-    """With the epoch that Kafka has."""
+    """The task resumes with the epoch in Kafka."""
     _owned_by(kafka, worker, "w0")
     worker.executor.hold([A], Role.ACTIVE)
     worker.settle()
@@ -76,7 +76,7 @@ def test_owned_task_resumes_at_its_committed_offset(kafka: Kafka, worker: Parts)
 
 @pytest.mark.parametrize("owner", ["w1", None])
 def test_task_of_another_or_of_nobody_is_not_run(kafka: Kafka, worker: Parts, owner: str | None) -> None:
-    """Whatever the worker was told: Kafka does not name it."""
+    """The order does not count, since Kafka names another owner or none."""
     if owner is not None:
         _owned_by(kafka, worker, owner)
     told = _told(worker)
@@ -88,7 +88,7 @@ def test_task_of_another_or_of_nobody_is_not_run(kafka: Kafka, worker: Parts, ow
 
 @pytest.mark.parametrize("admitted", [False, True])
 def test_task_of_another_topology_waits_for_admission(kafka: Kafka, worker: Parts, admitted: bool) -> None:
-    """The state of its stores may mean something else; the coordinator says when that is wanted."""
+    """Its stores may have another meaning in that topology, so only the coordinator can admit this one."""
     _owned_by(kafka, worker, "w0", topology="other")
     worker.executor.claims.admitted = lambda: admitted
     told = _told(worker)
@@ -98,8 +98,8 @@ def test_task_of_another_topology_waits_for_admission(kafka: Kafka, worker: Part
     assert told == ([] if admitted else [(A, Claim.RESUME, "w0")])
 
 
-def test_answer_to_an_earlier_look_up_is_ignored(kafka: Kafka, worker: Parts) -> None:
-    """Another commit may have gone on from the offsets that it has."""
+def test_answer_to_an_earlier_lookup_is_ignored(kafka: Kafka, worker: Parts) -> None:
+    """Another commit may have moved the offsets since that lookup."""
     _owned_by(kafka, worker, "w0")
     worker.errands.deferred = True
     worker.executor.hold([A], Role.ACTIVE)
@@ -114,8 +114,8 @@ def test_answer_to_an_earlier_look_up_is_ignored(kafka: Kafka, worker: Parts) ->
     assert worker.process() == 0
 
 
-def test_look_up_reads_ends_after_offsets(kafka: Kafka, worker: Parts) -> None:
-    """What was committed before is then below the ends, whoever wrote it."""
+def test_lookup_reads_ends_after_offsets(kafka: Kafka, worker: Parts) -> None:
+    """Then everything that was committed before lies below the ends, whoever wrote it."""
     _owned_by(kafka, worker, "w0")
     kafka.journal.clear()
     worker.executor.registrar.look_up_now([A])
@@ -123,7 +123,7 @@ def test_look_up_reads_ends_after_offsets(kafka: Kafka, worker: Parts) -> None:
 
 
 def test_task_that_is_not_looked_up_is_not_handed_over(kafka: Kafka, worker: Parts) -> None:
-    """Its offsets are not known, so nothing could be committed for it."""
+    """Its offsets are unknown, so nothing can be committed for it."""
     _owned_by(kafka, worker, "w0")
     worker.errands.deferred = True
     worker.executor.hold([A], Role.ACTIVE)
@@ -136,7 +136,7 @@ def test_task_that_is_not_looked_up_is_not_handed_over(kafka: Kafka, worker: Par
 
 
 def test_hand_over_that_is_taken_back_names_this_worker(kafka: Kafka, worker: Parts) -> None:
-    """Until its commit begins a hand-over can be taken back."""
+    """A hand-over can be cancelled until its commit begins."""
     worker.own(A)
     worker.process()
     worker.executor.release(A, "w1")
@@ -164,7 +164,7 @@ def test_going_back_forgets_what_is_not_committed(kafka: Kafka, worker: Parts) -
 
 
 def test_worker_that_goes_back_does_so_to_its_own_last_commit(kafka: Kafka, worker: Parts) -> None:
-    """Its commit failed because the broker was restarted, which now tells what was before its last commits."""
+    """Its commit failed since the broker restarted, and the broker now returns offsets from before its last commits."""
     worker.own(A)
     before = dict(kafka.offsets)
     worker.process()
@@ -182,7 +182,7 @@ def test_worker_that_goes_back_does_so_to_its_own_last_commit(kafka: Kafka, work
 
 
 def test_worker_tells_how_far_its_running_tasks_are(kafka: Kafka, worker: Parts) -> None:
-    """Copies are not its to tell of."""
+    """It reports no marks for copies."""
     worker.own(A)
     worker.process()
     worker.commit()
@@ -194,7 +194,7 @@ def test_worker_tells_how_far_its_running_tasks_are(kafka: Kafka, worker: Parts)
 
 
 def test_going_back_keeps_no_order_to_hand_over(kafka: Kafka, worker: Parts) -> None:
-    """The coordinator repeats it if it still holds."""
+    """The coordinator repeats the order if it is still valid."""
     worker.own(A)
     worker.executor.release(A, "w1")
     worker.new_producer()
@@ -207,7 +207,7 @@ def test_going_back_keeps_no_order_to_hand_over(kafka: Kafka, worker: Parts) -> 
 
 
 def test_second_process_of_a_worker_is_found_by_the_epoch(kafka: Kafka, worker: Parts) -> None:
-    """It announced itself under the same name with a higher epoch, and goes on from there."""
+    """The second process announced itself under the same id with a higher epoch."""
     worker.own(A)
     kafka.commit(IN_A, 2, OffsetMetadata("w0", 2, topology=worker.executor.topology))
     worker.executor.go_back()
@@ -216,7 +216,7 @@ def test_second_process_of_a_worker_is_found_by_the_epoch(kafka: Kafka, worker: 
 
 
 def test_lost_task_leaves_a_copy_of_what_is_committed(kafka: Kafka, worker: Parts) -> None:
-    """What was processed since belongs to nobody: the next owner processes it again."""
+    """What was processed since the last commit is dropped: the next owner processes it again."""
     worker.own(A)
     worker.process()
     worker.commit()
@@ -230,7 +230,7 @@ def test_lost_task_leaves_a_copy_of_what_is_committed(kafka: Kafka, worker: Part
 
 
 def test_promoted_copy_has_the_former_owners_last_commit(kafka: Kafka, worker: Parts, tmp_path: Path) -> None:
-    """A copy reads the end of the changelog after its worker became the owner."""
+    """A copy reads to the end of the changelog after its worker has become the owner."""
     other = Parts(kafka, _topology(), tmp_path / "other", {"in": 2}, worker="w1")
     other.own(A)
     worker.executor.hold([A], Role.STANDBY)
@@ -253,7 +253,7 @@ def test_promoted_copy_has_the_former_owners_last_commit(kafka: Kafka, worker: P
 
 
 def test_announcement_raises_epochs_of_own_tasks_only(kafka: Kafka, worker: Parts) -> None:
-    """A worker that starts says so beside the offsets of its tasks, and of no others."""
+    """A worker that starts writes its new epoch into the offset metadata of its own tasks only."""
     _owned_by(kafka, worker, "w0")
     kafka.commit(IN_B, 7, OffsetMetadata("w1", 5))
     producer: Any = worker.producer
@@ -264,7 +264,7 @@ def test_announcement_raises_epochs_of_own_tasks_only(kafka: Kafka, worker: Part
 
 
 def test_worker_alone_takes_over_only_when_told_to(kafka: Kafka, worker: Parts) -> None:
-    """Tasks of another worker are refused without --take-over; with it, they are taken under that worker's id."""
+    """Without --take-over tasks of another worker are rejected; with it, they are taken over under that worker's id."""
     kafka.commit(IN_B, 7, OffsetMetadata("w1", 5))
     registrar = worker.executor.registrar
     with pytest.raises(OwnershipError, match="belong to worker 'w1'") as refused:
@@ -279,14 +279,14 @@ def test_worker_alone_takes_over_only_when_told_to(kafka: Kafka, worker: Parts) 
 
 
 def test_take_over_reports_the_owner_that_kafka_has(kafka: Kafka, worker: Parts) -> None:
-    """A task that had gone to another before is not this worker's, whatever was asked for."""
+    """A task that another worker owned by then is reported with that owner."""
     _owned_by(kafka, worker, "w3")
     taken = worker.executor.registrar.take_over_now("w1", {A: "w0"})
     assert taken.owners == {A: "w3"}
 
 
 def test_naming_excludes_tasks_of_another_topology(kafka: Kafka, worker: Parts) -> None:
-    """What names this worker and no other topology may be resumed without being told."""
+    """Tasks whose offsets name this worker and no other topology may be resumed without an order."""
     _owned_by(kafka, worker, "w0")
     kafka.commit(IN_B, 1, OffsetMetadata("w0", 3, topology="other"))
     assert worker.executor.registrar.tasks_naming("w0", [A, B]) == [A]
@@ -306,7 +306,7 @@ def _two_inputs(reset: str | None = None) -> Any:
 def test_input_new_to_a_task_starts_by_its_reset_policy(
     kafka: Kafka, tmp_path: Path, application: str, source: str | None, start: int
 ) -> None:
-    """The other input's committed offset says nothing about it; and the first commit keeps where it started."""
+    """Its reset policy decides, not the other input's offset; the first commit keeps the start position."""
     for each in range(4):
         kafka.append("new", "n", str(each))
     topics = {"in": 1, "new": 1, "out": 1}
@@ -324,7 +324,7 @@ def test_input_new_to_a_task_starts_by_its_reset_policy(
 
 
 def test_input_new_to_a_task_is_refused_where_the_reset_policy_is_none(kafka: Kafka, tmp_path: Path) -> None:
-    """There is no offset that the worker may choose by itself."""
+    """The worker must not choose an offset by itself."""
     worker = Parts(kafka, _two_inputs(), tmp_path, {"in": 1, "new": 1, "out": 1}, auto_offset_reset="none")
     try:
         kafka.commit(IN_A, 1, OffsetMetadata("w0", 3, topology="the one before"))

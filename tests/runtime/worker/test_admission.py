@@ -1,4 +1,4 @@
-"""A worker touches nothing in a Kafka cluster before its coordinator says that the application's id is its own there."""
+"""A worker changes nothing in a Kafka cluster before its coordinator admits the application's id there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def settings_for(service: CoordinatorServer) -> dict[str, object]:
 
 
 def test_worker_begins_when_its_cluster_is_claimed(broker, create_topic, app_id, tmp_path):
-    """Until then it has made no topic, is not ready, and says why."""
+    """Until then it creates no topic, is not ready, and reports why."""
     servers, source, target = broker.bootstrap_servers, create_topic("in"), create_topic("out")
     cluster = kafka.admin(servers).list_topics(timeout=10).cluster_id
     with (
@@ -60,7 +60,7 @@ def test_worker_begins_when_its_cluster_is_claimed(broker, create_topic, app_id,
 
 
 def test_running_worker_lets_go_when_its_id_is_anothers(broker, create_topic, app_id, tmp_path):
-    """It holds nothing any more, and takes its tasks up again when that is over."""
+    """It drops its tasks, and activates them again after it is admitted."""
     servers, source, target = broker.bootstrap_servers, create_topic("in"), create_topic("out")
     cluster = kafka.admin(servers).list_topics(timeout=10).cluster_id
     with (
@@ -77,7 +77,7 @@ def test_running_worker_lets_go_when_its_id_is_anothers(broker, create_topic, ap
 
 
 def test_worker_that_is_not_let_in_ends_when_it_is_told_to(broker, create_topic, app_id, tmp_path):
-    """In order: it had nothing to commit."""
+    """Without an error, since it has nothing to commit."""
     with claiming(app_id, KafkaClaim("another")) as (service, engine):
         topology = counting(create_topic("in"), create_topic("out"))
         running = Running(topology, broker.bootstrap_servers, app_id, tmp_path, settings_for(service)).start()
@@ -87,7 +87,7 @@ def test_worker_that_is_not_let_in_ends_when_it_is_told_to(broker, create_topic,
 
 
 class Door:
-    """A coordinator whose answers are given, on a clock that the waiting moves."""
+    """A coordinator with given answers, on a clock that the waits advance."""
 
     def __init__(self, *outcomes: RefusalCode | bool) -> None:
         self.outcomes = list(outcomes)
@@ -110,7 +110,7 @@ class Door:
 
 @pytest.fixture
 def admitted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Door], bool]:
-    """Wait at a door; whether there was a coordinator."""
+    """Wait for admission; return whether a coordinator answered."""
 
     def wait(door: Door) -> bool:
         monkeypatch.setattr("millpond.runtime.worker.admission.time.monotonic", lambda: door.now)
@@ -120,7 +120,7 @@ def admitted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Door], bool]:
 
 
 def test_worker_goes_on_without_a_coordinator(admitted):
-    """It waits for two seconds; so it does where it is not known, which says nothing of its id."""
+    """It waits for two seconds, also if the coordinator does not know the worker, which is no decision about its id."""
     for silence in (False, RefusalCode.UNKNOWN_APPLICATION, RefusalCode.UNAUTHORIZED):
         door = Door(silence)
         assert admitted(door) is (silence is not False)
@@ -128,14 +128,14 @@ def test_worker_goes_on_without_a_coordinator(admitted):
 
 
 def test_worker_that_was_refused_waits_for_the_coordinators_return(admitted):
-    """The coordinator is away for an hour after it refused: the id is still another's."""
+    """The coordinator is away for an hour after its rejection: the id still belongs to another application."""
     door = Door(RefusalCode.CLAIM_REFUSED, *[False] * 3_600, RefusalCode.CLAIM_PENDING, True)
     assert admitted(door)
     assert door.now > 3_000
 
 
 def test_refused_worker_stops_waiting_when_told_to_end(admitted):
-    """With the sentence that it waited for."""
+    """The error is the coordinator's last rejection."""
     door = Door(RefusalCode.CLAIM_REFUSED)
     door.stops_at = 5
     with pytest.raises(OwnershipError, match="cure"):

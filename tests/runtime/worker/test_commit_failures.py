@@ -1,4 +1,4 @@
-"""Commits that fail one after the other: the worker waits longer each time, and gives up what will never succeed."""
+"""Failed commits in a row: the worker backs off, and ends if a retry cannot succeed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PERMANENT = KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE, "the metadata is to
 
 
 def test_first_failure_is_retried_at_once() -> None:
-    """Also the first one after a commit that succeeded."""
+    """Also the first one after a successful commit."""
     failures = CommitFailures()
     assert [failures.failed(PASSING, commits) for commits in (0, 1, 2)] == [0.0] * 3
 
 
 def test_failures_in_a_row_wait_longer_and_never_end_the_worker() -> None:
-    """What passes by itself is waited for."""
+    """The worker waits for temporary errors to pass."""
     failures = CommitFailures()
     waits = [failures.failed(PASSING, 0) for _ in range(50)]
     assert waits[:4] == [0.0, 0.1, 0.2, 0.4]
@@ -34,7 +34,7 @@ def test_failures_in_a_row_wait_longer_and_never_end_the_worker() -> None:
 
 
 def test_same_permanent_error_ends_the_worker_with_its_cause() -> None:
-    """After a few times; another failure in between, or a commit, begins the count anew."""
+    """After three times; another failure or a commit in between resets the count."""
     failures = CommitFailures()
     for cause, commits in [
         (PERMANENT, 0),
@@ -54,7 +54,7 @@ def test_same_permanent_error_ends_the_worker_with_its_cause() -> None:
 def test_worker_ends_when_brokers_refuse_the_metadata(
     guarantee: str, broker: Any, create_topic: Any, app_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The output of at most three attempts is there, rather than of one every few milliseconds without end."""
+    """The topic has the output of at most three attempts, not of one every few milliseconds."""
     servers, source, target = broker.bootstrap_servers, create_topic("in"), create_topic("out")
     encode = commit.encode_metadata
 

@@ -25,7 +25,7 @@ TOPICS = {"in": 2, "out": 2, "copy": 2}
 
 
 def topology() -> Any:
-    """Each record is passed on as it comes; counts go out with each commit."""
+    """Return a topology that forwards each record at once, and its counts with each commit."""
     builder = mp.StreamsBuilder()
     stream = builder.stream("in", key=mp.String, value=mp.String)
     stream.to("copy", key=mp.String, value=mp.String)
@@ -58,7 +58,7 @@ def _position(kafka: Kafka) -> int | None:
 
 
 def _await(condition: Callable[[], bool]) -> None:
-    """Wait for what the thread does that commits."""
+    """Wait for the thread that commits."""
     deadline = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < deadline, "the commit does not go on"
@@ -76,7 +76,7 @@ def test_state_is_written_after_the_offsets_are_committed(kafka: Kafka, worker: 
 
 
 def test_rows_and_changelog_offset_are_one_write(kafka: Kafka, worker: Parts) -> None:
-    """A crash between two writes would leave rows that the offset does not know of, or the reverse."""
+    """A crash between two writes would leave rows beyond the offset, or an offset beyond the rows."""
     worker.commit()
     ((rows, offsets),) = worker.written
     assert [(store, number, len(each)) for store, number, each in rows] == [("counts", 0, 1)]
@@ -121,7 +121,7 @@ def test_offsets_wait_until_all_records_are_acknowledged(kafka: Kafka, tmp_path:
 
 
 def test_refused_offsets_fail_the_commit_while_records_are_delivered(worker: Parts) -> None:
-    """A worker whose offsets are refused goes back at once, whatever becomes of its records."""
+    """A worker whose offsets are rejected goes back at once, whether or not its records are delivered."""
     worker.producer.delivers = False
     worker.producer.failures["send_offsets"] = [error(KafkaError.INVALID_TXN_STATE)]
     worker.commit(through=False)
@@ -132,7 +132,7 @@ def test_refused_offsets_fail_the_commit_while_records_are_delivered(worker: Par
 
 
 def test_commit_given_up_during_delivery_commits_nothing(kafka: Kafka, worker: Parts) -> None:
-    """The offsets are in the transaction already, which nobody commits any more."""
+    """The offsets are already in the transaction, which is never committed."""
     worker.producer.delivers = False
     worker.commit(through=False)
     worker.producer.acknowledge(1)
@@ -146,7 +146,7 @@ def test_commit_given_up_during_delivery_commits_nothing(kafka: Kafka, worker: P
 
 
 def test_nothing_is_written_when_the_transaction_fails(kafka: Kafka, worker: Parts) -> None:
-    """The state file never has what Kafka has not."""
+    """The state file never contains what Kafka does not."""
     worker.producer.failures["commit"] = [error(KafkaError.INVALID_TXN_STATE)]
     with pytest.raises(CommitFailed):
         worker.commit()
@@ -163,7 +163,7 @@ def test_repeated_commit_sends_the_worker_back(kafka: Kafka, worker: Parts) -> N
 
 
 def test_fenced_commit_says_so(kafka: Kafka, worker: Parts) -> None:
-    """A worker that lost its transactional id looks up who owns its tasks."""
+    """A worker that lost its transactional id looks up the owners of its tasks."""
     worker.producer_of("w0")
     with pytest.raises((CommitFailed, KafkaException)) as raised:
         worker.commit()
@@ -217,7 +217,7 @@ def test_commit_that_fails_is_made_again_from_the_committed_offsets(kafka: Kafka
 
 
 def test_idle_tasks_are_committed_before_their_offsets_expire(kafka: Kafka, worker: Parts) -> None:
-    """Brokers forget offsets, and owners with them, of tasks without records."""
+    """Brokers delete the offsets of tasks without records, and the owners in them."""
     worker.commit()
     kafka.journal.clear()
     worker.commit()
@@ -229,7 +229,7 @@ def test_idle_tasks_are_committed_before_their_offsets_expire(kafka: Kafka, work
 
 
 def test_idle_task_is_handed_over(kafka: Kafka, worker: Parts) -> None:
-    """There is nothing to commit for it but its next owner."""
+    """Only its next owner is to commit."""
     worker.commit()
     worker.executor.release(B, "w1")
     assert worker.committer.needed()
@@ -240,7 +240,7 @@ def test_idle_task_is_handed_over(kafka: Kafka, worker: Parts) -> None:
 
 
 def test_task_is_handed_over_before_it_ran(kafka: Kafka, tmp_path: Path) -> None:
-    """It restores here and would restore there: its next owner need not wait for this one."""
+    """The next owner restores the task itself, so it need not wait until this one has."""
     kafka.logs[CHANGELOG] = []
     other = Parts(kafka, topology(), tmp_path / "other", TOPICS)
     other.own(A)
@@ -261,7 +261,7 @@ def test_task_is_handed_over_before_it_ran(kafka: Kafka, tmp_path: Path) -> None
 
 
 def test_copy_left_by_a_hand_over_has_the_last_commit(kafka: Kafka, worker: Parts) -> None:
-    """What the last commit wrote is on disk before the task becomes a copy, which follows from there."""
+    """The rows of the last commit are on disk before the task becomes a copy, which follows from there."""
     worker.executor.release(A, "w1")
     worker.commit()
     held = worker.executor.held[A]
@@ -272,7 +272,7 @@ def test_copy_left_by_a_hand_over_has_the_last_commit(kafka: Kafka, worker: Part
 
 
 def test_task_processes_nothing_more_while_it_is_handed_over(kafka: Kafka, worker: Parts) -> None:
-    """What comes after the last commit is for the next owner."""
+    """Records after the last commit are for the next owner."""
     worker.executor.release(A, "w1")
     worker.producer.delivers = False
     worker.commit(through=False)
@@ -286,7 +286,7 @@ def test_task_processes_nothing_more_while_it_is_handed_over(kafka: Kafka, worke
 
 @pytest.mark.parametrize("room", [1, 2, 3, 9])
 def test_full_producer_queue_loses_and_doubles_nothing(room: int) -> None:
-    """The record that found no room is sent first when there is some."""
+    """The record that did not fit into the full queue is sent first when there is room."""
     kafka = Kafka()
     producer: Any = Producer(kafka)
     producer.room = room
@@ -324,7 +324,7 @@ def test_offset_commit_is_done_when_every_partition_is_taken() -> None:
 
 
 def test_offset_commit_fails_when_one_partition_is_refused() -> None:
-    """The others' success does not hide it."""
+    """The success of other partitions does not hide it."""
     committer, consumer = _offset_committer()
     committer.on_commit(None, _answer(consumer, None, KafkaError.TOPIC_AUTHORIZATION_FAILED))
     with pytest.raises(CommitFailed):
@@ -332,7 +332,7 @@ def test_offset_commit_fails_when_one_partition_is_refused() -> None:
 
 
 def test_offset_commit_is_retried_while_the_coordinator_moves() -> None:
-    """An error that passes is no failure."""
+    """A temporary error is no failure."""
     committer, consumer = _offset_committer()
     committer.on_commit(None, _answer(consumer, None, KafkaError.NOT_COORDINATOR))
     assert not committer.done()
@@ -342,7 +342,7 @@ def test_offset_commit_is_retried_while_the_coordinator_moves() -> None:
 
 
 def test_answer_to_an_earlier_offset_commit_does_not_count() -> None:
-    """It may come after the worker went back and committed something else."""
+    """It may arrive after the worker has gone back and committed something else."""
     committer, consumer = _offset_committer()
     earlier = _answer(consumer, None, None)
     committer.start({IN: (9, OffsetMetadata("w0", 1))})

@@ -1,4 +1,4 @@
-"""How much of a turn copies get beside tasks that run."""
+"""The part of a turn that copies get beside running tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EACH_S = 0.000_01
 
 
 class _Turn:
-    """A turn of a worker whose copies are far behind; applying a record takes its time on a clock of the test's."""
+    """A turn of a worker whose copies have a large lag; applying a record advances the test's clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, processing_s: float, behind: int) -> None:
         self.now = 100.0
@@ -41,21 +41,21 @@ class _Turn:
 
 @pytest.mark.parametrize("processing_s", [0.05, 0.25])
 def test_copies_that_are_behind_get_as_long_as_the_tasks(monkeypatch: pytest.MonkeyPatch, processing_s: float) -> None:
-    """However busy the tasks are, so that a standby does not fall behind without bound."""
+    """However busy the tasks are, so that the lag of a standby stays bounded."""
     turn = _Turn(monkeypatch, processing_s, behind=1_000_000)
     turn.loop._copy(busy=True)
     assert processing_s <= turn.applied * EACH_S < processing_s + 0.01
 
 
 def test_copies_that_caught_up_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there is taken, and the turn goes on."""
+    """The available records are applied, and the turn continues."""
     turn = _Turn(monkeypatch, 0.25, behind=30)
     turn.loop._copy(busy=True)
     assert turn.applied == 30
 
 
 def test_copies_get_a_whole_batch_while_tasks_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And input is looked for after each."""
+    """Inputs are polled after each batch."""
     turn = _Turn(monkeypatch, 0.0, behind=1_000_000)
     turn.loop._copy(busy=False)
     assert turn.applied == loop_module._RESTORE_RECORDS

@@ -99,7 +99,7 @@ def test_a_source_topic_deleted_under_a_running_worker_is_named(broker, create_t
 
 @pytest.mark.parametrize("damaged", ["*.sst", "MANIFEST-*"], ids=["sst", "manifest"])
 def test_corrupted_state_file_is_rebuilt_from_the_changelog(broker, create_topic, app_id, tmp_path, damaged, caplog):
-    """The next start says what is broken, restores it, and goes on with the right counts."""
+    """The next start reports the corruption, restores the store, and continues with the right counts."""
     servers = broker.bootstrap_servers
     source, target = create_topic("in"), create_topic("out")
     keys = [f"k{each}" for each in range(500)]
@@ -132,7 +132,7 @@ def test_corrupted_state_file_is_rebuilt_from_the_changelog(broker, create_topic
 
 
 def test_a_stop_during_restore_ends_quickly_and_keeps_the_progress(broker, create_topic, app_id, tmp_path):
-    """What was restored before the stop is not read again: the next start begins where the first one ended."""
+    """Records that were restored before the stop are not read again by the next start."""
     servers = broker.bootstrap_servers
     source, target = create_topic("in"), create_topic("out")
     keys = [f"k{each:06d}" for each in range(60_000)]

@@ -1,4 +1,4 @@
-"""When the worker looks for cyclic garbage."""
+"""The times at which the worker collects cyclic garbage."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ RECORDS = 50_000
 
 
 class Ring:
-    """Refers to itself, so only the collector can free it."""
+    """An object that refers to itself, so that only the collector can free it."""
 
     def __init__(self) -> None:
         self.itself = self
 
 
 def collections() -> int:
-    """How often any generation was collected."""
+    """Return the number of collections of all generations."""
     return sum(generation["collections"] for generation in gc.get_stats())
 
 
 def test_nothing_is_collected_while_as_much_is_freed_as_made() -> None:
-    """A store that only replaces entries leaves nothing to find, however many records it processes."""
+    """A store that only replaces entries leaves nothing to collect, however many records it processes."""
     collector = GarbageCollector()
     with collector.in_charge():
         entries = [(number,) for number in range(1_000)]
@@ -36,7 +36,7 @@ def test_nothing_is_collected_while_as_much_is_freed_as_made() -> None:
 
 
 def test_cycles_are_collected_after_the_commit() -> None:
-    """What user code leaves behind is found once there is enough of it."""
+    """Cycles that user code leaves behind are collected when there are enough of them."""
     collector = GarbageCollector()
     with collector.in_charge():
         first = weakref.ref(Ring())
@@ -49,7 +49,7 @@ def test_cycles_are_collected_after_the_commit() -> None:
 
 
 def test_long_commit_intervals_do_not_keep_cycles() -> None:
-    """Without a commit they are found after a number of records."""
+    """Without a commit they are collected after a number of records."""
     collector = GarbageCollector()
     with collector.in_charge():
         first = weakref.ref(Ring())

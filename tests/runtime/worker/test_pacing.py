@@ -1,4 +1,4 @@
-"""Records that take longer than a transaction may be open: they are processed, and the output comes once."""
+"""Records that take longer than a transaction may be open are processed, and their output is written once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _pace(guarantee: str = "exactly_once") -> BatchPacing:
 
 
 def test_turns_take_more_records_while_they_are_quick() -> None:
-    """And as many as fit into a quarter of a second when they are not."""
+    """Turns of slow records take as many as fit into a quarter of a second."""
     pace = _pace()
     for _ in range(10):
         pace.processed(pace.limit, pace.limit, 0.001)
@@ -49,7 +49,7 @@ def test_turns_take_more_records_while_they_are_quick() -> None:
 
 @pytest.mark.parametrize(("guarantee", "slow"), [("exactly_once", True), ("at_least_once", False)])
 def test_slow_turn_keeps_transactions_closed_for_a_while(guarantee: str, slow: bool) -> None:
-    """Only where there are transactions."""
+    """Only with transactions."""
     pace = _pace(guarantee)
     pace.processed(1, 1, 0.2)
     assert not pace.slow
@@ -58,7 +58,7 @@ def test_slow_turn_keeps_transactions_closed_for_a_while(guarantee: str, slow: b
 
 
 def test_slow_flush_counts_like_a_slow_turn() -> None:
-    """Caches forward at a commit, and what comes after them may take its time."""
+    """Caches forward at a commit, and the processors after them may be slow."""
     pace = _pace()
     pace.flushed(0.3)
     assert pace.slow
@@ -92,7 +92,7 @@ SETTINGS = {
 def test_record_slower_than_the_transaction_timeout_gets_through(
     broker: Any, create_topic: Any, app_id: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One transaction is aborted under it; the next time none is open."""
+    """One transaction is aborted meanwhile; the next time none is open."""
     servers, source, target = broker.bootstrap_servers, create_topic("in"), create_topic("out")
     calls: list[str] = []
     topology = _topology(source, target, _slowly(calls))
@@ -110,7 +110,7 @@ def test_record_slower_than_the_transaction_timeout_gets_through(
 
 @contextmanager
 def _slow_tasks(directory: Path, **settings: Any) -> Iterator[tuple[Kafka, Parts]]:
-    """Two tasks with a record each in their caches, whose forwarding is written into the journal, and slow ones by now."""
+    """Two slow tasks with one record each in their caches; the journal records when it is forwarded."""
     store = Kafka()
     builder = mp.StreamsBuilder()
     last = builder.stream("in", key=mp.String, value=mp.String).group_by_key().reduce(lambda _, new: new, store="last")
@@ -131,7 +131,7 @@ def _slow_tasks(directory: Path, **settings: Any) -> Iterator[tuple[Kafka, Parts
 
 
 def test_slow_tasks_are_all_flushed_before_the_transaction_begins(tmp_path: Path) -> None:
-    """What a cache of one task forwards may take long: nothing of another task has opened the transaction by then."""
+    """Forwarding from one task's cache may take long: no other task has opened the transaction by then."""
     with _slow_tasks(tmp_path) as (store, worker):
         worker.commit()
     assert store.journal[:3] == ["forward", "forward", "begin_transaction w0"]
@@ -139,7 +139,7 @@ def test_slow_tasks_are_all_flushed_before_the_transaction_begins(tmp_path: Path
 
 
 def test_full_caches_of_slow_tasks_are_flushed_by_a_commit(tmp_path: Path) -> None:
-    """No transaction is open while another cache forwards: a commit flushes all before it opens one."""
+    """No transaction is open while a cache forwards: a commit flushes all caches before it opens one."""
     with _slow_tasks(tmp_path, statestore_cache_max_bytes=1) as (store, worker):
         worker.committer.processed(10_000)
         worker.committer.advance(time.monotonic())

@@ -12,12 +12,12 @@ from millpond.runtime.worker.recovery import Recovery
 
 @pytest.fixture
 def steps() -> list[str]:
-    """What happened, in its order."""
+    """The recorded calls, in their order."""
     return []
 
 
 def _recovery(steps: list[str]) -> Recovery:
-    """The recovery of a worker whose parts only note what is asked of them."""
+    """A recovery of a worker whose parts only record their calls."""
 
     def noting(step: str) -> Any:
         return lambda *_, **__: steps.append(step)
@@ -44,14 +44,14 @@ def _recovery(steps: list[str]) -> Recovery:
 
 
 def test_worker_takes_its_id_before_it_looks_tasks_up(steps: list[str]) -> None:
-    """What is looked up earlier may be changed by a request of its former producer that arrives late."""
+    """A late request of its former producer may change offsets that were looked up earlier."""
     _recovery(steps).go_back()
     assert steps.index("end the commit") < steps.index("take the transactional id") < steps.index("look tasks up")
     assert "check owners" not in steps
 
 
 def test_fenced_worker_checks_owners_before_it_takes_its_id(steps: list[str]) -> None:
-    """Whoever fenced it writes the new owners meanwhile; to take the id at once would abort that, without end."""
+    """The worker that fenced it writes the new owners meanwhile; taking the id at once would abort that."""
     _recovery(steps).go_back(fenced=True)
     order = ["wait for the other worker", "check owners", "take the transactional id", "look tasks up"]
     assert [each for each in steps if each in order] == order

@@ -1,4 +1,4 @@
-"""What is wrong before the first record: topics, the state directory, a broker that is not there yet."""
+"""Faults at the start: topics, the state directory, a broker that is not up yet."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_missing_source_topic_is_named_before_anything_is_made(broker, app_id,
 
 
 def test_topics_to_be_joined_with_different_counts_name_the_node(broker, create_topic, app_id, tmp_path):
-    """The message says which topics, which counts, which node, and how to repartition."""
+    """The message names the topics, their partition counts, the node, and the cure."""
     left, right = create_topic("left", 3), create_topic("right", 2)
     builder = mp.StreamsBuilder()
     table = builder.table(right, key=mp.String, value=mp.String)
@@ -57,7 +57,7 @@ def test_topics_to_be_joined_with_different_counts_name_the_node(broker, create_
 
 
 def test_an_internal_topic_with_the_wrong_count_is_refused(broker, create_topic, app_id, tmp_path):
-    """The changelog of another shape is neither used nor changed; the message says how to go on."""
+    """A changelog with another partition count is neither used nor changed; the message names the cure."""
     source = create_topic("in", 2)
     changelog = f"{app_id}-counts-changelog"
     kafka.create_topic(broker.bootstrap_servers, changelog, 3)
@@ -68,7 +68,7 @@ def test_an_internal_topic_with_the_wrong_count_is_refused(broker, create_topic,
 
 
 def test_a_missing_sink_topic_is_named(broker, create_topic, app_id, tmp_path):
-    """The worker does not start, rather than hold records for a topic that never comes."""
+    """The worker does not start, instead of holding records for a topic that never exists."""
     source = create_topic("in")
     kafka.produce(broker.bootstrap_servers, source, [("a", "1")])
     builder = mp.StreamsBuilder()
@@ -79,7 +79,7 @@ def test_a_missing_sink_topic_is_named(broker, create_topic, app_id, tmp_path):
 
 
 def test_state_directory_of_another_process_is_not_touched(broker, create_topic, app_id, tmp_path, processes):
-    """The second worker says who has the directory and how to choose another; the first goes on."""
+    """The error of the second worker names the process that uses the directory; the first worker continues."""
     source, target = create_topic("in"), create_topic("out")
     directory = config(broker.bootstrap_servers, app_id, tmp_path).directory
     holder = subprocess.Popen(
@@ -113,7 +113,7 @@ def _worker_root():
 
 @pytest.mark.timeout(240)
 def test_worker_waits_for_a_broker_at_the_start(own_brokers, tmp_path, app_id, caplog):
-    """The worker says that it waits, and starts when the broker comes; without one it ends after task.timeout.ms."""
+    """The worker logs that it waits, and starts with the broker; without one it ends after task.timeout.ms."""
     caplog.set_level(logging.WARNING, "millpond")
     with own_brokers(tmp_path / "broker") as own:
         servers = own.bootstrap_servers
@@ -136,7 +136,7 @@ def test_worker_waits_for_a_broker_at_the_start(own_brokers, tmp_path, app_id, c
 
 
 def test_stop_while_waiting_for_a_broker_ends_at_once(app_id, tmp_path, monkeypatch):
-    """SIGTERM's stop() is not kept waiting by a cluster that never answers, and is no error."""
+    """stop() works at once while a cluster does not answer, and is no error."""
     monkeypatch.setattr("millpond.runtime.kafka.admin._REQUEST_TIMEOUT_S", 0.2)
     running = Running(counting("in", "out"), "127.0.0.1:1", app_id, tmp_path, {"task.timeout.ms": 600_000}).start()
     running.wait(lambda: running.state.value == "starting", "the worker starts")
@@ -145,13 +145,13 @@ def test_stop_while_waiting_for_a_broker_ends_at_once(app_id, tmp_path, monkeypa
 
 
 def test_committed_offset_beyond_the_topic_is_refused(broker, create_topic, app_id, tmp_path):
-    """A source topic made anew is shorter than the committed offset: the worker says so and touches nothing."""
+    """A source topic that was created again ends before the committed offset: an error, and nothing is changed."""
     source, target = create_topic("in"), create_topic("out")
     servers = broker.bootstrap_servers
     kafka.produce(servers, source, [("a", str(each)) for each in range(10)])
     with Running(counting(source, target), servers, app_id, tmp_path) as running:
         running.wait(lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 10, "everything is committed")
-    # What is left when a topic is made anew while its group's offsets stay.
+    # A topic that is created again has no records, but the offsets of the group stay.
     metadata = kafka.committed_offsets(servers, app_id, source)[0][1]
     group = Consumer({"bootstrap.servers": servers, "group.id": app_id})
     group.commit(offsets=[TopicPartition(source, 0, 99, metadata)], asynchronous=False)
@@ -163,7 +163,7 @@ def test_committed_offset_beyond_the_topic_is_refused(broker, create_topic, app_
 
 
 def test_records_deleted_by_retention_are_reported(broker, create_topic, app_id, tmp_path, caplog):
-    """A committed offset that retention has overtaken goes on at the first record kept, and says what is missing."""
+    """After retention deleted the committed position, the worker continues at the first record and logs the gap."""
     caplog.set_level(logging.ERROR, "millpond")
     source, target = create_topic("in"), create_topic("out")
     servers = broker.bootstrap_servers
@@ -197,7 +197,7 @@ def _full_disk(path):
 
 
 def test_a_full_disk_stops_the_worker_and_loses_nothing(broker, create_topic, app_id, tmp_path, processes):
-    """The error says where space is missing; with more space the next start has every record, exactly once."""
+    """The error names the full disk; with more space the next start has every record, exactly once."""
     source, target = create_topic("in"), create_topic("out")
     servers = broker.bootstrap_servers
     small = tmp_path / "small"

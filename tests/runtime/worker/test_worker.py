@@ -1,4 +1,4 @@
-"""Sequences of events after which something was lost, doubled or stood still once."""
+"""Sequences of events after which records were once lost or duplicated, or the worker stopped processing."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CONTINUE = {"deserialization.exception.handler": "continue"}
 
 
 def long(number):
-    """A value as the Long serde writes it."""
+    """Return a value as the Long serde writes it."""
     return number.to_bytes(8, "big", signed=True)
 
 
 def test_dead_letter_of_a_waiting_record_is_sent_once(broker, create_topic, app_id, tmp_path):
-    """A bad record behind a record that waits is not handled before its turn, however often the worker starts."""
+    """A bad record behind a waiting record is not handled before its turn, however often the worker starts."""
     left, right = create_topic("left", 2), create_topic("right", 2)
     target, letters = create_topic("out"), create_topic("dead")
     builder = mp.StreamsBuilder()
@@ -58,7 +58,7 @@ def test_dead_letter_of_a_waiting_record_is_sent_once(broker, create_topic, app_
 
 
 def test_write_caused_by_a_flush_is_committed_with_it(broker, create_topic, app_id, tmp_path):
-    """What a cache forwards into a store that was flushed before it is in the changelog when the offsets are."""
+    """Rows that a cache forwards into a store that is already flushed are in the same commit as the offsets."""
     source, target = create_topic("in"), create_topic("out")
 
     class Touch(mp.Processor):
@@ -113,10 +113,10 @@ def test_timestamp_zero_is_not_replaced_by_the_wall_clock(broker, create_topic, 
 
 
 class ZeroTime(mp.TimestampExtractor):
-    """Everything happened at the epoch."""
+    """An extractor that returns the epoch for all records."""
 
     def extract(self, record, partition_time):
-        """Zero, or what millpond made of it."""
+        """Return 0, or the 1 that millpond sends instead of 0."""
         return min(record.timestamp, 1) if record.timestamp < 5 else 0
 
 
@@ -143,7 +143,7 @@ def test_full_outbox_does_not_block_the_commit_answer(broker, create_topic, app_
 
 
 def test_slow_user_code_does_not_delay_stop(broker, create_topic, app_id, tmp_path):
-    """However much is waiting, the worker looks at commits and at `stop()` again within a fraction of a second."""
+    """However many records wait, the worker handles commits and `stop()` within a fraction of a second."""
     source, target = create_topic("in"), create_topic("out")
     builder = mp.StreamsBuilder()
 
@@ -168,7 +168,7 @@ def test_slow_user_code_does_not_delay_stop(broker, create_topic, app_id, tmp_pa
 
 
 def test_a_task_whose_inputs_grew_can_be_taken_over(broker, create_topic, app_id, tmp_path):
-    """An input that nobody owns yet is claimed beside those of the worker that is gone."""
+    """An input without an owner is claimed together with those of the dead worker."""
     source, added, target = create_topic("in"), create_topic("added"), create_topic("out")
     servers = broker.bootstrap_servers
 
@@ -195,7 +195,7 @@ def test_a_task_whose_inputs_grew_can_be_taken_over(broker, create_topic, app_id
 
 
 def test_unreadable_offset_is_not_taken_for_uncommitted():
-    """An error beside a single partition's offset is an error: the task would else begin anew, or be claimed."""
+    """An error for a single partition is an error; otherwise the task would begin again, or be claimed."""
     refused = TopicPartition("t", 0)
     answer = SimpleNamespace(
         topic="t", partition=0, offset=-1001, metadata=None, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -207,6 +207,6 @@ def test_unreadable_offset_is_not_taken_for_uncommitted():
 
 
 def test_worker_id_unowned_is_refused():
-    """The transactional id of that name is where tasks without an owner are claimed: its worker would fence itself."""
+    """Tasks without an owner are claimed under the transactional id of that name: its worker would fence itself."""
     with pytest.raises(mp.MillpondError, match="unowned"):
         mp.Config.of({"application.id": "a", "bootstrap.servers": "b:1", "worker.id": "unowned"})

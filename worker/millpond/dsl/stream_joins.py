@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
-from millpond.dsl.operators.table_join import JoinGlobalTable, JoinTable
+from millpond.dsl.operators.stream_join import JoinGlobalTable, JoinTable
 from millpond.errors import TopologyError
 from millpond.names import PAGE
 from millpond.serdes import Serde

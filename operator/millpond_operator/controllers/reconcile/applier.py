@@ -11,7 +11,7 @@ from millpond.protocol import clock
 from millpond_operator.controllers.preconditions import over
 from millpond_operator.controllers.rollout.model import Decision
 from millpond_operator.controllers.rollout.observation import ObservedPod
-from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.kubernetes import ApiError, Cache, Client, Conflict, Kind, NotFound, Object, kinds
 from millpond_operator.resources import (
     APP,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from millpond.protocol import clock
-from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.kubernetes import Cache, Client, Invalid, Kind, Object
 from millpond_operator.resources import FIELD_MANAGER, StreamApp, additions
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from millpond.errors import MillpondError
 from millpond_operator.controllers.pass_context import AppMemory, Key, ReconcilePass
-from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.controllers.rollout.status import AppStatus
 from millpond_operator.coordinator import StoreError
 from millpond_operator.kubernetes import ApiError, Cache, Forbidden, Invalid, LeadershipLost, kinds

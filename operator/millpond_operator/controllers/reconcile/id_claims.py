@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from millpond_operator.controllers.pass_context import Key
-from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.controllers.rollout.status import AppStatus, KafkaProof, instant, timestamp
 from millpond_operator.resources import StreamApp
 

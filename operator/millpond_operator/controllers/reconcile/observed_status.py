@@ -9,7 +9,7 @@ import msgspec
 from millpond_operator.controllers.pass_context import ReconcilePass
 from millpond_operator.controllers.rollout.conditions import ConditionInputs, conditions, problems
 from millpond_operator.controllers.rollout.model import Decision
-from millpond_operator.controllers.rollout.pod_problems import REPORTED_BY_WORKERS, Problem, cleanup_problem
+from millpond_operator.controllers.rollout.problems import REPORTED_BY_WORKERS, Problem, cleanup_problem
 from millpond_operator.controllers.rollout.status import AppPhase, AppStatus, ConditionType
 from millpond_operator.kubernetes import Cache, kinds
 from millpond_operator.resources import APP_UID, StreamApp, selector

@@ -17,7 +17,7 @@ from millpond_operator.controllers.rollout.observation import (
     tasks_of,
     workers_of,
 )
-from millpond_operator.controllers.rollout.pod_problems import (
+from millpond_operator.controllers.rollout.problems import (
     Problem,
     creation_problem,
     mount_problem,

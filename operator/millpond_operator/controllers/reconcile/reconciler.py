@@ -18,7 +18,7 @@ from millpond_operator.controllers.events import EventRecorder
 from millpond_operator.controllers.pass_context import AppMemory, Key, ReconcilePass, sooner
 from millpond_operator.controllers.rollout.decide import decide
 from millpond_operator.controllers.rollout.model import Decision, Existing, WantedWorkers, pinned_by
-from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.controllers.rollout.status import AppPhase, AppStatus, ConditionType, Rendered
 from millpond_operator.controllers.snapshots.due import SnapshotSchedules
 from millpond_operator.controllers.snapshots.snapshots import Bootstraps

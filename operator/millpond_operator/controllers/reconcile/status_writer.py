@@ -7,7 +7,7 @@ import msgspec
 from millpond_operator.controllers.events import EventRecorder
 from millpond_operator.controllers.pass_context import ReconcilePass
 from millpond_operator.controllers.preconditions import write_status
-from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.controllers.rollout.status import AppPhase, AppStatus, ConditionType, condition
 from millpond_operator.kubernetes import Cache, Client, kinds
 from millpond_operator.resources import StreamApp, selector

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.kubernetes import Cache, Client, Forbidden, Invalid, Object, kinds
 from millpond_operator.resources import StreamApp, claim_growth, claim_of, digest
 

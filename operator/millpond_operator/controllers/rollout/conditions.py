@@ -7,7 +7,7 @@ from datetime import datetime
 
 from .model import Decision
 from .observation import ObservedApp, Tasks
-from .pod_problems import Problem
+from .problems import Problem
 from .status import AppPhase, AppStatus, Condition, ConditionType, condition
 
 __all__ = ("ConditionInputs", "conditions", "problems")

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from .model import RECREATE, RolloutState
 from .observation import ObservedPod, RejectedWorker
-from .pod_problems import Problem
+from .problems import Problem
 from .status import instant
 
 __all__ = ("all_settled", "failure", "is_overdue", "is_settled", "rejection")

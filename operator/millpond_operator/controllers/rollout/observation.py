@@ -10,8 +10,8 @@ from typing import Any
 
 from millpond.protocol import Member, Role, TaskState, View
 
-from . import pod_problems
-from .pod_problems import Problem
+from . import problems
+from .problems import Problem
 from .status import instant
 
 __all__ = ("ObservedPod", "ObservedWorker", "Tasks", "ordinal_of", "pods_of", "tasks_of", "workers_of")
@@ -193,7 +193,7 @@ def _pod(raw: Mapping[str, Any]) -> ObservedPod:
         ready=ready.get("status") == "True" and "deletionTimestamp" not in metadata,
         ready_since=instant(ready.get("lastTransitionTime") or "", _EPOCH),
         terminating="deletionTimestamp" in metadata,
-        problem=pod_problems.of_pod(raw),
+        problem=problems.of_pod(raw),
         creating=status.get("phase") == "Pending"
         and not unscheduled
         and all(
@@ -247,7 +247,7 @@ def _worker(
         active=len(active) if member.alive else 0,
         running=sum(report.state is TaskState.RUNNING for report in active) if member.alive else 0,
         rejection=rejection,
-        problem=None if trouble is None else pod_problems.of_worker(member.worker, trouble.reason, trouble.message),
+        problem=None if trouble is None else problems.of_worker(member.worker, trouble.reason, trouble.message),
         credentials_changed=member.alive and member.credentials_changed,
         incarnation=member.incarnation,
     )

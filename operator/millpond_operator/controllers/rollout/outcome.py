@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .model import Decision, RolloutState
-from .pod_problems import Problem
+from .problems import Problem
 from .status import AppPhase, FailedRevision, RolloutProgress, timestamp
 
 __all__ = ("complete", "give_up", "steady_phase")

@@ -11,7 +11,7 @@ from .health import all_settled, failure, is_overdue, is_settled, rejection
 from .model import RECREATE, REQUEUE_SOON, Decision, RolloutState
 from .observation import ObservedPod, ordinal_of
 from .outcome import complete, give_up, steady_phase
-from .pod_problems import Problem
+from .problems import Problem
 from .recreate import recreate
 from .scaling import may_stop, only, others_take_tasks, scale
 from .status import AppPhase, RolloutProgress, timestamp

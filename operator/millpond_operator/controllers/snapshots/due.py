@@ -10,7 +10,7 @@ import msgspec
 
 from millpond.protocol import Role, View
 from millpond_operator.controllers.pass_context import ReconcilePass
-from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.controllers.rollout.status import Bootstrapped, instant, timestamp
 from millpond_operator.kubernetes import AlreadyExists, Cache, Client, Forbidden, Invalid, kinds
 from millpond_operator.resources import Bootstrap, StreamApp, bootstrap_name, owned_by, scheduled_bootstrap

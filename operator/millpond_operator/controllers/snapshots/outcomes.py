@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from millpond_operator.controllers.rollout.pod_problems import Problem, mount_problem, termination_error
+from millpond_operator.controllers.rollout.problems import Problem, mount_problem, termination_error
 from millpond_operator.kubernetes import shortened
 from millpond_operator.resources import StateBootstrap
 

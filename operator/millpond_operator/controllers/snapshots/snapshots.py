@@ -19,7 +19,7 @@ from millpond.protocol import clock
 from millpond_operator.controllers.events import EventRecorder
 from millpond_operator.controllers.pass_context import Key, sooner
 from millpond_operator.controllers.preconditions import read_again, write_status
-from millpond_operator.controllers.rollout.pod_problems import Problem
+from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.controllers.rollout.status import instant, timestamp
 from millpond_operator.kubernetes import (
     ApiError,

@@ -201,7 +201,7 @@ def compile_graph(  # noqa: C901, PLR0913 - one pass over the nodes; its closure
         stores: the task's store instances by name; a node sees only those connected to it.
         global_stores: the worker's global stores by name; every node sees them.
         task: the task's context.
-        environment: the worker's settings and look-ups.
+        environment: the worker's settings and lookups.
         remembered: the last committed integers of the task's nodes.
         order: names of the nodes in the order in which they were added, in which children get a record.
 

@@ -1,4 +1,4 @@
-"""The environment of a task: the worker's settings and look-ups."""
+"""The environment of a task: the worker's settings and lookups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ("Environment",)
 
 @dataclass(frozen=True)
 class Environment:
-    """Settings and look-ups that all tasks of a worker share."""
+    """Settings and lookups that all tasks of a worker share."""
 
     application_id: str
     """Prefix of internal topics."""

@@ -20,12 +20,12 @@ from millpond.topology import TaskId
 from .events import (
     AnswerReceived,
     BackAtCommit,
-    Disowned,
     Drop,
     Event,
     HandedOver,
     Hold,
     Keep,
+    NotOwned,
     OwnersRead,
     OwnTasksFound,
     Release,
@@ -136,15 +136,15 @@ class AssignmentFollower:
         return self._session_s if self.answer is None else self.answer.session_timeout_ms / 1000
 
     def connected(self, now: float) -> bool:
-        """Whether the coordinator has answered within the session timeout."""
+        """Return whether the coordinator has answered within the session timeout."""
         return self._connected_at is not None and now - self._connected_at < self.session_s
 
     def admitted(self, now: float) -> bool:
-        """Whether the coordinator is connected and has not rejected this worker's topology."""
+        """Return whether the coordinator is connected and has not rejected this worker's topology."""
         return not self._rejected and self.connected(now)
 
     def lags_unknown(self, now: float) -> bool:
-        """Whether the lags of copies are unknown, since the process was frozen or has just gone back to a commit."""
+        """Return whether lags of copies are unknown, since the process was frozen or has just gone back to a commit."""
         return now < self._lags_unknown_until
 
     def handle(self, event: Event) -> list[Instruction]:
@@ -260,7 +260,7 @@ class AssignmentFollower:
                 if task not in release:
                     self._suspects.add(task)
             elif role is Role.ACTIVE and task in self._foreign_until:
-                # Another worker owned it a moment ago: the coordinator is told, or that worker hands the task over.
+                # Another worker owned it a moment ago. That was reported; or that worker is just handing it over.
                 self._retry_at = max(self._retry_at, self._foreign_until[task])
             else:
                 by_role[role].append(task)
@@ -342,7 +342,7 @@ class AssignmentFollower:
 
     # Owners in Kafka
 
-    def _disowned(self, event: Disowned) -> Iterable[Instruction]:
+    def _not_owned(self, event: NotOwned) -> Iterable[Instruction]:
         if event.claim is Claim.RESUME:
             log.info(
                 "task %s: last committed by another topology; waiting until the coordinator admits this one", event.task
@@ -373,11 +373,11 @@ class AssignmentFollower:
             yield LookUp(self._checking, tuple(running), committed=True)
 
     def awaits(self, number: int) -> bool:
-        """Whether the lookup of this number is the follower's check of owners."""
+        """Return whether the lookup of this number is the follower's check of owners."""
         return bool(self._checking) and number == self._checking
 
     def awaits_search(self, number: int) -> bool:
-        """Whether the lookup of this number is the follower's search for own tasks."""
+        """Return whether the lookup of this number is the follower's search for own tasks."""
         return bool(self._searching) and number == self._searching
 
     def _owners_read(self, event: OwnersRead) -> Iterable[Instruction]:
@@ -433,7 +433,7 @@ _TRANSITIONS: Mapping[type[Event], Callable[[AssignmentFollower, Any], Iterable[
     Turn: AssignmentFollower._turn,
     AnswerReceived: AssignmentFollower._answered,
     TakeOverEnded: AssignmentFollower._take_over_ended,
-    Disowned: AssignmentFollower._disowned,
+    NotOwned: AssignmentFollower._not_owned,
     HandedOver: AssignmentFollower._handed,
     OwnersRead: AssignmentFollower._owners_read,
     OwnTasksFound: AssignmentFollower._own_tasks_found,

@@ -23,9 +23,9 @@ from .assignment_follower import AssignmentFollower
 from .events import (
     AnswerReceived,
     BackAtCommit,
-    Disowned,
     Event,
     HandedOver,
+    NotOwned,
     Ownership,
     OwnersRead,
     OwnTasksFound,
@@ -97,7 +97,7 @@ class Coordination:
             None if config.exactly_once else OwnershipCheck(executor.lifecycle, client.session.lapses)
         )
         executor.claims.admitted = lambda: self._follower.admitted(time.monotonic())
-        executor.on_disowned = self._disowned
+        executor.on_not_owned = self._not_owned
         executor.on_handed_over = lambda task, owner: self._handle(HandedOver(task, owner))
 
     # State
@@ -190,14 +190,14 @@ class Coordination:
         own = claim_of(self._config.worker_id, committed)[0] is Claim.RESUME
         return Ownership(owners, epoch_of(committed), own and belongs_to(self._executor.topology, committed))
 
-    def _disowned(self, task: TaskId, claim: Claim, owner: str | None) -> None:
-        self._handle(Disowned(time.monotonic(), task, claim, owner))
+    def _not_owned(self, task: TaskId, claim: Claim, owner: str | None) -> None:
+        self._handle(NotOwned(time.monotonic(), task, claim, owner))
 
     def went_back(self, plan: Plan) -> None:
-        """The worker goes on from the last commit.
+        """Continue after the worker has gone back to its last commit.
 
         Args:
-            plan: what it goes on with; the coordinator is told when it has more tasks than before.
+            plan: the plan to continue with. A changed number of tasks is reported to the coordinator.
         """
         if frozenset(plan.tasks) != self._follower.tasks:
             self._client.adopt(summary(plan))

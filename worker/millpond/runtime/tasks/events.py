@@ -17,7 +17,6 @@ __all__ = (
     "CommitCompleted",
     "CommitFailed",
     "CopyProgress",
-    "Disowned",
     "Drop",
     "Event",
     "Finding",
@@ -25,6 +24,7 @@ __all__ = (
     "Hold",
     "Keep",
     "LookedUp",
+    "NotOwned",
     "OwnTasksFound",
     "OwnersRead",
     "Ownership",
@@ -253,7 +253,7 @@ class OwnTasksFound(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Disowned(Event):
+class NotOwned(Event):
     """This worker may not activate a task: Kafka names another owner, none, or another topology."""
 
     now: float

@@ -56,8 +56,8 @@ from .instructions import (
     Instruction,
     LookUp,
     OpenStores,
-    ReportDisowned,
     ReportHandedOver,
+    ReportNotOwned,
     SkipSnapshot,
     StartTasks,
     StopReading,
@@ -92,7 +92,7 @@ class TaskExecutor:
         registrar: looks up and changes owners in Kafka.
         topology: the hash of the worker's topology.
         claims: decides by the offset metadata what this worker may do with a task.
-        on_disowned: called with a task that this worker may not activate, the claim, and the owner in Kafka.
+        on_not_owned: called with a task that this worker may not activate, the claim, and the owner in Kafka.
         on_handed_over: called with a task and its next owner when the commit that names that owner is complete.
     """
 
@@ -115,7 +115,7 @@ class TaskExecutor:
         self._dropped_at: dict[TaskId, float] = {}
         self.start_positions: StartPositions = StartPositions(plan, config, environment, self.topology)
         self.claims: TaskClaims = TaskClaims(config, self.topology, self.start_positions)
-        self.on_disowned: Callable[[TaskId, Claim, str | None], None] = self.claims.taken_over
+        self.on_not_owned: Callable[[TaskId, Claim, str | None], None] = self.claims.taken_over
         self.stores.position_of = self.start_positions.position
         self._consumer = resources.consumer
         self.active: ActiveTasks = ActiveTasks(resources, self.start_positions, self.topology)
@@ -151,7 +151,7 @@ class TaskExecutor:
         lines: list[str] = []
         now = time.monotonic()
         for held in self.held.values():
-            if held.role is not Role.ACTIVE or now - held.since < longer_than_s:
+            if held.role is not Role.ACTIVE or now - held.looked_up_at < longer_than_s:
                 continue
             if self.bootstrap is not None and self.bootstrap.pending(held.id):
                 lines.append(f"task {held.id}: waiting for {self.bootstrap.described(held.id)}")
@@ -422,7 +422,7 @@ class TaskExecutor:
             if held is None or held.record is not record:
                 self.held[task] = held = HeldTask(record)
                 self._dropped_at.pop(task, None)
-            held.since = time.monotonic()
+            held.looked_up_at = time.monotonic()
         self.registrar.look_up(each.tasks, number=each.number, committed=each.committed)
         return _NOTHING
 
@@ -475,8 +475,8 @@ class TaskExecutor:
         return _NOTHING
 
     @_do.register
-    def _(self, each: ReportDisowned) -> Outcomes:
-        self.on_disowned(each.task, each.claim, each.owner)
+    def _(self, each: ReportNotOwned) -> Outcomes:
+        self.on_not_owned(each.task, each.claim, each.owner)
         return _NOTHING
 
     @_do.register

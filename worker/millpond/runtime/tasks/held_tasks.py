@@ -43,7 +43,7 @@ class HeldTask:
     """Of an active task: the lookup with which it was activated."""
     digest: str = ""
     """Of an active task: the digest of its changelogs in the offset metadata."""
-    since: float = field(default_factory=time.monotonic)
+    looked_up_at: float = field(default_factory=time.monotonic)
     """The time of the last lookup, in monotonic seconds."""
 
     @property
@@ -93,9 +93,8 @@ class HeldTask:
         if not self.record.opened:
             return None
         if self.role is not Role.ACTIVE and any(each.bounded for each in self.changelogs):
-            return (
-                None  # a changelog that is also an input ends at the active task's position, which a copy does not know
-            )
+            # A changelog that is also an input ends at the active task's position, which a copy does not know.
+            return None
         if self.role is Role.ACTIVE and self.state in (TaskState.RUNNING, TaskState.RELEASING):
             return 0
         return sum(each.remaining for each in self.changelogs)

@@ -25,8 +25,8 @@ __all__ = (
     "OpenStores",
     "ReadDisk",
     "Report",
-    "ReportDisowned",
     "ReportHandedOver",
+    "ReportNotOwned",
     "SkipSnapshot",
     "StartTasks",
     "StopReading",
@@ -129,7 +129,7 @@ class ReportHandedOver(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
-class ReportDisowned(Instruction):
+class ReportNotOwned(Instruction):
     """Report that this worker may not activate a task: Kafka names another owner, none, or another topology.
 
     Without a coordinator this is an error, and the worker ends.

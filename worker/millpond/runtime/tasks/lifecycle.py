@@ -46,8 +46,8 @@ from .instructions import (
     Instruction,
     LookUp,
     OpenStores,
-    ReportDisowned,
     ReportHandedOver,
+    ReportNotOwned,
     SkipSnapshot,
     StartTasks,
     StopReading,
@@ -212,7 +212,7 @@ class TaskLifecycle:
             if not record.active:
                 yield self._open(record, len(event.findings))
             elif finding.claim is not Claim.RESUME or not finding.resumable:
-                yield from self._disowned(record, finding)
+                yield from self._not_owned(record, finding)
             else:
                 record.epoch = finding.epoch
                 if record.opened:
@@ -224,8 +224,8 @@ class TaskLifecycle:
     def _open(self, record: TaskRecord, together: int) -> Instruction:
         return OpenStores(record.task, not record.active, record.release_to is None, together)
 
-    def _disowned(self, record: TaskRecord, finding: Finding) -> Iterable[Instruction]:
-        yield ReportDisowned(record.task, finding.claim, finding.owner)
+    def _not_owned(self, record: TaskRecord, finding: Finding) -> Iterable[Instruction]:
+        yield ReportNotOwned(record.task, finding.claim, finding.owner)
         yield from self._taken_away(TakenAway(record.task))
 
     def _taken_away(self, event: TakenAway) -> Iterable[Instruction]:

@@ -93,7 +93,7 @@ class OwnershipCheck:
             self._owned()
 
     def awaits(self, number: int) -> bool:
-        """Whether the lookup of this number belongs to this check."""
+        """Return whether the lookup of this number belongs to this check."""
         return bool(self._number) and number == self._number
 
     def owners_read(self, event: OwnersRead) -> tuple[TaskId | None, list[Instruction]]:

@@ -44,7 +44,7 @@ class Admission:
         config: the worker's.
         http: runs the event loop for heartbeats.
         address: returns the address for queries of other workers, or None if the worker has none.
-        waiting: lists what blocks the worker.
+        blockers: lists what blocks the worker.
         contact: reports whether brokers answer.
         stop: set when the worker has to end.
 
@@ -59,7 +59,7 @@ class Admission:
         config: Config,
         http: HttpServer,
         address: Callable[[], str | None],
-        waiting: Blockers,
+        blockers: Blockers,
         contact: BrokerContact,
         stop: threading.Event,
     ) -> None:
@@ -69,7 +69,7 @@ class Admission:
         self._config = config
         self._http = http
         self._address = address
-        self._waiting = waiting
+        self._blockers = blockers
         self._contact = contact
         self._stop = stop
         self._client: CoordinatorClient | None = None
@@ -108,7 +108,7 @@ class Admission:
             topology,
             token_file=config.coordinator_token_file,
             ca_file=config.coordinator_ca_file,
-            trouble=self._waiting.trouble,
+            trouble=self._blockers.trouble,
             brokers=lambda: self._contact.brokers,
             kafka_cluster=lambda: self.kafka_cluster(),
             credentials_changed=self._credentials.changed,
@@ -122,7 +122,7 @@ class Admission:
             yield
             return
         client = self._client = self.client(url, None)
-        reports = self._http.spawn(_report_trouble(client, self._waiting))
+        reports = self._http.spawn(_report_trouble(client, self._blockers))
         try:
             yield
         finally:
@@ -140,12 +140,12 @@ class Admission:
         if client is not None:
             spawn = self._http.spawn
             self.coordinator_silent = not await_admission(
-                lambda: spawn(client.once()).result(), client, self._waiting, self._stop
+                lambda: spawn(client.once()).result(), client, self._blockers, self._stop
             )
 
 
 def await_admission(
-    ask: Callable[[], bool], client: CoordinatorClient, waiting: Blockers, stop: threading.Event
+    ask: Callable[[], bool], client: CoordinatorClient, blockers: Blockers, stop: threading.Event
 ) -> bool:
     """Wait until the coordinator admits the application to the Kafka cluster that this worker reaches.
 
@@ -155,7 +155,7 @@ def await_admission(
     Args:
         ask: sends one heartbeat of `client`; returns whether the coordinator answered or rejected it.
         client: reports the id of the Kafka cluster.
-        waiting: lists why the worker waits.
+        blockers: lists why the worker waits.
         stop: ends the wait.
 
     Returns:
@@ -172,9 +172,9 @@ def await_admission(
         refusal = client.refusal if answered else None
         if refusal is not None and refusal.code in _UNDECIDED:
             rejection = OwnershipError(refusal.message)
-            waiting.add("admission", rejection)
+            blockers.add("admission", rejection)
         elif (answered and refusal is None) or (rejection is None and time.monotonic() >= until):
-            waiting.remove("admission")
+            blockers.remove("admission")
             return answered
         if stop.wait(next(waits)):
             raise rejection or OwnershipError(
@@ -182,9 +182,9 @@ def await_admission(
             )
 
 
-async def _report_trouble(client: CoordinatorClient, waiting: Blockers) -> None:
+async def _report_trouble(client: CoordinatorClient, blockers: Blockers) -> None:
     """Report to the coordinator what blocks the start of the worker, until cancelled."""
     while True:
         await asyncio.sleep(_REPORT_INTERVAL_S)
-        if waiting.trouble() is not None:
+        if blockers.trouble() is not None:
             await client.once()

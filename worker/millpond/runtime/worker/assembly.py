@@ -76,7 +76,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
     stopping: Callable[[], bool],
     on_error: Callable[[KafkaError], None],
     fencing: Callable[[str], Producer],
-    waiting: Blockers,
+    blockers: Blockers,
     admit: Callable[[str], None],
 ) -> Assembly:
     """Connect to Kafka, plan the tasks, open the state, and create internal topics.
@@ -88,7 +88,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         stopping: returns whether to stop waiting for brokers.
         on_error: called with errors of the clients.
         fencing: makes a producer with the transactional id of an owner, which fences that owner's producer.
-        waiting: lists what blocks the worker.
+        blockers: lists what blocks the worker.
         admit: called with the id of the Kafka cluster before anything is created or changed there; raises to end the
             start.
 
@@ -96,7 +96,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
     """
     patience = timedelta(milliseconds=config.task_timeout_ms)
-    cluster = KafkaAdmin(config.admin_settings(), patience=patience, stopping=stopping, blockers=waiting)
+    cluster = KafkaAdmin(config.admin_settings(), patience=patience, stopping=stopping, blockers=blockers)
     existing = cluster.topics()
     admit(cluster.id)
 
@@ -165,7 +165,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         planned,
         lambda: threads.run(cluster.try_topics),
         interval_s,
-        waiting,
+        blockers,
         more_tasks=config.coordinator_url is not None,  # only a coordinator can assign them
     )
     return Assembly(cluster, plan, environment, state_file, consumer, copier, offset_committer, executor, watch)

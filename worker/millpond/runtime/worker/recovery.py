@@ -22,12 +22,12 @@ from .commit_failures import CommitFailures
 from .parts import WorkerParts
 from .producers import Producers
 
-__all__ = ("FENCED_BACKOFF_S", "Recovery")
+__all__ = ("FENCED_PAUSE_S", "Recovery")
 
 log: logging.Logger = logging.getLogger(__name__)
 
 #: How long a fenced worker waits before it takes its transactional id back, in seconds.
-FENCED_BACKOFF_S = 0.3
+FENCED_PAUSE_S = 0.3
 
 
 class Recovery:
@@ -101,7 +101,7 @@ class Recovery:
         if fenced:
             # This gives the other worker the time to write the new owners: two workers that fence each other at once
             # would never stop. The owners are looked up before this worker takes its id back.
-            parts.stop.wait(FENCED_BACKOFF_S)
+            parts.stop.wait(FENCED_PAUSE_S)
             self._check_still_owner()
         self._producers.start()
         parts.executor.go_back(renew=renew)
@@ -144,8 +144,8 @@ class Recovery:
         """Check that this worker still owns its tasks. With a coordinator, tasks of others are just dropped later."""
         if self._parts.coordination is None:
             executor = self._parts.executor
-            for task, where in executor.registrar.look_up_now(executor.active_tasks).tasks.items():
-                executor.claims.check_own(executor.held[task], where)
+            for task, lookup in executor.registrar.look_up_now(executor.active_tasks).tasks.items():
+                executor.claims.check_own(executor.held[task], lookup)
 
     def _adopt_new_plan(self) -> None:
         """Use the new plan, if there is one: tasks are created again now, and nothing waits for a commit."""

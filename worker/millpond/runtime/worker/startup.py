@@ -24,7 +24,7 @@ from .assembly import assemble
 from .dispatch import Dispatcher
 from .parts import WorkerParts
 from .producers import Producers
-from .recovery import FENCED_BACKOFF_S
+from .recovery import FENCED_PAUSE_S
 
 __all__ = ("Startup", "announce", "claim_everything", "rejected_by_kafka")
 
@@ -67,7 +67,7 @@ class Startup:
                 stopping=self._producers.gives_up,
                 on_error=parts.client_errors.on_error,
                 fencing=self._producers.fencing,
-                waiting=parts.blockers,
+                blockers=parts.blockers,
                 admit=parts.admission.await_admission,
             )
         parts.dispatcher = Dispatcher(parts.executor, parts.client_errors.suspect_topics)
@@ -120,12 +120,10 @@ class Startup:
                 final = isinstance(error, OwnershipError) and config.coordinator_url is None
                 if final or parts.stop.is_set() or time.monotonic() >= deadline:
                     raise
-                log.warning(
-                    "worker %s: start failed (%s); retrying in %.1f s", config.worker_id, error, FENCED_BACKOFF_S
-                )
+                log.warning("worker %s: start failed (%s); retrying in %.1f s", config.worker_id, error, FENCED_PAUSE_S)
                 parts.blockers.add("start", error if isinstance(error, MillpondError) else rejected_by_kafka(error))
                 parts.close_offset_sink()
-                parts.stop.wait(FENCED_BACKOFF_S)
+                parts.stop.wait(FENCED_PAUSE_S)
 
     def _admitted(self, coordination: Coordination, own: Sequence[TaskId]) -> Sequence[TaskId]:
         """Return the tasks to start with: none if the coordinator rejects this worker's topology."""

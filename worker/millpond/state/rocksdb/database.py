@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NoReturn
 
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
+from millpond.backoff import Backoff
 from millpond.errors import StateCorrupted, StateError
 from millpond.state.formats import partition_prefix
 
@@ -25,8 +26,7 @@ STORE = "store:"
 """The prefix of the names of the stores' column families."""
 
 _STALLED = "Write stall"
-_FIRST_BACKOFF_S = 0.0005
-_LONGEST_BACKOFF_S = 0.02
+_BACKOFF = Backoff(timedelta(microseconds=500), timedelta(milliseconds=20))
 
 
 class Database:
@@ -317,12 +317,11 @@ class Database:
 
         RocksDB itself would wait inside `write`, with the interpreter's lock, and for ever when the disk is full.
         """
-        backoff_s = _FIRST_BACKOFF_S
+        waits = iter(_BACKOFF)
         while self._property("rocksdb.is-write-stopped") or self._property("rocksdb.actual-delayed-write-rate"):
             if self._property("rocksdb.background-errors"):
                 self.fail(self._background_error())
-            time.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
+            time.sleep(next(waits))
 
     def _background_error(self) -> Exception:
         free = free_bytes(self._directory)

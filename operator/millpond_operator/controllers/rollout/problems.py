@@ -1,4 +1,7 @@
-"""Problems of pods and workers, each with its cure, read from the pod's status and from events."""
+"""Problems that conditions report: their type, and those of pods, workers and Jobs, each with its cure.
+
+They are read from the pod's status, from events, and from what workers report.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ _BY_ERROR = {
     "StateCorrupted": ("StateUnusable", "See the worker's log."),
     "ProcessingFailed": ("ProcessingFailed", "Correct the application or set processing.exception.handler."),
 }
-#: Problems of the environment, which another revision would have as well.
+#: Problems of the environment, which another revision would have as well: a rollout is not rolled back because of them.
 _NOT_THE_REVISIONS = frozenset(
     {
         "ApplicationIdTaken",
