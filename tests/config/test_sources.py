@@ -112,6 +112,7 @@ def test_http_port_is_a_setting_and_no_service_link() -> None:
         ("250ms", 250),
         ("5s", 5_000),
         (" 1.5 s ", 1_500),
+        ("+5s", 5_000),
         ("2m", 120_000),
         ("1h", 3_600_000),
         ("1d", 86_400_000),
@@ -121,6 +122,12 @@ def test_http_port_is_a_setting_and_no_service_link() -> None:
 def test_durations_are_written_in_many_ways(written: object, ms: int) -> None:
     """Milliseconds as a number or text, texts with a unit, and timedeltas."""
     assert make(commit_interval_ms=written).commit_interval_ms == ms
+
+
+@pytest.mark.parametrize("written", [-1, "-1", "-1ms", timedelta(milliseconds=-1)])
+def test_minus_one_is_written_in_many_ways(written: object) -> None:
+    """Where -1 has a meaning of its own, a unit does not take it away."""
+    assert make(log_summary_interval_ms=written).log_summary_interval_ms == -1
 
 
 @given(st.integers(0, 10**12))

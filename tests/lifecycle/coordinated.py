@@ -123,7 +123,7 @@ class Worker:
         other = copy.copy(self)
         lifecycle = copy.copy(self.lifecycle)
         lifecycle.tasks = {task: replace(record) for task, record in self.lifecycle.tasks.items()}
-        lifecycle.to_release, lifecycle.story = list(self.lifecycle.to_release), Story(20)
+        lifecycle.story = Story(20)
         other.lifecycle = lifecycle
         for name in ("follower", "check"):
             part = getattr(self, name)

@@ -165,10 +165,12 @@ def as_duration_ms(low: int, high: int = _MAX_MS, *, besides: tuple[int, ...] = 
         elif isinstance(given, timedelta):
             ms = milliseconds(given)
         elif isinstance(given, str):
+            text = given.strip()
             try:
-                ms = milliseconds(Duration.parse(given))
+                ms = milliseconds(Duration.parse(text[1:] if text[:1] in {"+", "-"} else text))
             except ValueError:
                 raise ValueError(expected) from None
+            ms = -ms if text[0] == "-" else ms
         else:
             raise ValueError(expected)
         if not low <= ms <= high and ms not in besides:

@@ -104,19 +104,42 @@ class TaskLifecycle:
     Attributes:
         tasks: by id, whatever the role.
         changes: grows with each event that may have changed a task.
-        settled: whether every active task runs or is being handed over.
-        to_release: the tasks that the next commit hands over; a task with an unanswered lookup has to wait.
         story: the newest events and their instructions.
     """
 
     def __init__(self, restores_inputs: Callable[[TaskId], bool] = lambda _: False) -> None:
         self.tasks: dict[TaskId, TaskRecord] = {}
         self.changes: int = 1
-        self.settled: bool = True
-        self.to_release: list[TaskId] = []
         self.story: Story = Story()
         self._restores_inputs = restores_inputs
         self._number = 0
+        self._settled = True
+        self._to_release: list[TaskId] = []
+        #: The value of `changes` at which these two were derived: events come by the thousand, reads once per turn.
+        self._derived_at = 1
+
+    @property
+    def settled(self) -> bool:
+        """Whether every active task runs or is being handed over."""
+        self._derive()
+        return self._settled
+
+    @property
+    def to_release(self) -> list[TaskId]:
+        """The tasks that the next commit hands over; a task with an unanswered lookup has to wait."""
+        self._derive()
+        return self._to_release
+
+    def _derive(self) -> None:
+        if self._derived_at == self.changes:
+            return
+        self._derived_at = self.changes
+        self._settled = not any(each.active and each.state in _NOT_YET_RUNNING for each in self.tasks.values())
+        self._to_release = [
+            each.task
+            for each in self.tasks.values()
+            if each.release_to is not None and each.state in (TaskState.RESTORING, TaskState.RUNNING)
+        ]
 
     @property
     def releases(self) -> list[TaskId]:
@@ -137,12 +160,6 @@ class TaskLifecycle:
         """Handle an event that is part of another one, so that the story does not list it."""
         instructions = list(_TRANSITIONS[type(event)](self, event))
         self.changes += 1
-        self.settled = not any(each.active and each.state in _NOT_YET_RUNNING for each in self.tasks.values())
-        self.to_release = [
-            each.task
-            for each in self.tasks.values()
-            if each.release_to is not None and each.state in (TaskState.RESTORING, TaskState.RUNNING)
-        ]
         return instructions
 
     def next_number(self) -> int:
