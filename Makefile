@@ -32,7 +32,7 @@ demo-snapshot: venv spark ## Delete a worker's disk: replay and snapshot side by
 check: venv ## Check style, types and layers, and run the plain tests, which need nothing but Python
 	@$(MAKE) --no-print-directory -j 2 lint plain
 
-# What needs nothing but Python, by the marks that tests/support/needs.py derives.
+# The plain tests, which need nothing but Python, by the marks of tests/support/needs.py.
 PLAIN := not (broker or apiserver or process or slow or spark or s3)
 
 .PHONY: plain
@@ -119,11 +119,11 @@ structure: venv ## Show the size and shape of the code: rooms, floors and circle
 texts: venv ## Show 60 messages, log lines and docstrings to read without the code beside them: make texts SEED=7
 	@$(BIN)/python -m tests.packaging.texts $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-# What measures its own speed is too slow while lines are counted.
+# A test of speed is too slow while coverage is measured.
 TIMED := --deselect tests/assignment/test_large_applications.py::test_a_large_application_is_assigned_within_a_second
 
 .PHONY: coverage
-coverage: venv ## Measure which branches the plain tests take, and print them per package; HTML is in build/coverage
+coverage: venv ## Measure the branch coverage of the plain tests, and print it per package; HTML is in build/coverage
 	@rm -rf build/coverage; failed=0; \
 	$(BIN)/python -m coverage run -m pytest -q $(PYTEST_JOBS) --quick -m "$(PLAIN)" $(TIMED) $(ARGS) || failed=$$?; \
 	$(BIN)/python -m coverage combine --quiet; \

@@ -95,7 +95,7 @@ class Cluster:
         end(self._proxy)
 
     def kubectl(self, *arguments: str, text: str | None = None, timeout_s: float = 120) -> str:
-        """Run kubectl and return what it wrote.
+        """Run kubectl and return its output.
 
         Raises:
             CommandFailed: it failed.

@@ -21,7 +21,7 @@ _GRACE = "20s"
 
 @dataclass(frozen=True)
 class Place:
-    """A cluster, and how images get onto its nodes."""
+    """A cluster, and the way to load images onto its nodes."""
 
     cluster: Cluster
     kind: str | None
@@ -77,7 +77,7 @@ def _place(cluster: Cluster, given: str) -> Place:
 
 
 def _make(kubeconfig: Path) -> str:
-    """Create a cluster of three nodes; returns the path of kind."""
+    """Create a cluster of three nodes; return the path of kind."""
     kind, docker = found("kind"), found("docker")
     missing = [name for name, path in (("kind", kind), ("docker", docker)) if path is None]
     if kind is None or docker is None:

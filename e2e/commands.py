@@ -24,7 +24,7 @@ class CommandFailed(Exception):
 
 
 def found(program: str) -> str | None:
-    """The path of a program, None if it is not installed. `$KUBECTL`, `$KIND` and `$DOCKER` name others."""
+    """Return the path of a program; None if it is not installed. `$KUBECTL`, `$KIND` and `$DOCKER` name others."""
     return shutil.which(os.environ.get(program.upper(), program))
 
 
@@ -34,7 +34,7 @@ def run(
     timeout_s: float = 120,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Run a program and return what it wrote to its standard output.
+    """Run a program and return its standard output.
 
     Args:
         command: program and arguments.
@@ -65,7 +65,7 @@ def run(
 
 
 def background(*command: str | os.PathLike[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a program beside the tests; what it writes is appended to `log`."""
+    """Start a program beside the tests; its output is appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         return subprocess.Popen(

@@ -34,14 +34,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test and its fixtures the time that a cluster takes."""
+    """Raise the timeout of each test and its fixtures, since a cluster is slow."""
     for item in items:
         item.add_marker(pytest.mark.timeout(_TEST_S))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Save the state of everything when a test has failed."""
+    """Save logs, objects and events when a test has failed."""
     report: pytest.TestReport = yield  # type: ignore[assignment]
     if report.failed and _DUMP in item.config.stash:
         name = re.sub(r"\W+", "-", f"{Path(item.nodeid.split('::')[0]).stem} {item.name} {report.when}")
@@ -52,7 +52,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what the events cost."""
+    """Print the pauses of all events."""
     if events := config.stash[_EVENTS]:
         told = table(events)
         (WORK / "pauses.txt").write_text(told + "\n")
@@ -67,7 +67,7 @@ def events(pytestconfig: pytest.Config) -> list[Event]:
 
 @pytest.fixture(scope="session")
 def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
-    """Print what happens to whoever waits for the tests."""
+    """Print the progress of a test at once."""
     capture: Any = pytestconfig.pluginmanager.getplugin("capturemanager")
 
     def say(text: str) -> None:
@@ -80,7 +80,7 @@ def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
 
 @pytest.fixture(scope="session")
 def place() -> Iterator[Place]:
-    """The cluster and how images get there, without remains of an earlier run."""
+    """The cluster and the way to load images onto its nodes, without remains of an earlier run."""
     for each in WORK.iterdir() if WORK.exists() else ():
         shutil.rmtree(each) if each.is_dir() else each.unlink()
     WORK.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,7 @@ class Logs(Beside):
 
 
 def dump(cluster: Cluster, namespaces: tuple[str, ...], directory: Path) -> None:
-    """Save the state of everything."""
+    """Save all objects, events and logs."""
     directory.mkdir(parents=True, exist_ok=True)
     for namespace in namespaces:
         looks = {

@@ -1,4 +1,4 @@
-"""The images a run needs: built from this repository with docker, and brought to the nodes of the cluster.
+"""The images of a run: built from this repository with docker, and loaded onto the nodes of the cluster.
 
 `MILLPOND_PYTHON_IMAGE` and `MILLPOND_JAVA_IMAGE` name other base images; `E2E_BUILD_OPTIONS` has further options for
 `docker build`, such as `--network host`.
@@ -23,7 +23,7 @@ from tests.support import versitygw
 __all__ = ("VERSIONS", "Images")
 
 VERSIONS = ("v1", "v2", "v3", "bad", "hang", "failing")
-"""Of the verifier."""
+"""The versions of the verifier."""
 
 _BUILD_S = 600.0
 _TAG = "e2e"
@@ -31,7 +31,7 @@ _TAG = "e2e"
 
 @dataclass(frozen=True)
 class Images:
-    """What docker builds, by the names the nodes know."""
+    """The images that docker builds, by their names on the nodes."""
 
     registry: str = "millpond"
 
@@ -83,7 +83,7 @@ class Images:
 
     @classmethod
     def built_for(cls, place: Place) -> Images:
-        """Build all images, and bring them to the cluster's nodes.
+        """Build all images, and load them onto the cluster's nodes.
 
         Raises:
             Lacking: there is no docker.
@@ -96,7 +96,7 @@ class Images:
         return images
 
     def build_for_snapshots(self, place: Place) -> None:
-        """Build the images that only snapshots need, and bring them to the cluster's nodes.
+        """Build the images that only snapshots need, and load them onto the cluster's nodes.
 
         Raises:
             Lacking: there is no docker, or no S3 server.
@@ -108,7 +108,7 @@ class Images:
             raise Lacking(f"e2e lacks an S3 server: {error}") from error
         python, java = os.environ.get("MILLPOND_PYTHON_IMAGE"), os.environ.get("MILLPOND_JAVA_IMAGE")
         builder, here = _Builder(), ROOT / "e2e"
-        base = _Builder()  # nobody runs it as it is
+        base = _Builder()  # only a base image
         base.build(self.spark, ROOT, ROOT / "spark" / "Dockerfile", {"BASE_IMAGE": java} if java else {})
         counting = _context("counting", [here / "counting" / "counting.py"])
         dockerfile = here / "counting" / "Dockerfile"
@@ -154,7 +154,7 @@ class _Builder:
         self._built.append(image)
 
     def bring(self, place: Place) -> None:
-        """Bring what was built to the cluster's nodes."""
+        """Load the built images onto the cluster's nodes."""
         if place.kind is not None:
             kind = found("kind")
             assert kind is not None
@@ -165,7 +165,7 @@ class _Builder:
 
 
 def _context(name: str, files: Iterable[Path], **directories: Sequence[Path]) -> Path:
-    """A directory for docker with just these files in it."""
+    """Create a directory for docker with only these files."""
     context = WORK / "context" / name
     shutil.rmtree(context, ignore_errors=True)
     context.mkdir(parents=True)

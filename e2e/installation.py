@@ -1,4 +1,4 @@
-"""The operator as `kubectl apply -k crds/` and `-k deploy/` install it, with the image that was built here."""
+"""The operator as `kubectl apply -k crds/` and `-k deploy/` install it, with the image of this run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Installation:
         self.await_ready()
 
     def remove(self) -> None:
-        """Delete the operator, and wait until none of its pods is left; what it made stays."""
+        """Delete the operator, and wait until none of its pods is left; its objects stay."""
         self._cluster.kubectl("-n", self.namespace, "delete", "deployment", self.deployment, "--cascade=foreground")
         eventually(lambda: not self.pods(), "no pod of the operator is left", 60)
 
@@ -79,13 +79,13 @@ class Installation:
         return self._cluster.objects("pods", self.namespace, chosen)
 
     def leader(self) -> str:
-        """The name of the pod that leads, empty if none does."""
+        """Return the name of the leading pod; "" if none leads."""
         lease = self._cluster.get("leases", self.namespace, _LEASE)
         holder = str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
         return next((name for pod in self.pods() if (name := str(pod["metadata"]["name"])) in holder), "")
 
     def _rendered(self, image: str) -> list[Object]:
-        """What `deploy/` says, with another image."""
+        """Return the manifests of `deploy/` with another image."""
         plain = self._cluster.kubectl("kustomize", str(ROOT / "deploy"))
         named = set(re.findall(r"^\s*(?:- )?image: [\"']?([^\s\"']+)", plain, re.MULTILINE))
         assert len(named) == 1, f"deploy/ names one image, which is the operator's, not {named}"

@@ -33,7 +33,7 @@ _PREFERENCE = {"weight": 100, "preference": {"matchExpressions": [_TOLERATION]}}
 
 
 class Kafka:
-    """A broker that lives as long as the `with` block, with nothing on its disk at the start.
+    """A broker that runs during the `with` block, with an empty disk at the start.
 
     Attributes:
         address: for the tests.

@@ -13,7 +13,7 @@ _READY_S = 60.0
 
 
 class ObjectStore:
-    """A server with one bucket, that has nothing in it at the start.
+    """A server with one bucket, which is empty at the start.
 
     Attributes:
         location: of snapshots.
@@ -76,7 +76,7 @@ class ObjectStore:
         )  # fmt: skip
 
     def stop(self) -> None:
-        """Remove it, and what it has."""
+        """Remove the server and its data."""
         self._cluster.kubectl(
             "-n", self._namespace, "delete", f"pod/{_NAME}", f"service/{_NAME}", f"secret/{self.secret}", "--now"
         )

@@ -81,7 +81,7 @@ def app(
     app.settled(1, 180)
     yield app
     app.kubectl("delete", "sapp", app.name, "--wait=false")
-    eventually(lambda: not app.exists() and not app.left(), "the application is gone, and its snapshots' pods", 120)
+    eventually(lambda: not app.exists() and not app.left(), "the application and its snapshots' pods are deleted", 120)
 
 
 @pytest.fixture(scope="module")
@@ -126,14 +126,16 @@ def test_scheduled_snapshot_is_made_by_executors_in_pods(
 def test_worker_without_a_disk_comes_back_through_the_snapshot(
     kafka: Kafka, app: StreamApp, sent: Counter[str]
 ) -> None:
-    """Its pod and its volume are deleted: nothing is lost, and nothing is counted twice."""
+    """After its pod and its volume are deleted, no record is lost or counted twice."""
     _send(kafka, sent, range(0, _CUSTOMERS, 10))  # what the snapshot does not have
     _await_committed(kafka)
     pod = f"{_NAME}-0"
     before = app.pods()[0]["metadata"]["uid"]
     app.kubectl("delete", "pvc", f"state-{pod}", "--wait=false")
     app.kubectl("delete", "pod", pod)
-    eventually(lambda: [each["metadata"]["uid"] for each in app.pods()] not in ([], [before]), "it comes back", 120)
+    eventually(
+        lambda: [each["metadata"]["uid"] for each in app.pods()] not in ([], [before]), "the pod is created again", 120
+    )
     app.settled(1, 240)
     assert "bytes of snapshot" in app.kubectl("logs", pod), "the state came from the snapshot"
     _send(kafka, sent, range(0, _CUSTOMERS, 7))

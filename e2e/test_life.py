@@ -1,4 +1,4 @@
-"""The life of an application under a steady input: no record is lost or doubled, and no task stands still for long."""
+"""The life of an application under a steady input: no record is lost or doubled, and tasks pause only briefly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UPGRADE_PAUSE_S = 2.0
 def verification(
     cluster: Cluster, kafka: Kafka, images: Images, operator: Installation, events: list[Event]
 ) -> Iterator[Verification]:
-    """The application, begun with two workers of its first version; the tests of this module are its life, in order."""
+    """The application, started with two workers of its first version; the tests of this module change it, in order."""
     with Verification(cluster, kafka, images) as verification:
         verification.meter.events = events
         yield verification
@@ -37,7 +37,7 @@ def verification(
 
 @pytest.fixture(scope="module")
 def condition_watch(verification: Verification) -> Iterator[ConditionWatch]:
-    """What the application tells of itself all the while, beside what is so."""
+    """A comparison of the application's conditions with its pods and output, during all tests."""
     with ConditionWatch(verification.app, verification.meter, 2 * PARTITIONS) as condition_watch:
         yield condition_watch
 
@@ -45,7 +45,7 @@ def condition_watch(verification: Verification) -> Iterator[ConditionWatch]:
 def test_an_applied_manifest_becomes_a_running_application(
     verification: Verification, condition_watch: ConditionWatch, images: Images
 ) -> None:
-    """`kubectl apply` of a StreamApp, and its output comes."""
+    """After `kubectl apply` of a StreamApp, the application produces output."""
     app = verification.app
     app.apply(verification.spec())
     app.settled(2, 180, images.verifier("v1"))
@@ -62,7 +62,7 @@ def test_scaling_out_moves_tasks_to_the_new_workers(verification: Verification) 
 
 
 def test_scaling_in_drains_the_workers_that_go(verification: Verification) -> None:
-    """`kubectl scale --replicas=2`: the last two hand over their tasks and are gone."""
+    """`kubectl scale --replicas=2`: the last two workers hand over their tasks and end."""
     app = verification.app
     with verification.meter.event("scale 4 to 2"):
         app.scale(2)
@@ -70,7 +70,7 @@ def test_scaling_in_drains_the_workers_that_go(verification: Verification) -> No
 
 
 def test_another_image_is_rolled_out_one_worker_at_a_time(verification: Verification, images: Images) -> None:
-    """An edited image reaches all workers, and each task stands still for no longer than two seconds."""
+    """A new image reaches all workers, and each task pauses for at most two seconds."""
     app = verification.app
     before = app.object()["status"]["currentRevision"]
     with verification.meter.event("image upgrade"):
@@ -82,7 +82,7 @@ def test_another_image_is_rolled_out_one_worker_at_a_time(verification: Verifica
 
 @pytest.mark.parametrize("version", ["bad", "hang"])
 def test_broken_image_is_rolled_back(verification: Verification, images: Images, version: str) -> None:
-    """The rollout stops at its first worker, which gets the image back that worked; the status says why."""
+    """The rollout stops at its first worker, which is rolled back to the last good image; the status has the cause."""
     app = verification.app
     running = app.object()["status"]["currentRevision"]
     with verification.meter.event(f"{version} image, rolled back"):
@@ -94,7 +94,7 @@ def test_broken_image_is_rolled_back(verification: Verification, images: Images,
 
 
 def test_another_topology_is_refused_unless_it_is_recreated(verification: Verification, images: Images) -> None:
-    """Under the strategy Rolling a store with another name is refused, by a message that says what changed."""
+    """Under the strategy Rolling a renamed store is rejected, with a message that has the difference."""
     app = verification.app
     with verification.meter.event("incompatible image, refused"):
         app.patch(image=images.verifier("v3"))
@@ -104,7 +104,7 @@ def test_another_topology_is_refused_unless_it_is_recreated(verification: Verifi
 
 
 def test_deleted_pod_is_recreated(verification: Verification) -> None:
-    """`kubectl delete pod` of a worker: it ends in order, another goes on, and it comes back; events say so."""
+    """After `kubectl delete pod` a worker ends in order, another one runs its tasks, and it returns, with events."""
     app = verification.app
     with verification.meter.event("worker pod deleted"):
         _delete_a_pod(verification)
@@ -113,11 +113,11 @@ def test_deleted_pod_is_recreated(verification: Verification) -> None:
 
 
 def test_variable_that_somebody_adds_is_taken_out(verification: Verification) -> None:
-    """`kubectl set env` of the StatefulSet: no worker starts with the variable, and an event says who added it."""
+    """After `kubectl set env` of the StatefulSet no worker starts with the variable, and an event reports it."""
     app = verification.app
     with verification.meter.event("variable added by hand"):
         app.kubectl("set", "env", f"statefulset/{app.name}", "DEBUG=1")
-        eventually(lambda: "DEBUG" not in app.kubectl("set", "env", f"statefulset/{app.name}", "--list"), "it goes", 10)
+        eventually(lambda: "DEBUG" not in app.kubectl("set", "env", f"statefulset/{app.name}", "--list"), "removed", 10)
         _delete_a_pod(verification)
         app.settled(2, 120)
     assert all("DEBUG" not in {each["name"] for each in pod["spec"]["containers"][0]["env"]} for pod in app.pods())
@@ -125,7 +125,7 @@ def test_variable_that_somebody_adds_is_taken_out(verification: Verification) ->
 
 
 def test_killed_worker_restarts(verification: Verification) -> None:
-    """A worker without a moment to end in order."""
+    """A worker that is killed without time to end in order restarts."""
     app = verification.app
     with verification.meter.event("worker killed"):
         _delete_a_pod(verification, "--grace-period=0", "--force")
@@ -135,7 +135,7 @@ def test_killed_worker_restarts(verification: Verification) -> None:
 def test_workers_run_without_the_operator(
     verification: Verification, condition_watch: ConditionWatch, operator: Installation
 ) -> None:
-    """The operator is gone for a minute and a worker dies meanwhile: its tasks go on before the operator is back."""
+    """Without an operator for a minute, the tasks of a worker that dies continue before the operator is back."""
     app = verification.app
     with verification.meter.event("operator away, worker dies"), condition_watch.unwatched():
         gone = time.monotonic()
@@ -147,7 +147,7 @@ def test_workers_run_without_the_operator(
         finally:
             operator.bring_back()
         app.settled(2, 120)
-        # One that died before the operator heard of it would be given time to come back.
+        # A worker that dies before its first heartbeat to the new operator would get time to return.
         outage_s = int(time.monotonic() - gone) + 1
         eventually(lambda: app.logged("answers again", outage_s), "all workers have found the operator", 60)
 
@@ -155,9 +155,9 @@ def test_workers_run_without_the_operator(
 def test_a_lost_node_holds_no_tasks(
     verification: Verification, condition_watch: ConditionWatch, place: Place, operator: Installation
 ) -> None:
-    """A node falls silent, and the pods there cannot even be deleted: others process its tasks until it is back.
+    """Workers on other nodes process the tasks of a frozen node, on which pods cannot even be deleted.
 
-    The application says so from the session timeout on, long before the cluster does.
+    The conditions report it after the session timeout, long before the cluster does.
     """
     if place.kind is None or (docker := found("docker")) is None:
         pytest.skip("only the nodes of a kind cluster can be frozen")
@@ -187,7 +187,7 @@ def test_a_lost_node_holds_no_tasks(
 
 
 def test_suspended_application_resumes_where_it_stopped(verification: Verification) -> None:
-    """Suspended, it has no workers and keeps its volumes; resumed, it goes on."""
+    """A suspended application has no workers and keeps its volumes; a resumed one continues."""
     app = verification.app
     with verification.meter.event("suspended and resumed"):
         app.patch(suspended=True)
@@ -198,14 +198,14 @@ def test_suspended_application_resumes_where_it_stopped(verification: Verificati
 
 
 def test_conditions_told_the_truth_throughout(verification: Verification, condition_watch: ConditionWatch) -> None:
-    """None was wrong for longer than five seconds, none flapped, and no passing trouble of a volume was told."""
+    """No condition is wrong for longer than five seconds, flaps, or reports a transient problem of a volume."""
     wrong = condition_watch.findings()
     assert not wrong, f"{len(wrong)} findings:\n" + "\n".join(wrong)
     assert not condition_watch.hasty()
 
 
 def test_every_record_is_output_once(verification: Verification) -> None:
-    """All that came out, and all that was logged, is what the input comes to: nothing lost, nothing twice."""
+    """Output and changelogs equal the expected records of the input: none is lost, and none is doubled."""
     assert verification.sent > 1_000
     wrong = verification.findings()
     assert not wrong, f"{len(wrong)} findings:\n" + "\n".join(wrong[:50])
@@ -214,7 +214,7 @@ def test_every_record_is_output_once(verification: Verification) -> None:
 def test_another_topology_is_rolled_out_by_recreating_it(
     verification: Verification, images: Images, kafka: Kafka
 ) -> None:
-    """Under the strategy Recreate all workers end, and then begin with the other topology."""
+    """Under the strategy Recreate all workers end, and then start with the other topology."""
     app = verification.app
     app.patch(image=images.verifier("v3"), rollout={"strategy": "Recreate"})
     app.settled(2, 180, images.verifier("v3"))
@@ -224,15 +224,15 @@ def test_another_topology_is_rolled_out_by_recreating_it(
 def test_a_deleted_application_leaves_nothing_behind(
     verification: Verification, cluster: Cluster, kafka: Kafka
 ) -> None:
-    """With `deletion.kafka: Delete` its internal topics go too; pods and volumes always do.
+    """With `deletion.kafka: Delete` internal topics are deleted too; pods and volumes always are.
 
-    Topics of a topology that it had before stay: by their names they might be another application's.
+    Topics of an earlier topology stay: by their names they might be another application's.
     """
     app = verification.app
     app.patch(deletion={"kafka": "Delete"})
-    app.until(lambda now: bool(now["metadata"].get("finalizers")), "its end is guarded", 30)
+    app.until(lambda now: bool(now["metadata"].get("finalizers")), "it has the finalizer", 30)
     app.kubectl("delete", "sapp", app.name, "--wait=false")
-    eventually(lambda: not app.exists(), "the StreamApp is gone", 120)
+    eventually(lambda: not app.exists(), "the StreamApp is deleted", 120)
     assert all("journal" in topic for topic in topic_names(kafka.address, f"{app.name}-"))
     kinds = ("pods", "statefulsets", "persistentvolumeclaims", "poddisruptionbudgets", "streamassignments")
     try:
@@ -244,15 +244,15 @@ def test_a_deleted_application_leaves_nothing_behind(
 def test_applications_are_served_again_when_the_definitions_are_back(
     verification: Verification, cluster: Cluster, place: Place, operator: Installation, images: Images
 ) -> None:
-    """`kubectl delete` and `apply` of the CustomResourceDefinitions: the operator goes on by itself.
+    """After `kubectl delete` and `apply` of the CustomResourceDefinitions, the operator continues by itself.
 
-    All applications go with them, so this is the last test here, and for a cluster of its own.
+    This deletes all applications, so it is the last test here, and runs only on a cluster of its own.
     """
     if place.kind is None:
-        pytest.skip("in a cluster that others use, their applications would go")
+        pytest.skip("in a shared cluster, this would delete the applications of others")
     definitions = str(ROOT / "crds")
     cluster.kubectl("delete", "-k", definitions, "--wait=true", timeout_s=180)
-    eventually(lambda: not _served(operator), "the operator says that it does not serve anybody", 60)
+    eventually(lambda: not _served(operator), "the operator is not ready", 60)
     cluster.kubectl("apply", "--server-side", "-k", definitions)
     eventually(lambda: _served(operator), "the operator serves again", 60)
     app = StreamApp(cluster, verification.app.namespace, "again")
@@ -262,19 +262,19 @@ def test_applications_are_served_again_when_the_definitions_are_back(
 
 
 def _served(operator: Installation) -> bool:
-    """Whether the operator that leads is ready."""
+    """Return whether the leading operator is ready."""
     leader = operator.leader()
     return any(is_ready(pod) for pod in operator.pods() if pod["metadata"]["name"] == leader)
 
 
 def _left(cluster: Cluster, namespace: str, kinds: Iterable[str]) -> list[str]:
-    """What is in the namespace, besides the broker."""
+    """Return the objects in the namespace, except the broker."""
     names = ((kind, each["metadata"]["name"]) for kind in kinds for each in cluster.objects(kind, namespace))
     return [f"{kind}/{name}" for kind, name in names if name != "kafka"]
 
 
 def _needed_nodes(operator: Installation) -> set[str]:
-    """Nodes of the broker, which is where the control plane is, and of the operator that leads."""
+    """Return the nodes of the broker, which are those of the control plane, and of the leading operator."""
     leader = operator.leader()
     return {str(pod["spec"]["nodeName"]) for pod in operator.pods() if pod["metadata"]["name"] == leader}
 
@@ -310,7 +310,7 @@ def _rolled_back(verification: Verification, image: str) -> Object:
 
 
 def _back_to(verification: Verification, images: Images, version: str) -> None:
-    """Correct the image, as whoever reads the status would."""
+    """Correct the image, as a reader of the status would."""
     verification.app.patch(image=images.verifier(version))
     verification.app.settled(2, 120, images.verifier(version))
 

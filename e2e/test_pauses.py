@@ -1,4 +1,4 @@
-"""Pauses, computed from when output came."""
+"""Pauses, computed from the times of output."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def _steady(*moments: float) -> Arrivals:
 
 
 def test_output_of_one_commit_is_one_arrival() -> None:
-    """What comes within milliseconds leaves no gap."""
+    """Output within milliseconds is one arrival, without a gap."""
     arrivals = _steady(1.0, 1.005, 1.01, 1.11, 1.115, 1.215)
     assert arrivals.usual("0_0", 0.0, 2.0) == pytest.approx(0.1, abs=0.01)
 
 
 def test_a_gap_that_overlaps_an_event_counts_in_full() -> None:
-    """A gap counts where it touches the event, in its full length."""
+    """A gap that touches the event counts in its full length."""
     arrivals = _steady(1.0, 2.0, 5.0, 6.0, 7.0)
     assert arrivals.longest("0_0", 3.0, 5.5) == pytest.approx(3.0)
     assert arrivals.longest("0_0", 5.5, 6.9) == pytest.approx(1.0)
 
 
 def test_unfinished_gap_counts_up_to_now() -> None:
-    """A task that has not come back is not forgotten."""
+    """The gap of a task without further output counts up to now."""
     assert _steady(1.0, 2.0).longest("0_0", 1.5, 9.0) == pytest.approx(7.0)
 
 

@@ -1,4 +1,4 @@
-"""Two StreamApps with one id on one Kafka, spelled in two ways: the second one changes nothing for the first."""
+"""Two StreamApps with one id on one Kafka, under two addresses: the second one does not disturb the first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAUSE_S = 5.0
 
 @pytest.fixture(scope="module")
 def own_kafka(cluster: Cluster, images: Images, operator: Installation) -> Iterator[Kafka]:
-    """A broker in a namespace of its own, whose service has the name that the other tests' broker has in theirs."""
+    """A broker in a namespace of its own, with the Service name of the other tests' broker."""
     cluster.recreate_namespace(_NAMESPACE)
     with Kafka(cluster, _NAMESPACE, images.broker) as kafka:
         cluster.apply(
@@ -57,7 +57,7 @@ def second(request: pytest.FixtureRequest, verification: Verification, cluster: 
 
 
 def test_second_application_on_one_kafka_is_refused(verification: Verification, second: StreamApp) -> None:
-    """It says why, its workers get nothing, and no task of the first one stands still for longer than a moment."""
+    """Its condition has the cause, its workers get no tasks, and no task of the first one pauses for long."""
     first = verification.app
     owned = _owners(first)
     with verification.meter.event("another StreamApp with the same id"):
@@ -71,7 +71,7 @@ def test_second_application_on_one_kafka_is_refused(verification: Verification, 
 
 
 def test_deleting_the_second_application_disturbs_nobody(verification: Verification, second: StreamApp) -> None:
-    """The first one stays served: a worker that dies afterwards has its tasks taken over."""
+    """The first one stays served: the tasks of a worker that dies afterwards are taken over."""
     first = verification.app
     second.until(_is_refused, "the second one is refused", 180)
     with verification.meter.event("the second StreamApp deleted"):
@@ -87,7 +87,7 @@ def test_deleting_the_second_application_disturbs_nobody(verification: Verificat
 
 
 def test_no_record_is_lost_or_doubled_beside_a_second_application(verification: Verification) -> None:
-    """All that came out is what the input comes to."""
+    """The output equals the expected records of the input."""
     assert verification.sent > 1_000
     wrong = verification.findings()
     assert not wrong, f"{len(wrong)} findings:\n" + "\n".join(wrong[:50])

@@ -17,12 +17,12 @@ from tests.support.status_accuracy import Moment, false_reports, flaps, is_ready
 __all__ = ("ConditionWatch",)
 
 _LOOK_EVERY_S = 0.25
-#: A task whose output has not come for so long stands still.
+#: A task without output for this long counts as stopped.
 _STANDS_S = 3.0
-#: Nobody can know of a worker sooner that it is silent (spec.sessionTimeout), nor of a task that it stands still.
+#: The time after which a silent worker is detected (spec.sessionTimeout), and with it the stop of its tasks.
 _SILENT_S = 6.0
-#: Problems of volumes and of scheduling may pass by themselves for so long: they are reported after ten seconds, and
-#: this test looks four times a second.
+#: For this long, transient problems of volumes and of scheduling must not be reported: the limit is ten seconds, and
+#: this test polls four times a second.
 _PASSES_S = 8.0
 _MAY_PASS = frozenset({"Unschedulable", "VolumeNotMountable"})
 
@@ -31,9 +31,9 @@ class ConditionWatch(Beside):
     """Watches in a thread of its own during the `with` block.
 
     Args:
-        app: whom.
-        meter: knows which tasks have put out something.
-        tasks: it has.
+        app: the StreamApp.
+        meter: has the times of each task's output.
+        tasks: the number of tasks.
     """
 
     def __init__(self, app: StreamApp, meter: Meter, tasks: int) -> None:
@@ -73,7 +73,7 @@ class ConditionWatch(Beside):
             self._paused = False
 
     def findings(self) -> list[str]:
-        """Return what was reported wrongly for too long, and what changed briefly without a reason."""
+        """Return conditions that were wrong for too long, and conditions that flapped."""
         moments = list(self._moments)
         return [*self._found, *false_reports(moments), *flaps(moments)]
 

@@ -36,7 +36,7 @@ class Arrivals:
         """Add output of a task, not earlier than the last."""
         known = self._at[task]
         if known and at - known[-1] < BURST_S:
-            known[-1] = at  # the burst goes on; its end is what the next gap begins with
+            known[-1] = at  # the burst continues; the next gap begins at its end
         else:
             known.append(at)
 
@@ -74,7 +74,7 @@ class Event:
     pauses: Mapping[str, float]
     """Seconds by task."""
     path: float
-    """Of the input itself, read in the same way: what the way to the broker and back contributes."""
+    """The longest gap of the input itself, read in the same way: the share of the broker and the network."""
 
     def at(self, percent: int) -> float:
         """Return a percentile of the tasks' pauses, by nearest rank."""

@@ -1,4 +1,4 @@
-"""Orders at a steady pace, so that a task whose output stops has stopped itself."""
+"""Orders at a steady pace, so that a gap in a task's output shows a pause of the task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.chaos.generating import Generator
 __all__ = ("PARTITIONS", "SteadyGenerator", "partition_of")
 
 PARTITIONS = 6
-"""Of the input, and so of every topic: two sub-topologies have twice as many tasks."""
+"""The number of partitions of every topic; with two sub-topologies there are twice as many tasks."""
 
 _CUSTOMERS, _WORDS = 4, 5
 _TICK_S = 0.005
@@ -22,12 +22,12 @@ _JITTER_MS = 3_000
 
 
 def partition_of(key: str) -> int:
-    """Where a producer puts a key."""
+    """Return the partition of a key, as a producer chooses it."""
     return murmur2(key.encode(), PARTITIONS)
 
 
 class SteadyGenerator(Generator):
-    """A generator with as many customers and as many words in each partition, which have their turn one after another.
+    """A generator with equal numbers of customers and words in each partition, which take turns.
 
     Args:
         bootstrap_servers: the broker.
@@ -66,7 +66,7 @@ class SteadyGenerator(Generator):
 
 
 def _spread(names: Iterator[str], each: int) -> list[str]:
-    """So many names for each partition, the partitions taking turns."""
+    """Return this number of names for each partition; the partitions take turns."""
     found: list[list[str]] = [[] for _ in range(PARTITIONS)]
     for name in names:
         if len(mine := found[partition_of(name)]) < each:

@@ -27,7 +27,7 @@ _CATCH_UP_S = 90.0
 
 
 class Verification:
-    """The application under a steady input, as long as the `with` block lasts.
+    """The application under a steady input, during the `with` block.
 
     Attributes:
         app: the StreamApp.
@@ -46,7 +46,7 @@ class Verification:
         return f"{_NAME}-{WORDS}-repartition"
 
     def spec(self, version: str = "v1", **fields: Any) -> dict[str, Any]:
-        """The StreamApp's spec: two workers of a version, with a standby for each task."""
+        """Return the StreamApp's spec: two workers of a version, with a standby for each task."""
         return {
             "image": self._images.verifier(version),
             "imagePullPolicy": "IfNotPresent",
@@ -76,7 +76,7 @@ class Verification:
         self.meter.__exit__(kind)
 
     def findings(self) -> list[str]:
-        """End the input, wait until all of it is through, and say everything that is wrong with what came out."""
+        """End the input, wait until all of it is processed, and return all faults of the output."""
         address, generator = self._kafka.address, self._generator
         generator.stop()
         self._await_all()
@@ -99,7 +99,7 @@ class Verification:
     def _await_all(self) -> None:
         address = self._kafka.address
         self._await_commits(ORDERS, end_offsets(address, ORDERS))
-        # Behind the last record a topic has transaction markers and aborted records, which nobody reads.
+        # After the last record a topic has transaction markers and aborted records, which are never returned.
         ends = {row.partition: row.offset + 1 for row in read(address, self._repartition)}
         self._await_commits(self._repartition, ends)
 

@@ -1,9 +1,9 @@
-"""The versions of the application whose every record is checked; the image says which one it is.
+"""The versions of the verifier, an application with a check of every record; the image sets the version.
 
-- `v1`, `v2`: the same application twice, as after a change that leaves its topology alone.
-- `v3`: a store has another name, so that its topology is another one.
+- `v1`, `v2`: the same application twice, as after a change that keeps its topology.
+- `v3`: a store has another name, so the topology differs.
 - `bad`: ends with an error before it starts.
-- `hang`: never comes to its start.
+- `hang`: hangs before it starts.
 - `failing`: starts, and fails at its first record.
 
 `VERIFIER_ORDERS` names another topic of orders.
@@ -29,15 +29,15 @@ if VERSION == "hang":
 
 
 class Failing(application.Journal):
-    """Cannot process anything."""
+    """A processor that fails at every record."""
 
     def process(self, record: mp.FixedKeyRecord[str, str]) -> Any:
-        """Fail."""
+        """Raise an error."""
         raise RuntimeError(f"this version of the verifier cannot process {record.key}")
 
 
 def topology() -> mp.Topology:
-    """The topology of this version."""
+    """Return the topology of this version."""
     if VERSION == "v3":
         application.JOURNAL = "ledger"
     if VERSION == "failing":

@@ -34,13 +34,13 @@ _CUT_TIMEOUT_S = 10.0
 
 
 def wall_ms() -> int:
-    """Return the wall clock in epoch milliseconds."""
+    """Return the wall-clock time in epoch milliseconds."""
     return int(time.time() * 1000)
 
 
 @dataclass(frozen=True)
 class Range:
-    """The offsets that are read of one changelog partition."""
+    """The range of offsets to read from one changelog partition."""
 
     first: int
     """The first offset that the topic still has."""
@@ -50,7 +50,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Boundaries:
-    """The offsets that are read of an application's changelogs."""
+    """The ranges of offsets to read from an application's changelogs."""
 
     as_of_ms: int
     """When the end offsets were requested, in epoch milliseconds."""
@@ -70,16 +70,16 @@ def read_boundaries(
 
     The end of a changelog is its last stable offset. Where an input topic serves as the changelog, the end is the
     offset that the application has committed: later records are not processed yet, and are not state. All ends are of
-    one moment between commits, or at least all of a task (see `consistent_cut`), so a transaction is in all stores or
-    in none. Global stores are not part of the application's transactions: each ends at the last stable offset of its
-    topic.
+    one moment between commits, or at least all ends of one task are (see `consistent_cut`). So a transaction is in
+    all stores or in none. Global stores are not part of the application's transactions: each ends at the last stable
+    offset of its topic.
 
     Args:
         cluster: the brokers.
-        config: of the application.
-        stores: of the application.
-        now_ms: the wall clock.
-        cut_timeout_s: how long to look for such a moment.
+        config: the configuration of the application.
+        stores: the stores of the application.
+        now_ms: the wall-clock time, in epoch ms.
+        cut_timeout_s: how long to look for such a moment, in seconds.
 
     Raises:
         BrokerError: the brokers do not answer.
@@ -112,8 +112,8 @@ def read_boundaries(
     if cut.torn:
         torn = [f"{task}_{number}" for place, (task, number) in enumerate(tasks) if place in cut.torn]
         log.warning(
-            "%s committed without a pause of some milliseconds for %g s: their stores may be of different commits, and "
-            "a query over several of them may see half of a transaction",
+            "%s: no pause of some milliseconds between commits within %g s; their stores may be of different commits, "
+            "so a query over several of them may see half of a transaction",
             f"tasks {', '.join(torn[:5])}{' and others' if len(torn) > 5 else ''}", cut_timeout_s,
         )  # fmt: skip
     # Without committed offsets, or when the topic no longer has the committed records, there is nothing to read.
@@ -126,18 +126,18 @@ def read_boundaries(
 def check_topics_unchanged(
     cluster: KafkaAdmin, boundaries: Boundaries, now_ms: int, built_upon_ms: Mapping[str, int] | None = None
 ) -> None:
-    """Check after reading that the changelogs are still those of the boundaries.
+    """Check after reading that no changelog has been replaced or has lost deletions since the boundaries were fixed.
 
     Args:
         cluster: the brokers.
-        boundaries: of the snapshot.
-        now_ms: the wall clock, in epoch ms.
+        boundaries: the boundaries of the snapshot.
+        now_ms: the wall-clock time, in epoch ms.
         built_upon_ms: by topic, the time of the oldest rows of the previous version that newer records were added to,
             in epoch ms.
 
     Raises:
         SnapshotError: a topic was deleted and created again, or reading took so long that deletions may be missing.
-        BrokerError: a topic does not exist any more, or the brokers do not answer.
+        BrokerError: a topic no longer exists, or the brokers do not answer.
     """
     for topic, facts in cluster.facts(boundaries.facts.keys()).items():
         if facts.id != boundaries.facts[topic].id:
@@ -183,7 +183,7 @@ def _stable_ends(cluster: KafkaAdmin, wanted: Collection[Partition]) -> dict[Par
 def _committed_offsets(
     config: Config, inputs: AbstractSet[Partition]
 ) -> Iterator[Callable[[AbstractSet[Partition]], dict[Partition, int]]]:
-    """Yield a function that returns the committed offsets of input partitions; -1 where there is none."""
+    """Yield a function that returns the committed offsets of input partitions; -1 without one."""
     if not inputs:
         yield lambda _: {}
         return

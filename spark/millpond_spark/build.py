@@ -43,7 +43,7 @@ _StorePartition = tuple[int, int]
 
 
 class Place(NamedTuple):
-    """The place that a version is written to."""
+    """The location that a version is written to."""
 
     location: Location
     credentials_dir: str | None
@@ -69,7 +69,7 @@ class Work:
     file_bytes: int
     """The approximate size of files, before compression."""
     tables: Tables | None = None
-    """The tables to write; None for none."""
+    """The tables to write; None for no tables."""
     lenient: bool = False
     """Whether records of global tables that cannot be decoded are skipped; otherwise they are errors."""
 
@@ -153,7 +153,7 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
             found = reduce.tally(newest)
         if skipped is not None and skipped.value:
             log.warning(
-                "%d records of global tables are skipped, as in workers: Spark's executors cannot decode them",
+                "global tables: %d records are skipped, as in workers, since Spark's executors cannot decode them",
                 skipped.value,
             )
         times = work.stream_times(found)
@@ -177,7 +177,7 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
 def _changes(
     spark: SparkSession, work: Work, sources: list[reduce.ChangelogSource], skipped: Skipped | None
 ) -> DataFrame:
-    """Return all records and previous rows that decide about the rows, with the columns of `reduce.CHANGES`."""
+    """Return the changelog records and the reused rows, with the columns of `reduce.CHANGES`."""
     serdes = {number: store.serdes for number, store in enumerate(work.stores) if store.serdes is not None}
     changes = _read(spark, work, [each for each in sources if each.store not in serdes])
     if serdes:

@@ -36,7 +36,7 @@ def read_changelogs(
 
     Args:
         spark: the session.
-        options: of the connector, such as the brokers.
+        options: the options of the connector, such as the brokers.
         ranges: the offsets to read; several Spark tasks read a large partition.
         headers: whether to read headers; they are null otherwise.
     """
@@ -64,7 +64,7 @@ def read_changelogs(
 
 
 def _by_topic(of: Mapping[Partition, int | None]) -> str:
-    """Return JSON: by topic partition -> offset, or a list of partitions when there are no offsets."""
+    """Return JSON of the form topic -> partition -> offset; without offsets, topic -> list of partitions."""
     offsets: defaultdict[str, dict[str, int]] = defaultdict(dict)
     numbers: defaultdict[str, list[int]] = defaultdict(list)
     for (topic, partition), offset in of.items():

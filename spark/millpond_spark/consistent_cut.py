@@ -1,4 +1,4 @@
-"""Find a consistent cut: end offsets of a moment at which no transaction of a task is half committed.
+"""Find a consistent cut: end offsets of one moment at which no transaction of a task is half committed.
 
 The markers that end a transaction reach its partitions one after the other. End offsets that are read meanwhile may
 include a transaction in one changelog and not in another, and a sum over two tables would be wrong. So the ends are
@@ -44,16 +44,16 @@ def find_cut(  # noqa: PLR0913  # clock functions for tests
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Cut:
-    """Read the ends of all tasks' partitions until they are of one moment between commits.
+    """Read the end offsets of all tasks' partitions until they are of one moment between commits.
 
     Args:
         tasks: the partitions of each task.
         stable: returns the offsets after the last committed records; of inputs, the committed offsets.
         latest: returns the offsets after the last records, open transactions included; nothing for inputs.
-        whole_s: how long to look for one moment for all tasks; after that, one moment for each task is enough.
-        timeout_s: how long to look at all; after that, the last ends are returned.
+        whole_s: seconds to look for one moment for all tasks; after that, one moment for each task is enough.
+        timeout_s: the longest total search, in seconds; after that, the last ends are returned.
         now: returns monotonic seconds.
-        sleep: waits for some seconds.
+        sleep: waits for the given number of seconds.
     """
     began = now()
     ends: dict[Partition, int] = {}

@@ -29,7 +29,7 @@ _CURES = (
     (re.compile(r"OutOfMemoryError|GC overhead"),
      "an executor of Spark has too little memory: set 'spark.driver.memory' for local[*], or 'spark.executor.memory'"),
     (re.compile(r"No space left on device"),
-     "there is no space left, for Spark's temporary files or at the location of tables: free some, or set "
+     "no space is left for Spark's temporary files, or at the location of tables: free some, or set "
      "'spark.local.dir'"),
     (re.compile(r"SparkContext (?:was|has been) (?:shut|stopped)|Answer from Java side is empty|Connection refused",
                 re.IGNORECASE),
@@ -60,7 +60,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return class and message of the innermost error that Spark reports, on one line."""
+    """Return the class and the message of the innermost error that Spark reports, on one line."""
     text = str(error)
     for pattern in (_PYTHON, _JAVA):
         if found := pattern.findall(text):

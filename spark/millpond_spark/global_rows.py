@@ -40,7 +40,7 @@ class Skipped(Protocol):
 
 @dataclass(frozen=True)
 class Recoder:
-    """Recodes the records of global stores; a function for `DataFrame.mapInArrow`."""
+    """The recoding of global stores' records; a function for `DataFrame.mapInArrow`."""
 
     serdes: Mapping[int, tuple[bytes, bytes]]
     """The packed serdes of the topic and of the store, by the number of the store."""

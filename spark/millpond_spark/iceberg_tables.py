@@ -39,7 +39,7 @@ _SMALL_BYTES = 1024 * 1024
 
 
 class CatalogPlace(NamedTuple):
-    """The place that the tables of a version are written to."""
+    """The location that the tables of a version are written to."""
 
     location: Location
     credentials_dir: str | None
@@ -63,12 +63,12 @@ class TableSource:
 
 
 def base_of(place: CatalogPlace) -> CatalogVersion | None:
-    """Return the newest readable version, whose tables are continued; None when there is none."""
+    """Return the newest readable version, whose tables are continued; None without one."""
     for version in versions(place.location, place.application):
         try:
             return read(place.location, place.application, version)
         except SnapshotError as error:
-            log.warning("tables of %s, version %s, are skipped: %s", place.application, version, error)
+            log.warning("tables of %s, version %s: skipped: %s", place.application, version, error)
     return None
 
 
@@ -79,9 +79,9 @@ def write_tables(
 
     Args:
         spark: a session for this job alone; its settings are changed.
-        place: where to write.
-        sources: the stores.
-        rows: of all stores, with the columns of `reduce.live_rows`; they are computed once for each store.
+        place: the location to write to.
+        sources: the stores to write.
+        rows: the rows of all stores, with the columns of `reduce.live_rows`; they are computed once for each store.
 
     Raises:
         SnapshotError: the location cannot be used, or the application cannot be imported by executors.
@@ -98,8 +98,8 @@ def complete_tables(place: CatalogPlace, index: CatalogVersion, kept: Collection
     """Write the final metadata of each table into the folder of the version.
 
     Args:
-        place: where the tables are.
-        index: of the version; this function does not write it.
+        place: the location of the tables.
+        index: the index of the version; this function does not write it.
         kept: earlier versions that retention keeps.
 
     Raises:
@@ -118,7 +118,7 @@ def complete_tables(place: CatalogPlace, index: CatalogVersion, kept: Collection
 
 
 def _metadata_files(location: Location, folder: str) -> list[str]:
-    """Return the files in which Spark left a table's metadata, oldest first."""
+    """Return the metadata files that Spark wrote for a table, oldest first."""
     return [path for path, _ in location.list(f"{folder}/metadata") if path.endswith(".metadata.json")]
 
 
@@ -197,12 +197,12 @@ class _Catalog:
         return f"{self._name}.{_NAMESPACE}.`{store}`"
 
     def register(self, store: str, uri: str) -> None:
-        """Continue the table at a URI; start a new table when its metadata cannot be read."""
+        """Continue the table at a URI; start a new table if its metadata cannot be read."""
         try:
             self._catalog.registerTable(self._identifier(store), f"{uri}/{_METADATA}")
         except Exception as error:  # noqa: BLE001  # of Java, or of the object store
             reason = str(getattr(error, "java_exception", error)).splitlines()[0]
-            log.warning("table %s starts without earlier versions: %s cannot be continued (%s)", store, uri, reason)
+            log.warning("table %s: starting without earlier versions; cannot continue %s (%s)", store, uri, reason)
 
     def totals(self, store: str, *, decoded: bool) -> tuple[int, int, int, int]:
         """Return rows, bytes, undecoded keys and undecoded values of a table, from its files' statistics."""

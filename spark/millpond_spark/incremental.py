@@ -1,4 +1,4 @@
-"""Choose the base of a snapshot: for each store partition the rows of the previous version, or none. Pure."""
+"""Choose the base of a snapshot: the rows of the previous version to reuse, for each store partition. Pure."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Base:
     def of(
         cls, previous: Manifest | None, stores: Iterable[ChangelogStore], boundaries: Boundaries, now_ms: int
     ) -> Self:
-        """Return the base for some stores; arguments as for `reusable_parts`.
+        """Return the base for some stores; the arguments are those of `reusable_parts`.
 
         Raises:
-            SnapshotError: a changelog lacks records that the previous version does not have, either.
+            SnapshotError: a changelog no longer has records that the previous version does not have, either.
         """
         stores = tuple(stores)
         parts = {
@@ -70,8 +70,8 @@ class Base:
         """Return by topic the time of the oldest rows to which newer records are added, in epoch ms.
 
         Args:
-            stores: of the new snapshot.
-            boundaries: of the new snapshot. Rows at the end of their changelog need no later deletions.
+            stores: the stores of the new snapshot.
+            boundaries: the boundaries of the new snapshot. Rows at the end of their changelog need no later deletions.
         """
         found: dict[str, int] = {}
         for store in stores:
@@ -87,14 +87,14 @@ def reusable_parts(
 ) -> Mapping[int, Part]:
     """Return the parts of the previous version that a store can reuse, by partition.
 
-    They must be of the same topic and layout, and new enough that the changelog still has every later deletion: the
-    rules are those for rows on a worker's disk. The topic of a global store must also have lost no records.
+    A part must be of the same topic and layout, and so new that the changelog still has every later deletion. These
+    rules are the same as for rows on a worker's disk. The topic of a global store must also have all its records.
 
     Args:
-        previous: the version; None when there is none.
+        previous: the previous version; None without one.
         store: the store.
-        boundaries: of the new snapshot.
-        now_ms: the wall clock, in epoch ms.
+        boundaries: the boundaries of the new snapshot.
+        now_ms: the wall-clock time, in epoch ms.
     """
     found = previous.store(store.name) if previous is not None else None
     facts = boundaries.facts[store.topic]
@@ -117,7 +117,7 @@ def reusable_parts(
 
 
 def stream_time_of(part: Part | None) -> int | None:
-    """Return the largest window start, in ms, in the metadata of a part of a window store; None without one."""
+    """Return the largest window start, in ms, from the metadata of a window store's part; None without a part."""
     if part is None or not part.metadata:
         return None
     found: int = msgspec.msgpack.decode(part.metadata, type=dict[str, int]).get("observed_stream_time", -1)

@@ -92,18 +92,18 @@ def create_snapshot(  # noqa: PLR0913  # options are keyword-only
     """Make a snapshot of all stores of an application.
 
     Args:
-        topology: of the application.
-        config: of the application.
+        topology: the topology of the application.
+        config: the configuration of the application.
         uri: the location of snapshots: a directory, `file:///directory` or `s3://bucket/prefix`. Executors use it, too.
         spark: starts Spark, after everything else is checked.
-        credentials_dir: of the location, see `open_location`; executors have the same directory.
+        credentials_dir: the credentials of the location, see `open_location`; executors have the same directory.
         keep: how many versions to keep, with this one; None for all.
         full: whether to read the changelogs from their beginning, even where the previous version could be reused.
         catalog: the location of the state catalog, like `uri` and with the same credentials, where each store is also
             written as a table; None for no tables.
-        file_bytes: the approximate size of files, before compression.
+        file_bytes: the approximate size of a file in bytes, before compression.
         on_progress: called with the progress.
-        now_ms: the wall clock, in epoch ms.
+        now_ms: the wall-clock time, in epoch ms.
 
     Raises:
         SnapshotError: the location cannot be used, or Spark fails.
@@ -209,7 +209,7 @@ def _delete_old(location: Location, application: str, keep: int | None, now_ms: 
             removed = versions.retain(location, application, keep, now_ms)
         versions.sweep(location, application, older_than_ms=_ABANDONED_MS, now_ms=now_ms)
     except SnapshotError as error:
-        log.warning("old snapshots of %s cannot be deleted: %s", application, error)
+        log.warning("application %s: cannot delete old snapshots: %s", application, error)
     return tuple(removed)
 
 
@@ -220,4 +220,4 @@ def _delete_old_tables(place: CatalogPlace, keep: int | None, now_ms: int) -> No
             indexes.retain(place.location, place.application, keep)
         indexes.sweep(place.location, place.application, older_than_ms=_ABANDONED_MS, now_ms=now_ms)
     except SnapshotError as error:
-        log.warning("old tables of %s cannot be deleted: %s", place.application, error)
+        log.warning("application %s: cannot delete old tables: %s", place.application, error)

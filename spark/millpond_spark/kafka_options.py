@@ -34,7 +34,7 @@ def kafka_options(settings: Mapping[str, str | int | float]) -> dict[str, str]:
     """Return options for Spark's Kafka source, each with the prefix `kafka.`.
 
     Args:
-        settings: of librdkafka, secrets in clear.
+        settings: the settings of librdkafka, with secrets in clear.
 
     Raises:
         ConfigError: a setting has no counterpart, or a certificate or key cannot be read. The message has no secrets.
@@ -87,7 +87,7 @@ def _certificates(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pem(given: Mapping[str, str], prefix: str) -> str | None:
-    """Return the text of `<prefix>.pem`, or of the file `<prefix>.location`; None when neither is set."""
+    """Return the text of `<prefix>.pem`, or of the file in `<prefix>.location`; None if neither is set."""
     if text := given.get(f"{prefix}.pem"):
         return text
     path = given.get(f"{prefix}.location")

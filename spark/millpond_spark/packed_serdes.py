@@ -26,7 +26,7 @@ _Base: Any = cloudpickle.Pickler
 
 
 def _reduced(pickler: Any, obj: Any) -> Any:
-    """See `pickle.Pickler.reducer_override`."""
+    """Return the reduced form of an object that Python cannot pickle; see `pickle.Pickler.reducer_override`."""
     if id(obj) in _PRIMITIVES:
         return getattr, (serdes, _PRIMITIVES[id(obj)])
     if isinstance(obj, struct.Struct):
@@ -44,7 +44,7 @@ _Pickler: Any = type("_Pickler", (_Base,), {"reducer_override": _reduced})
 
 
 def pack(key: Serde[Any], value: Serde[Any]) -> bytes | None:
-    """Return the serdes of keys and values as bytes; None when they cannot be pickled, as with a connection."""
+    """Return the serdes of keys and values as bytes; None if they cannot be pickled, as with a connection."""
     target = io.BytesIO()
     try:
         _Pickler(target, protocol=pickle.DEFAULT_PROTOCOL).dump((key, value))
@@ -54,7 +54,7 @@ def pack(key: Serde[Any], value: Serde[Any]) -> bytes | None:
 
 
 def unpack(data: bytes, store: str) -> tuple[Serde[Any], Serde[Any]]:
-    """Return the serdes of keys and values that `pack` made bytes of.
+    """Return the serdes of keys and values from the bytes that `pack` returned.
 
     Raises:
         SnapshotError: this executor cannot import a module that they need.
@@ -63,8 +63,8 @@ def unpack(data: bytes, store: str) -> tuple[Serde[Any], Serde[Any]]:
         key, value = pickle.loads(data)  # noqa: S301  # from this job's own driver
     except ImportError as error:
         raise SnapshotError(
-            f"an executor cannot import what the serdes of store '{store}' need ({error}): install the application for "
-            "Spark's executors, as for workers."
+            f"an executor cannot import a module for the serdes of store '{store}' ({error}): install the application "
+            "for Spark's executors, as for workers."
         ) from error
     return key, value
 

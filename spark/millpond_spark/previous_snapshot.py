@@ -1,4 +1,4 @@
-"""Read the files of the previous snapshot as changelog records that would restore the same rows. Runs in executors."""
+"""Read the files of the previous snapshot as changelog records that restore the same rows. Runs in executors."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class PreviousFile(NamedTuple):
 
 
 def changes_of_rows(layout: StoreLayout, rows: list[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], list[int]]:
-    """Return keys, values and timestamps (ms) of changelog records from which restoring makes these rows.
+    """Return the keys, values and timestamps (ms) of changelog records that restore these rows.
 
-    For stores without timestamps they are 0.
+    For stores without timestamps the timestamps are 0.
     """
     prefix = PARTITION_LENGTH + (SEGMENT_LENGTH if layout.windowed else 0)
     keys = [key[prefix:] for key, _ in rows]
@@ -66,7 +66,7 @@ def changes_of_rows(layout: StoreLayout, rows: list[tuple[bytes, bytes]]) -> tup
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads files of the previous snapshot; a function for `DataFrame.mapInArrow`."""
+    """The reader of the previous snapshot's files; a function for `DataFrame.mapInArrow`."""
 
     location: str
     """The URI of the location."""

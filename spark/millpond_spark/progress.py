@@ -37,11 +37,11 @@ def no_progress(_stage: Stage, _done: int, _total: int) -> None:
 
 @contextlib.contextmanager
 def watched(context: SparkContext, stage: Stage, on_progress: OnProgress) -> Iterator[None]:
-    """Report the finished tasks of all Spark jobs that start within the block; cancel the jobs when it fails.
+    """Report the finished tasks of all Spark jobs that start within the block; cancel the jobs if the block fails.
 
     Args:
         context: runs the jobs.
-        stage: of the snapshot.
+        stage: the current step of the snapshot.
         on_progress: called a few times per second.
     """
     group = f"millpond-{uuid.uuid4().hex}"  # unique, for other snapshots in the same Spark

@@ -89,7 +89,7 @@ def changes_of(spark: SparkSession, records: DataFrame, sources: Iterable[Change
 
     Args:
         spark: the session.
-        records: with the columns of `changelog_reader.RECORDS`.
+        records: changelog records, with the columns of `changelog_reader.RECORDS`.
         sources: the records of each store partition; several stores may share a changelog topic.
     """
     wanted = sql.broadcast(spark.createDataFrame(list(sources), _SOURCES))
@@ -117,8 +117,8 @@ def newest_of(changes: DataFrame, windowed: Iterable[int]) -> DataFrame:
     null for stores without windows.
 
     Args:
-        changes: with the columns of `CHANGES`.
-        windowed: numbers of the window stores.
+        changes: the changes, with the columns of `CHANGES`.
+        windowed: the numbers of the window stores.
     """
     state = sql.struct("value", "timestamp_ms", "format")
     # Spark groups by sorting, and compares 8 bytes of the first column before whole rows: a hash there decides mostly.
@@ -141,7 +141,7 @@ def tally(newest: DataFrame) -> dict[tuple[int, int], Tally]:
     """Return the counts of each store partition, by store and partition; those without records are missing.
 
     Args:
-        newest: of `newest_of`, persisted by the caller: this computes it.
+        newest: the result of `newest_of`. The caller persists it, since this function computes it.
     """
     size = sql.length("key") + sql.length("state.value") + sql.lit(8)
     found = newest.groupBy("store", "partition").agg(
@@ -157,12 +157,14 @@ def tally(newest: DataFrame) -> dict[tuple[int, int], Tally]:
 
 
 def live_rows(spark: SparkSession, newest: DataFrame, bounds: Iterable[Bound]) -> DataFrame:
-    """Return the rows neither deleted nor expired: `store, partition, segment, key, value, timestamp_ms, format`.
+    """Return the live rows: `store, partition, segment, key, value, timestamp_ms, format`.
+
+    A row is live if it is neither deleted nor expired.
 
     Args:
         spark: the session.
-        newest: of `newest_of`.
-        bounds: of the partitions of window stores.
+        newest: the result of `newest_of`.
+        bounds: the expiry bounds of the partitions of window stores.
     """
     limits = sql.broadcast(spark.createDataFrame(list(bounds), _BOUNDS))
     of_partition = (sql.col("store") == sql.col("bound_store")) & (sql.col("partition") == sql.col("bound_partition"))
@@ -183,7 +185,7 @@ def sorted_rows(rows: DataFrame, ranges: int) -> DataFrame:
     A partition with most of the rows is divided into several ranges.
 
     Args:
-        rows: of `live_rows`.
+        rows: the result of `live_rows`.
         ranges: the number of ranges.
     """
     return rows.repartitionByRange(ranges, *ORDER).sortWithinPartitions(*ORDER)

@@ -83,12 +83,12 @@ def new_session(
 
     Args:
         master: `local[*]`, `local[2]`, or the address of a Spark master.
-        settings: of Spark, over those of millpond.
+        settings: settings of Spark; they override those of millpond.
         catalog: the location of tables, for which Iceberg's jars are added; None for no tables.
 
     Raises:
         SnapshotError: Spark is not installed, or does not start.
-        JavaNotFound: there is no Java that Spark supports.
+        JavaNotFound: no installed Java is one that Spark supports.
         JarError: a jar cannot be fetched.
     """
     require_spark()
@@ -118,7 +118,7 @@ def new_session(
 
 
 def silence_py4j() -> None:
-    """Drop the logs of py4j, of its own loggers and of the root logger: it logs each error that it also raises."""
+    """Drop the logs of py4j, in its own loggers and in the root logger: py4j logs each error that it also raises."""
     logging.getLogger("py4j").propagate = False
     root = logging.getLogger()
     if _not_of_py4j not in root.filters:

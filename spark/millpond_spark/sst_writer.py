@@ -53,7 +53,7 @@ class _Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes one file for each store partition in a range of rows; a function for `DataFrame.mapInArrow`."""
+    """The writer of one file for each store partition in a range of rows; a function for `DataFrame.mapInArrow`."""
 
     location: str
     """The URI of the location."""

@@ -54,9 +54,9 @@ def stores_of(topology: Topology, existing: Mapping[str, int], config: Config) -
     """Return the stores of an application.
 
     Args:
-        topology: of the application.
-        existing: partition count of every topic in the cluster.
-        config: of the application.
+        topology: the topology of the application.
+        existing: the partition count of every topic in the cluster.
+        config: the configuration of the application.
 
     Raises:
         TopicError: a source topic or a changelog does not exist, or a changelog has another number of partitions.

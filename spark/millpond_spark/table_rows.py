@@ -23,7 +23,7 @@ _FORMAT = BUFFER_HEADERS[0][0]
 
 @dataclass(frozen=True)
 class ColumnDecoder:
-    """Decodes the rows of one store; a function for `DataFrame.mapInArrow`."""
+    """The decoder of one store's rows; a function for `DataFrame.mapInArrow`."""
 
     store: str
     layout: StoreLayout
@@ -66,9 +66,9 @@ def decoder_of(builder: StoreBuilder[Any, Any], layout: StoreLayout, topic: str)
     """Return the decoder of a store.
 
     Args:
-        builder: of the store, with its serdes.
-        layout: of the store.
-        topic: real name of its changelog.
+        builder: the builder of the store, with its serdes.
+        layout: the layout of the store.
+        topic: the real name of its changelog.
 
     Raises:
         ConfigError: a serde of the store is missing.

@@ -60,12 +60,12 @@ def test_a_moment_is_the_newest_version_that_is_not_later(as_of: str | None, exp
 @pytest.mark.parametrize(
     ("as_of", "message"),
     [
-        ("20260101T000000Z-ffffff", "there is no version 20260101T000000Z-ffffff"),
-        ("2025-12-31T23:59:59", "no version as old as 2025"),
-        ("left:0=-1", "is no moment"),
-        ("right:1=6", "no version that ends at or before right:1=6"),
-        ("0=5,1", "is no moment"),
-        ("yesterday", "'yesterday' is no moment: write a version, a time such as"),
+        ("20260101T000000Z-ffffff", "version 20260101T000000Z-ffffff does not exist"),
+        ("2025-12-31T23:59:59", "no version is as old as 2025"),
+        ("left:0=-1", "is not a moment"),
+        ("right:1=6", "no version ends at or before right:1=6"),
+        ("0=5,1", "is not a moment"),
+        ("yesterday", "'yesterday' is not a moment: write a version, a time such as"),
         ("middle:0=5", "no store 'middle'; it has 'left', 'right'"),
         ("left:2=5", "store 'left' has no partition 2: it has 2"),
         ("0=5", "name the store of each offset"),
@@ -92,7 +92,7 @@ def test_by_time_and_by_offsets_the_same_version_is_chosen_when_offsets_grow_wit
     time = (datetime.fromtimestamp(BEGIN_MS / 1000, UTC) + timedelta(hours=at)).isoformat()
     fitting = [hour for hour in hours if hour <= at]
     if not fitting:
-        with pytest.raises(SnapshotError, match="no version as old as"):
+        with pytest.raises(SnapshotError, match="no version is as old as"):
             chosen(made, time)
         return
     assert hours[chosen(made, time)] == max(fitting)

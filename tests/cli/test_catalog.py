@@ -175,9 +175,9 @@ def test_sql_reads_tables_and_nothing_else(run: Callable[..., Ended], query: str
     ("arguments", "message"),
     [
         (("show", "nosuch"), "no store 'nosuch'; it has 'counts', 'delays-by-hour'"),
-        (("show", "counts", "--as-of", "2020-01-01"), "no version as old as 2020-01-01"),
-        (("show", "counts", "--as-of", "soon"), "'soon' is no moment"),
-        (("diff", "counts", OLD, "20260109T000000Z-00000a"), "there is no version 20260109T000000Z-00000a"),
+        (("show", "counts", "--as-of", "2020-01-01"), "no version is as old as 2020-01-01"),
+        (("show", "counts", "--as-of", "soon"), "'soon' is not a moment"),
+        (("diff", "counts", OLD, "20260109T000000Z-00000a"), "version 20260109T000000Z-00000a does not exist"),
     ],
 )
 def test_what_is_not_there_is_said_in_one_sentence(
@@ -203,7 +203,7 @@ def test_the_location_may_be_a_setting(millpond: Millpond, tmp_path: Path, monke
     """Without a location, the error names the option; listing an empty location is no error."""
     assert "--location URI" in millpond("catalog", "list", "--application-id", "app").err
     monkeypatch.setenv("MILLPOND_CATALOG_LOCATION", str(tmp_path / "none"))
-    assert millpond("catalog", "list", "--application-id", "app").out == "There are no tables of 'app'.\n"
+    assert millpond("catalog", "list", "--application-id", "app").out == "No tables of 'app'.\n"
     ended = millpond("catalog", "show", "counts", "--application-id", "app")
     assert ended.status == 1
-    assert "there are no tables yet: make a snapshot with --catalog" in ended.err
+    assert "the location has no tables yet: make a snapshot with --catalog" in ended.err

@@ -161,7 +161,7 @@ def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., R
     back = next(row for row in status.workers if row.worker == "w1")
     assert (back.restarts, back.pid != victim.pid) == (1, True)
 
-    with pytest.raises(CommandFailed, match="there is no worker 'w7'"):
+    with pytest.raises(CommandFailed, match="worker 'w7' does not exist"):
         session.do("drain", worker="w7")
     session.do("drain", worker="w0")
     status = session.await_status(settled(2, standbys=4), "two are left")

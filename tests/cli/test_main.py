@@ -45,7 +45,7 @@ def test_help_loads_no_command() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["rnu"], "no command 'rnu'; did you mean 'run'?"),
+        (["rnu"], "command 'rnu' does not exist; did you mean 'run'?"),
         (["xyz"], "the commands are run, dev"),
         (["run"], "Missing argument"),
         (["topology", "a:b", "--formt", "svg"], "--formt"),

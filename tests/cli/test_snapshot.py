@@ -52,7 +52,7 @@ def test_list_shows_the_newest_first(run) -> None:
 def test_an_empty_location_is_no_error_to_list(run) -> None:
     """Listing is no error if there is no snapshot."""
     ended = run("list")
-    assert (ended.status, ended.out) == (0, "There is no snapshot of 'app'.\n")
+    assert (ended.status, ended.out) == (0, "No snapshot of 'app'.\n")
 
 
 def test_verify_checks_the_newest_version_or_the_one_that_is_named(run, made: list[Manifest], tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_the_location_is_the_one_that_workers_load_snapshots_from(
     monkeypatch.setenv("MILLPOND_BOOTSTRAP_LOCATION", str(tmp_path / "snapshots"))
     assert VERSIONS[0] in millpond("snapshot", "list", "--application-id", "app").out
     ended = millpond("snapshot", "list", "--application-id", "app", "--location", tmp_path / "other")
-    assert "There is no snapshot" in ended.out
+    assert "No snapshot of" in ended.out
 
 
 @pytest.mark.usefixtures("made")
@@ -94,7 +94,7 @@ def test_delete_changes_nothing_when_a_version_is_misspelled(run, tmp_path: Path
     """An unknown version is an error, and nothing is deleted."""
     ended = run("delete", VERSIONS[0], "20260103T000000Z-00000c", "--yes")
     assert ended.status == 1
-    assert "there is no snapshot 20260103T000000Z-00000c of 'app'" in ended.err
+    assert "snapshot 20260103T000000Z-00000c of 'app' does not exist" in ended.err
     assert len(list((tmp_path / "snapshots" / "app").iterdir())) == 2
 
 
@@ -102,9 +102,9 @@ def test_delete_changes_nothing_when_a_version_is_misspelled(run, tmp_path: Path
     ("arguments", "told"),
     [
         (["verify", "--location", "hdfs://host/x", "--application-id", "app"], "of an unknown kind: use s3://"),
-        (["verify", "--location", "snapshots", "--application-id", "other"], "there is no snapshot of 'other'"),
+        (["verify", "--location", "snapshots", "--application-id", "other"], "application 'other' has no snapshot"),
         (["list", "--location", "snapshots"], "application.id"),
-        (["create", "nothing:here", "--location", "snapshots"], "no module 'nothing'"),
+        (["create", "nothing:here", "--location", "snapshots"], "module 'nothing' does not exist"),
         (["create", "--location", "snapshots"], "MODULE:ATTRIBUTE"),
     ],
 )

@@ -80,7 +80,7 @@ def test_program_ends_with_a_reason_when_another_leads() -> None:
         (("--tls-cert", "no-such-cert.pem"), 2, "--tls-key"),
         (("--tls-cert", "no-such-cert.pem", "--tls-key", "no-such-key.pem"), 2, "no-such-cert.pem"),
         (("--token-file", "no-such-tokens"), 2, "tokens"),
-        (("--session-timeout", "soon"), 2, "no duration"),
+        (("--session-timeout", "soon"), 2, "not a duration"),
         (("--session-timeout", "0s"), 2, "1ms or more"),
         (("--port", "1", "--host", "192.0.2.1"), 1, "millpond:"),
     ],

@@ -81,7 +81,7 @@ WRONG: dict[str, tuple[Callable[[mp.StreamsBuilder], Any], str]] = {
         "give a longer retention=",
     ),
     "a negative limit": (lambda b: mp.until_window_closes(max_records=-1), "max_records=-1 is negative"),
-    "a wait that is no duration": (lambda b: mp.until_time_limit(5), "no duration"),
+    "a wait that is no duration": (lambda b: mp.until_time_limit(5), "not a duration"),
     "a regrouping without a serde": (
         lambda b: (rows(b).group_by(lambda k, v: (v, 1)).count(), b.build()),
         "give value= to group_by",

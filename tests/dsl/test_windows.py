@@ -30,7 +30,7 @@ def test_timestamp_is_in_every_window_that_covers_it(size: int, advance: int, mo
         ({"size": timedelta(0)}, "positive size"),
         ({"size": 3600}, "use a datetime.timedelta"),
         ({"size": -MS}, "is negative"),
-        ({"size": timedelta(microseconds=1500)}, "no whole number of milliseconds"),
+        ({"size": timedelta(microseconds=1500)}, "not a whole number of milliseconds"),
         ({"size": 10 * MS, "advance": 11 * MS}, "at most the size"),
         ({"size": 10 * MS, "advance": timedelta(0)}, "has to be positive"),
         ({"size": 10 * MS, "grace": -MS}, "grace=.* is negative"),

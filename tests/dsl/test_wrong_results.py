@@ -191,11 +191,11 @@ IN_TESTS: dict[str, tuple[Callable[[TopologyTestDriver, Any], Any], str]] = {
         lambda d, t: t.pipe_input(1, "v"),
         "The key piped into topic 'in' does not fit its serde",
     ),
-    "milliseconds for a duration": (lambda d, t: t.advance_time(5), "advance=5 is no duration"),
-    "a number for wall-clock time": (lambda d, t: d.advance_wall_clock_time(5), "advance=5 is no duration"),
+    "milliseconds for a duration": (lambda d, t: t.advance_time(5), "advance=5 is not a duration"),
+    "a number for wall-clock time": (lambda d, t: d.advance_wall_clock_time(5), "advance=5 is not a duration"),
     "a number to advance by": (
         lambda d, t: d.create_input_topic("x", key=mp.String, value=mp.String, auto_advance=5),
-        "auto_advance=5 is no duration",
+        "auto_advance=5 is not a duration",
     ),
     "a type for a serde": (lambda d, t: d.create_output_topic("x", key=str, value=mp.String), "use mp.String"),
     "a builder for a topology": (

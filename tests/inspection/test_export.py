@@ -141,8 +141,8 @@ BAD = [
     (("show", "nope", "--app", "APP"), 1,
      "the application has no store 'nope' with a changelog; it has 'counts', 'delays'."),
     (("show", "counts", "--snapshot", "20200101T000000Z-00000a"), 1,
-     "there is no snapshot 20200101T000000Z-00000a of 'app'"),
-    (("show", "counts", "--app", "nowhere:build"), 2, "there is no module 'nowhere'"),
+     "snapshot 20200101T000000Z-00000a of 'app' does not exist"),
+    (("show", "counts", "--app", "nowhere:build"), 2, "module 'nowhere' does not exist"),
     (("show", "counts", "--app", "APP", "--url", "http://127.0.0.1:9"), 1, "no worker answers at 127.0.0.1:9"),
     (("show", "counts", "--url", "http://127.0.0.1:9"), 2, "need the application, which knows"),
     (("show", "counts", "--url", "http://127.0.0.1:9", "--state-dir", "x"), 2,
@@ -150,7 +150,7 @@ BAD = [
     (("show", "counts", "--app", "APP", "--state-dir", "missing"), 1, "'missing' has no state of 'app'"),
     (("export", "counts", "--to", "missing/x.parquet"), 1,
      "cannot write 'missing/x.parquet' (No such file or directory)"),
-    (("verify", "--bootstrap-servers", "127.0.0.1:9"), 2, "name what to read: --url URL"),
+    (("verify", "--bootstrap-servers", "127.0.0.1:9"), 2, "the workers are missing: give --url URL"),
     (("verify", "--bootstrap-servers", "127.0.0.1:9", "--store", "nope", "--url", "x"), 1, "has no store 'nope'"),
     (("verify", "--bootstrap-servers", "127.0.0.1:9", "--state-dir", "missing"), 1, "'missing' has no state of 'app'"),
 ]  # fmt: skip
@@ -176,7 +176,7 @@ def test_a_location_without_a_snapshot_says_so(millpond: Millpond, tmp_path: Pat
     """No file is created there."""
     ended = millpond("state", "show", "counts", "--location", tmp_path / "empty", "--application-id", "app")
     assert (ended.status, ended.out) == (1, "")
-    assert "there is no snapshot of 'app'" in ended.err
+    assert "application 'app' has no snapshot" in ended.err
     assert not (tmp_path / "empty").exists()
 
 

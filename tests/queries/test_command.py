@@ -85,7 +85,7 @@ def test_ranges_prefixes_and_windows_are_shown(query):
     out = query("windows", "JFK", "--from", "1970-01-01T00:06:20Z")[1]
     assert words(out)[0] == ["key", "from", "to", "value", "timestamp"]
     assert [line[2] for line in words(out)[1:]] == ["00:06:20", "00:06:30"]
-    assert query("windows", "LGA")[1] == "There are no rows.\n"
+    assert query("windows", "LGA")[1] == "No rows.\n"
 
 
 def test_json_is_one_object_per_line_and_has_all_rows(query):
@@ -124,10 +124,10 @@ def test_failures_end_with_one_sentence_and_a_status(query):
     """The status is 1 for failed queries and 2 for wrong command lines."""
     for arguments, status, said in (
         (["count"], 1, "has no store 'count'"),
-        (["counts", "k01", "--low", "k00"], 2, "--low does not go with a key"),
-        (["counts", "--from", "1"], 2, "--from does not go with a key-value store"),
-        (["windows", "--prefix", "J"], 2, "--prefix does not go with a window store"),
-        (["counts", "--prefix", "k", "--high", "k"], 2, "--high does not go with --prefix"),
+        (["counts", "k01", "--low", "k00"], 2, "--low cannot be used with a key"),
+        (["counts", "--from", "1"], 2, "--from cannot be used with a key-value store"),
+        (["windows", "--prefix", "J"], 2, "--prefix cannot be used with a window store"),
+        (["counts", "--prefix", "k", "--high", "k"], 2, "--high cannot be used with --prefix"),
         (["counts", "--timeout", "soon"], 2, "--timeout: 'soon' is not a duration"),
         (["counts", "--max-staleness", "old"], 2, "max_staleness: 'old' is not a duration"),
         (["counts", "k01", "--partition", "9"], 1, "has no partition 9"),

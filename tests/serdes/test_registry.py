@@ -323,7 +323,7 @@ def test_a_registry_that_cannot_be_reached_is_a_broker_error() -> None:
         (b"\x01\x00\x00\x00\x01x", "zero byte"),
         (b"plain text", "zero byte"),
         (b"\x00\x00\x00\x00", "zero byte"),
-        (b"\x00\x00\x00\x03\xe7x", "no schema with id 999"),
+        (b"\x00\x00\x00\x03\xe7x", "schema 999 does not exist"),
     ],
 )
 def test_bytes_of_another_origin_are_rejected(registry: SchemaRegistry, data: bytes, cause: str) -> None:
@@ -363,7 +363,7 @@ def test_malformed_schemas_are_found_where_they_are_written(registry: SchemaRegi
         Avro(registry=registry, schema='{"type": "recrod"}')
     with pytest.raises(ConfigError, match="JSON Schema"):
         JsonSchema(registry=registry, schema={"type": "objekt"})
-    with pytest.raises(ConfigError, match="no JSON"):
+    with pytest.raises(ConfigError, match="not valid JSON"):
         JsonSchema(registry=registry, schema="{")
 
 

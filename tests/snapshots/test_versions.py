@@ -128,7 +128,7 @@ def test_newest_version_that_can_be_used_is_found_behind_those_that_cannot(locat
     found = versions.newest(location, "app", NOW)
     assert found is not None
     assert found.version == good[1]
-    assert [record.message.split(" is skipped")[0] for record in caplog.records] == [
+    assert [record.message.split(": skipped")[0] for record in caplog.records] == [
         f"snapshot {each} of app" for each in (future, damaged)
     ]
     assert versions.newest(location, "nobody", NOW) is None

@@ -177,4 +177,4 @@ def test_a_record_that_executors_cannot_decode_is_no_silent_loss(
     assert "\n" not in str(failed.value)
     made = snapshot(**{"deserialization.exception.handler": "continue"})
     assert sum(part.rows for part in made.manifest.store("accounts").parts) == 1
-    assert "1 records of global tables are skipped" in caplog.text
+    assert "global tables: 1 records are skipped" in caplog.text

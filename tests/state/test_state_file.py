@@ -394,7 +394,7 @@ def test_full_disk_is_reported_and_leaves_no_partial_write(small_disk):
             {("a", 0): (number, b""), ("b", 0): (number, b"")},
         )
 
-    with pytest.raises(StateError, match=rf"no space left for state in '{small_disk}/w'.*free some") as first:
+    with pytest.raises(StateError, match=rf"no space is left for state in '{small_disk}/w'.*free some") as first:
         for number in range(10_000):
             commit(number)
             written = number
@@ -402,7 +402,7 @@ def test_full_disk_is_reported_and_leaves_no_partial_write(small_disk):
     assert (file.offset("a", 0), file.reader("b")(PREFIX + b"n")) == (written, b"%d" % written)
 
     subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
-    with pytest.raises(StateError, match="no space left"):
+    with pytest.raises(StateError, match="no space is left"):
         commit(written + 2)
 
     file.close()
@@ -430,7 +430,7 @@ def test_disk_full_during_a_flush_is_an_error(small_disk, left_kib):
     filler = small_disk / "filler"
     with suppress(OSError):  # a compaction may take the space first: then the disk is full already
         filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - left_kib * 1024))
-    with pytest.raises(StateError, match="no space left for state"):
+    with pytest.raises(StateError, match="no space is left for state"):
         for number in range(100, 1000):
             commit(number)
     written = file.offset("a", 0)

@@ -61,10 +61,10 @@ def test_nothing_is_written_after_a_failed_write(tmp_path: Path, monkeypatch: py
     database = state._database.opened()
     with monkeypatch.context() as patched:
         patched.setattr(state._database, "opened", lambda: _FullDisk(database))
-        with pytest.raises(StateError, match="no space left"):
+        with pytest.raises(StateError, match="no space is left"):
             _write(state, b"a", b"2", 11)
     assert state.offset("counts", 0) == 10, "the offset is that of the rows"
-    with pytest.raises(StateError, match="no space left"):
+    with pytest.raises(StateError, match="no space is left"):
         _write(state, b"b", b"3", 12)
     assert (_read(state, b"a"), _read(state, b"b")) == (b"1", None)
     state.close()

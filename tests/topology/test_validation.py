@@ -60,7 +60,7 @@ WRONG: dict[str, tuple[Callable[[Topology], object], str]] = {
     "a store's name is taken by a global one": (lambda t: add_global(t).add_state_store(store("all")), "'all'"),
     "a store is unknown": (lambda t: t.connect("work", "memmory"), "uses store 'memmory', which does not exist"),
     "a store's processor is unknown": (lambda t: t.connect("wrok", "memory"), "'wrok', which does not exist"),
-    "a store is connected to a source": (lambda t: t.connect("source", "memory"), "which is no processor"),
+    "a store is connected to a source": (lambda t: t.connect("source", "memory"), "which is not a processor"),
     "a global store is connected": (lambda t: add_global(t).connect("work", "all"), "is global"),
     "a global store is logged": (lambda t: add_global(t, logging=True), "build it with logging=False"),
     "a global store's name is taken": (lambda t: add_global(t, "memory"), "already called 'memory'"),

@@ -1,4 +1,4 @@
-"""Back-off: how long to wait before the next attempt, longer after each failure in a row."""
+"""Back-off: the wait before the next attempt, which grows with each failure in a row."""
 
 from __future__ import annotations
 

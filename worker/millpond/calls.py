@@ -1,6 +1,6 @@
 """Decorators that check the arguments of public methods: their names, their number, and serdes.
 
-A class is decorated as a whole, so that no method is forgotten. The methods are called while a topology is built, and
+A whole class is decorated, so that no method is forgotten. The methods are called while a topology is built, and
 never per record.
 """
 
@@ -32,7 +32,7 @@ _RETENTION = "only windows have a retention; call windowed_by() before it, or de
 def checked(cls: C) -> C:
     """Decorate a class: wrong calls of its public methods raise a TopologyError with the cause and the cure.
 
-    Looking up an unknown name raises an AttributeError that says what to write, or that the name is not there yet.
+    An unknown attribute raises an AttributeError with the right name, or says that millpond does not have it yet.
     """
     for name, member in list(vars(cls).items()):
         if not name.startswith("_") and inspect.isfunction(member):
@@ -43,7 +43,7 @@ def checked(cls: C) -> C:
 
 
 def checked_class(cls: C) -> C:
-    """Decorate a class of options: its constructor is checked as `checked` checks methods."""
+    """Decorate a class of options: its constructor is checked like the methods of a `checked` class."""
     cls.__init__ = _checked(cls.__init__, cls.__name__)  # type: ignore[misc]
     cls.__getattr__ = _no_such_attribute  # type: ignore[attr-defined]
     return cls

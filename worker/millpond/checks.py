@@ -25,7 +25,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def kind_of(given: object) -> str:
-    """Return what an object is, for a message: `a KStream`, `the class str`, `the text 'in'`, `a lambda`."""
+    """Return the kind of an object, for a message: `a KStream`, `the class str`, `the text 'in'`, `a lambda`."""
     match given:
         case None | True | False:
             return str(given)
@@ -47,20 +47,20 @@ def kind_of(given: object) -> str:
 def check_function(
     what: str, function: object, *arguments: str, cure: str = "", instead: str = "", iterated: bool = False
 ) -> None:
-    """Check that a function can be called with arguments, and is no `async def`.
+    """Check that a function can be called with some arguments, and is not an `async def`.
 
     Functions whose parameters are unknown, such as some that are written in C, pass.
 
     Args:
-        what: the operator that takes the function, such as `filter()`, for messages.
+        what: the operator that the function is given to, such as `filter()`, for messages.
         function: what the user gave.
-        arguments: names of the arguments that it will get, in their order.
-        cure: what to do if its parameters are others; default: the number that it needs.
-        instead: what to write if it is no function.
-        iterated: whether it may be a generator function.
+        arguments: the names of the arguments that the operator passes, in their order.
+        cure: the cure for other parameters; default: the number of parameters that the operator needs.
+        instead: the cure for an object that is not a function.
+        iterated: whether a generator function is allowed.
 
     Raises:
-        TopologyError: it cannot be called so.
+        TopologyError: the object is not a function, or cannot be called so.
     """
     called = f"({', '.join(arguments)})"
     if not callable(function):

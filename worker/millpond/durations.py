@@ -32,16 +32,16 @@ class Duration(timedelta):
         """Return the duration of a text such as ``100ms``, ``1.5m`` or ``1d``.
 
         Raises:
-            ValueError: it is no such text, or no whole number of milliseconds.
-            DurationTooLong: it is longer than a `timedelta` can be.
+            ValueError: the text is not a duration, or not a whole number of milliseconds.
+            DurationTooLong: the duration is longer than a `timedelta` can be.
         """
         found = _WRITTEN.fullmatch(text.strip())
         if found is None:
-            raise ValueError(f"'{text}' is no duration; write a number with a unit, such as 100ms, 10s, 5m or 1h")
+            raise ValueError(f"'{text}' is not a duration; write a number with a unit, such as 100ms, 10s, 5m or 1h")
         try:
             duration = float(found[1]) * _UNITS[found[2].lower()]
         except OverflowError:
-            raise DurationTooLong(f"'{text}' is longer than any duration can be") from None
+            raise DurationTooLong(f"'{text}' is longer than any duration can be; write a shorter one") from None
         milliseconds(duration)
         return cls.of(duration)
 
@@ -61,9 +61,9 @@ def milliseconds(duration: timedelta) -> int:
     """Return a duration in whole milliseconds, the unit of Kafka's timestamps.
 
     Raises:
-        ValueError: it is no whole number of milliseconds.
+        ValueError: the duration is not a whole number of milliseconds.
     """
     whole, rest = divmod(duration, _MILLISECOND)
     if rest:
-        raise ValueError("a duration is a whole number of milliseconds")
+        raise ValueError(f"{duration} is not a whole number of milliseconds; round it")
     return whole

@@ -68,7 +68,7 @@ class TopicError(BrokerError):
 
 
 class TopicChanged(TopicError):
-    """A topic has more partitions than it had when the application started, and the application does not read them."""
+    """A topic has new partitions that the running application does not read."""
 
 
 class OwnershipError(MillpondError):

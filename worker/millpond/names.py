@@ -1,4 +1,4 @@
-"""Names of Kafka Streams that millpond does not have: those that are missing, and those that are called otherwise.
+"""Names of Kafka Streams that millpond does not have: names that are missing, and names that are different here.
 
 A test compares these tables with `docs/differences.md`.
 """
@@ -120,7 +120,7 @@ def absent(owner: str, name: str, there: Iterable[str] = ()) -> str:
     Args:
         owner: the class, or `millpond` for the package.
         name: the unknown name.
-        there: the names that the owner has, to suggest a near one; none if Python itself does so.
+        there: the names that the owner has, to suggest a near one; none if Python itself suggests one.
     """
     shown = "mp" if owner == MODULE else owner
     plain = f"{'module' if owner == MODULE else 'class'} {owner!r} has no attribute {name!r}"

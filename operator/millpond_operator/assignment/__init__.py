@@ -1,6 +1,6 @@
 """The assignment of tasks to workers, as three pure functions: `target`, `refine` and `grant`.
 
-`target` computes where tasks should be in the end, `refine` where they may be now, and `grant` the instructions for
+`target` computes the final placement of tasks, `refine` the placement for now, and `grant` the instructions for
 each worker. They have no clock, no I/O and no state: equal arguments give equal results on every machine.
 
     goal = target(situation, options, last_goal)

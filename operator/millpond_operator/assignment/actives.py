@@ -1,4 +1,4 @@
-"""The goal for active tasks: which worker should run each task."""
+"""The goal for active tasks: one worker for each task."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def place_actives(index: CandidateIndex, previous: Placement) -> dict[TaskId, st
     """Return a worker for every task; empty when no worker may get any.
 
     The last target stays if it is complete and balanced. Otherwise each worker gets its quota of each sub-topology, in
-    this order: tasks that it owns in Kafka, that it was to get anyway, that it has a copy of (caught-up ones first),
-    the rest.
+    this order: tasks that it owns in Kafka, tasks of its last target, tasks of which it has a copy (caught-up copies
+    first), the other tasks.
     """
     workers = sorted(index.placeable)
     if not workers:
@@ -118,7 +118,7 @@ class _Part:
                     if worker is not None and room[worker] > 0:
                         give(task, worker)
 
-        # An owner rather keeps a task that it was to keep than one that was to move.
+        # An owner with too many tasks keeps those that the last target gave it, and gives up the others.
         owned = [task for task in self.tasks if task.id in self.owner]
         owned.sort(key=lambda task: (self.intended.get(task.id) != self.owner[task.id], task.id))
         give_each(owned, self.owner.__getitem__)

@@ -1,4 +1,4 @@
-"""What is known of each task: the worker that runs it, the workers with its state, and their lag."""
+"""The candidates for each task: the worker that runs it, the workers with its state, and their lag."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CandidateIndex:
     """The workers' reports, indexed by task.
 
     Args:
-        situation: what is known now, by worker.
+        situation: the known tasks and workers.
         options: settings of the assignment.
 
     Attributes:
@@ -77,11 +77,11 @@ class CandidateIndex:
         return {*self._copies.get(task, ()), *self._disk.get(task, ())}
 
     def reported(self, worker: str) -> bool:
-        """Return whether `worker` reported what it holds. One that did not may hold anything."""
+        """Return whether `worker` reported its tasks. A worker that did not may hold any task."""
         return worker in self._reported
 
     def runner(self, task: TaskId, last: Mapping[TaskId, str]) -> str | None:
-        """Return the live worker that runs `task`, or has to be treated so; None when there is none.
+        """Return the live worker that runs `task`, or has to be treated as its runner; None when there is none.
 
         It is the owner in Kafka. If the owner is not known, it is the worker that reports to run the task; else the
         worker that ran it last (`last`), until that one reports.
@@ -113,7 +113,7 @@ class CandidateIndex:
         return copy.lag is not None and copy.lag > self._acceptable_lag
 
     def behind(self, task: TaskId, worker: str) -> tuple[float, int]:
-        """Return how far `worker` is from the end of the changelogs of `task`; the smallest value is best.
+        """Return the distance of `worker` from the end of the changelogs of `task`; the smallest value is best.
 
         The value is the lag in records, infinite if it is not known; then the negated sum of the offsets, which are
         comparable because the changelogs are the same for every worker.

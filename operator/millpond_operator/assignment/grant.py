@@ -17,7 +17,7 @@ def grant(refined: Placement, situation: Situation) -> Mapping[str, Instructions
     """Return the instructions for every live worker. No task goes to a new owner before its owner releases it.
 
     - A task is active on its owner in Kafka and nowhere else, for as long as the owner lives. If `refined` has it
-      elsewhere, the owner is told to hand it over, and the next owner keeps a copy meanwhile.
+      elsewhere, the owner has to hand it over, and the next owner keeps a copy meanwhile.
     - Tasks of a dead worker are moved by one executor, the live worker that gets most of them; so are tasks without an
       owner, and tasks of unknown owner. Their next owners have a copy until that is done.
     - A worker that reports to run a task of unknown owner continues: it is about to read the owner.

@@ -68,15 +68,15 @@ class AssignmentOptions:
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of an application's tasks and workers."""
+    """The known tasks and workers of an application."""
 
     tasks: Mapping[TaskId, Task]
     """Every task of the topology."""
     workers: Mapping[str, AssignableWorker]
     """The live workers."""
     copies: Mapping[str, Mapping[TaskId, Copy]]
-    """What each live worker reports to hold. A worker that is missing here has not reported yet, and may hold
-    anything."""
+    """The copies that each live worker reports. A worker that is missing here has not reported yet, and may hold any
+    task."""
     on_disk: Mapping[str, Mapping[TaskId, int]]
     """Tasks of which a worker has state without holding them: the sum of their changelog offsets."""
     owners: Mapping[TaskId, str | None]
@@ -85,7 +85,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class Placement:
-    """Which workers hold which tasks. Two placements are equal when they place alike, whatever the reasons."""
+    """The workers of each task. Two placements with different reasons are equal if the workers are the same."""
 
     active: Mapping[TaskId, str] = field(default_factory=dict)
     """Tasks that no worker could run are missing."""
@@ -99,7 +99,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Instructions:
-    """What one worker is told: everything, not the difference."""
+    """The instructions for one worker: its whole assignment, not a difference."""
 
     tasks: Mapping[TaskId, Role] = field(default_factory=dict)
     """The tasks that it holds. It owns the active ones in Kafka already, as far as is known."""

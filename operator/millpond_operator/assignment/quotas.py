@@ -1,4 +1,4 @@
-"""How many tasks of each sub-topology each worker gets."""
+"""Quotas: the number of tasks of each sub-topology for each worker."""
 
 from __future__ import annotations
 

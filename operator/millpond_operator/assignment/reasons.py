@@ -1,4 +1,4 @@
-"""Why tasks are not where they should be, as text."""
+"""The reasons why tasks do not run on their targets, as text."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def reasons(target: Placement, index: CandidateIndex, refined: Placement, previo
     """Return a sentence for each task that does not run on its target.
 
     Args:
-        target: where tasks should be in the end.
-        index: what is known now.
-        refined: where tasks may be now.
+        target: the final placement of tasks.
+        index: the workers' reports.
+        refined: the placement for now.
         previous: the last refined placement.
     """
     return dict(_reasons(target, index, refined, previous))
@@ -57,7 +57,7 @@ def _when(task: TaskId, runner: str | None, situation: Situation) -> str:
 
 
 def _until(task: TaskId, goal: str, index: CandidateIndex, refined: Placement) -> str:
-    """Return what the task waits for, to complete "until …"."""
+    """Return the condition for which the task waits, to complete "until …"."""
     options = index.options
     if goal not in index.placeable:
         return f"there is a new target: {goal} may not get tasks"

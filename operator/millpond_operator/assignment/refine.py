@@ -1,4 +1,4 @@
-"""The part of the target that may hold now."""
+"""The placement for now: the part of the target that can be reached without interrupting tasks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refine(target: Placement, situation: Situation, options: AssignmentOptions, 
     Args:
         target: the result of `target` for the same situation. Places on dead or unplaceable workers do not count;
             warm-ups of such tasks stay until there is another target.
-        situation: what is known now.
+        situation: the known tasks and workers.
         options: the application's settings.
         previous: the last result of this function; empty if it is lost.
     """

@@ -30,7 +30,7 @@ class _Tier(IntEnum):
     """In progress with nothing restored, on a worker that is busy restoring an active task."""
     NEW_ON_BUSY = 4
     STANDBY = 5
-    """New, for a standby that moves: nobody waits for it."""
+    """New, for a standby that moves: no task waits for it."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ def place_copies(
 ) -> tuple[Copies, Copies]:
     """Return standbys and warm-ups of each task, both in the order of the workers' ids.
 
-    No task has more standbys than in the target, and no worker warms up a copy, without using one of `max_warm_ups`.
+    Each standby beyond those of the target, and each copy that warms up, uses one of `max_warm_ups`.
 
     Args:
-        target: where tasks should be in the end.
-        index: what is known now.
+        target: the final placement of tasks.
+        index: the workers' reports.
         active: the worker that runs each task now.
         previous: the last refined placement.
     """

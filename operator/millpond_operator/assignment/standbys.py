@@ -65,7 +65,7 @@ def _with_state(task: TaskId, index: CandidateIndex, previous: Placement) -> lis
 
 
 def _interleaved(tasks: Sequence[TaskId], active: Mapping[TaskId, str], workers: Sequence[str]) -> list[TaskId]:
-    """Return the tasks of all active workers in turn, starting with another worker in each round.
+    """Return the tasks of all active workers, one of each worker in turn; each round starts with another worker.
 
     When standbys are placed in this order from nothing, those of one worker's tasks are spread over many others, which
     share the work when it dies.

@@ -1,4 +1,4 @@
-"""The worker that may run a task now, given the one that runs it and the one that should in the end."""
+"""The worker that may run a task now, given its present worker and its worker in the target."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Succession:
     """The rules by which tasks move from worker to worker.
 
     Args:
-        target: where tasks should be in the end.
-        index: what is known now.
+        target: the final placement of tasks.
+        index: the workers' reports.
         previous: the last refined placement.
     """
 
@@ -76,7 +76,7 @@ class Succession:
     def _first(self, task: TaskId, candidates: Iterable[str], goal: str | None) -> str:
         """Return the best of these workers.
 
-        Warm copies come before cold ones, then the worker that the task was promised to. Of warm copies: the target's,
+        Warm copies come before cold ones, then the worker of the last placement. Of warm copies: the target's,
         then one that is no standby in the target. Of cold ones: the one with the least to restore, then the target's.
         """
         index = self._index
@@ -97,7 +97,10 @@ class Succession:
         return worker != runner and worker in self._index.placeable
 
     def _fits(self, task: TaskId, worker: str | None) -> bool:
-        """Return whether `worker` can continue almost at once. A promise holds while the copy follows changelogs."""
+        """Return whether `worker` could process the task almost at once.
+
+        Its copy is caught up; or the last placement gave it the task, and its copy still follows the changelogs.
+        """
         if worker is None:
             return False
         promised = self._previous.active.get(task) == worker and self._index.follows(task, worker)
@@ -111,7 +114,7 @@ class Succession:
         return worker is not None and self._fits(task, worker) and self._index.follows(task, worker)
 
     def _ahead(self, task: TaskId, goal: str | None, runner: str) -> bool:
-        """Return whether the target has no more to restore than a runner that does not process yet."""
+        """Return whether the target's lag is at most that of a runner that does not process yet."""
         copies = self._index.copies(task)
         if goal is None or goal == runner or goal not in copies or copies[goal].lag is None:
             return False

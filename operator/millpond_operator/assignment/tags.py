@@ -1,4 +1,4 @@
-"""How well workers are spread over racks and other tags (KIP-708)."""
+"""The spread of workers over racks and other tags (KIP-708)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tags:
         self._next: dict[frozenset[int], list[list[int]]] = {}
 
     def score(self, groups: Iterable[int]) -> Score:
-        """Return how well workers of these groups are spread."""
+        """Return the spread of workers of these groups; a greater value is better."""
         key = frozenset(groups)
         score = self._scores.get(key)
         if score is None:

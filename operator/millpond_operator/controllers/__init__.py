@@ -1,1 +1,1 @@
-"""What keeps StreamApps as they are wanted: the work queue, reconciliation and what watches over both."""
+"""The controllers of StreamApps: work queue, reconcile passes, rollouts, snapshots, the coordinator's host."""

@@ -60,7 +60,7 @@ class EventRecorder:
         except AlreadyExists:  # recorded before this operator started
             await self._count(app, name, now, None)
         except ApiError as error:
-            log.info("%s %s/%s: writing event %s failed: %s", _kind(app).kind, app.namespace, app.name, reason, error)
+            log.info("%s %s/%s: cannot write event %s: %s", _kind(app).kind, app.namespace, app.name, reason, error)
 
     def forget(self, kind: Kind, namespace: str, name: str) -> None:
         """Forget a deleted object."""
@@ -76,7 +76,14 @@ class EventRecorder:
         except NotFound:
             return False
         except ApiError as error:
-            log.info("%s %s/%s: counting event %s failed: %s", _kind(app).kind, app.namespace, app.name, name, error)
+            log.info(
+                "%s %s/%s: cannot raise the count of event %s: %s",
+                _kind(app).kind,
+                app.namespace,
+                app.name,
+                name,
+                error,
+            )
         return True
 
     def _event(  # noqa: PLR0913 - the fields of an event

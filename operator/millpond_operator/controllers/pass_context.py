@@ -1,4 +1,4 @@
-"""The context of one reconcile pass over a StreamApp, and what is remembered until the next pass."""
+"""The context of one reconcile pass over a StreamApp, and the memory that passes share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Key = tuple[str, str]
 
 @dataclass
 class AppMemory:
-    """What is remembered of one StreamApp between passes. A new leader can do without it."""
+    """The memory of one StreamApp between passes. A new leader can do without it."""
 
     uid: str = ""
     """The uid of the StreamApp; "" until its first pass."""
@@ -28,11 +28,11 @@ class AppMemory:
     rejection: Problem | None = None
     """What the API server rejected in the last pass."""
     reached_clusters: tuple[str, ...] = ()
-    """The Kafka clusters reached by workers that are not admitted because they reached them."""
+    """The ids of Kafka clusters because of which workers are not admitted."""
     apply_problem: Problem | None = None
     """Why its volumes cannot grow, or its objects are not as they were applied."""
     mounts_checked_at: datetime | None = None
-    """When events were last read for pods whose containers are not created."""
+    """When events about pods without containers were last read."""
     mount_problems: dict[str, Problem] = field(default_factory=dict)
     """The problems that these events report, by name of the pod."""
     missing_since: datetime | None = None
@@ -68,7 +68,7 @@ class ReconcilePass:
     id_conflict: Problem | None = None
     """Why the StreamApp must not use its applicationId: another StreamApp does."""
     requeue_after: timedelta | None = None
-    """After which time another pass is due; None for not before something changes."""
+    """After which time another pass is due; None to wait for a change."""
     events: list[tuple[str, str, str]] = field(default_factory=list)
     """The events to record: type, reason, message."""
 

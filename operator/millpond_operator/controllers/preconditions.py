@@ -17,7 +17,7 @@ If the object were created by POST instead, applying would not own its fields, a
 
 
 def over(manifest: Object, existing: Mapping[str, Any] | None) -> Object:
-    """Return a manifest that the API server accepts only over the object that was read, or only if there is none.
+    """Return a manifest that applies only to the version that was read, or only if the object does not exist.
 
     Args:
         manifest: the wanted object.

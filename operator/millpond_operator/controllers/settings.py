@@ -25,7 +25,7 @@ __all__ = ("PREFIX", "Settings", "settings_options")
 
 PREFIX = "MILLPOND_OPERATOR_"
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-#: Variables that Kubernetes sets for Services whose names begin like the prefix.
+#: Variables that Kubernetes sets for a Service if its name begins like the prefix.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT_\d+_(TCP|UDP)\w*$|^MILLPOND_OPERATOR_PORT$")
 
 
@@ -66,7 +66,7 @@ class Settings:
         timedelta(seconds=15), "How long after its last renewal another operator may take the Lease."
     )
     lease_renew_deadline: timedelta = _setting(
-        timedelta(seconds=10), "How long a leader that cannot renew the Lease goes on before it stops."
+        timedelta(seconds=10), "How long a leader that cannot renew the Lease continues before it stops."
     )
     lease_retry_period: timedelta = _setting(
         timedelta(seconds=2), "How often the Lease is renewed by the leader, or tried for by the others."

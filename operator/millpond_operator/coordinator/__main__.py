@@ -183,7 +183,9 @@ def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"Cannot load the certificate '{certificate}' with the key '{key}': {error}.") from error
+        raise ConfigError(
+            f"Cannot load the certificate '{certificate}' with the key '{key}': {error}. Pass PEM files."
+        ) from error
     return context
 
 

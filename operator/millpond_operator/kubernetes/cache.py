@@ -1,7 +1,7 @@
 """The newest known state of every object.
 
 Watches, lists and responses to the operator's own writes arrive in any order; resource versions decide which is newer.
-So the operator sees its own writes at once, and a late message or a stale replica cannot bring an older state back.
+So the operator sees its own writes at once, and a late message or a stale replica cannot restore an older state.
 
 Objects are kept as JSON: as dicts they would take about ten times the memory, and decoding one takes microseconds.
 Every call returns a new object.
@@ -84,7 +84,7 @@ class Cache:
     def put(self, kind: Kind, object: Object) -> bool:
         """Store a state of an object.
 
-        Of `metadata.managedFields` only what others own of the `spec` is kept, for the kinds where that matters.
+        Of `metadata.managedFields`, only other managers' entries about the `spec` are kept, for the kinds that need it.
 
         Args:
             kind: its kind.
@@ -251,7 +251,7 @@ class Cache:
 
 
 def _trimmed(kind: Kind, object: Object) -> Object:
-    """Remove what is not kept of `metadata.managedFields`, in place; return the object."""
+    """Remove the entries of `metadata.managedFields` that are not needed, in place; return the object."""
     meta = object["metadata"]
     entries = meta.pop("managedFields", None)
     if entries and kind in _SPEC_GUARDED:

@@ -1,7 +1,7 @@
-"""Updates of the cache by watches and lists: news wakes its application, and lists check the watches.
+"""Updates of the cache by watches and lists: a change requests a pass of its application, and lists check the watches.
 
-A dead watch delivers nothing, like the watch of a quiet cluster. A list distinguishes them: when it shows an object
-that is newer than the known one, a live watch delivers it too, within a while.
+A dead watch delivers nothing, and neither does the watch of a quiet cluster. A list distinguishes them: when it shows
+an object that is newer than the known one, a live watch delivers that object too, a little later.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CacheUpdates:
 
     Args:
         cache: the cache.
-        on_change: called with namespace and name of the application that an object of changed.
+        on_change: called with the namespace and name of an application when one of its objects changed.
         clock: monotonic, in seconds.
     """
 
@@ -93,7 +93,7 @@ class CacheUpdates:
         self._notify(kind, key, object, None)
 
     def overdue(self, patience: timedelta) -> list[Overdue]:
-        """Return what lists showed longer ago than `patience` and the watch has not delivered since."""
+        """Return the objects that a list showed longer ago than `patience` and the watch has not delivered since."""
         now = self._clock()
         late: list[Overdue] = []
         for (kind, key), (_, since) in tuple(self._awaited.items()):
@@ -104,7 +104,7 @@ class CacheUpdates:
         return late
 
     def reset(self) -> None:
-        """Forget what the watch did not deliver: it restarts."""
+        """Forget the objects that the watch did not deliver: it restarts."""
         self._awaited.clear()
 
     def _notify(self, kind: Kind, key: Key, object: Object, before: str | None) -> None:

@@ -170,7 +170,7 @@ class Client:
                     version = page.version
             except Expired:
                 log.info(
-                    "list of %s: the API server dropped its snapshot between two pages; reading it again", kind.plural
+                    "list of %s: the API server dropped its version between two pages; reading it again", kind.plural
                 )
             else:
                 return items, str(version)
@@ -425,7 +425,7 @@ class Client:
         """Log each warning of the API server once."""
         if warning not in self._warned and len(self._warned) < _MAX_WARNINGS:
             self._warned.add(warning)
-            log.warning("API server: warning at %s %s: %s", method, path, warning)
+            log.warning("API server: warning about %s %s: %s", method, path, warning)
 
 
 def decoded(kind: Kind, item: msgspec.Raw) -> Object:

@@ -48,7 +48,9 @@ class ServiceAccountToken:
                 self._token = self._path.read_text(encoding="ascii").strip()
             except (OSError, UnicodeDecodeError) as error:
                 if not self._token:
-                    raise ConfigError(f"Cannot read the token file '{self._path}': {error}.") from error
+                    raise ConfigError(
+                        f"Cannot read the token file '{self._path}': {error}. Correct its path."
+                    ) from error
             self._read_at = now
         return self._token
 
@@ -135,9 +137,9 @@ class Connection:
         try:
             config = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigError(f"Cannot read the kubeconfig '{path}': {error}.") from error
+            raise ConfigError(f"Cannot read the kubeconfig '{path}': {error}. Correct it, or KUBECONFIG.") from error
         if not isinstance(config, dict):
-            raise ConfigError(f"The kubeconfig '{path}' is empty.")
+            raise ConfigError(f"The kubeconfig '{path}' is empty: set KUBECONFIG to another file.")
         current = _entry(path, config, "contexts", context or config.get("current-context") or "", "context")
         cluster = _entry(path, config, "clusters", current.get("cluster", ""), "cluster")
         user = _entry(path, config, "users", current["user"], "user") if current.get("user") else {}
@@ -225,7 +227,7 @@ class Connection:
 
 
 class _AbortingConnector(aiohttp.TCPConnector):
-    """Aborts connections on close: TLS would otherwise wait for an answer of the other side, which may be down."""
+    """Aborts connections on close: TLS would otherwise wait for an answer of the API server, which may be down."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -269,7 +271,7 @@ def _entry(path: Path, config: dict[str, Any], section: str, name: str, field: s
     for entry in config.get(section) or ():
         if entry.get("name") == name:
             return dict(entry.get(field) or {})
-    raise ConfigError(f"The kubeconfig '{path}' has no {field} named '{name}'.")
+    raise ConfigError(f"The kubeconfig '{path}' has no {field} named '{name}': add it, or correct the name.")
 
 
 def _content(path: Path, section: Mapping[str, Any], field: str) -> bytes | None:
@@ -277,10 +279,12 @@ def _content(path: Path, section: Mapping[str, Any], field: str) -> bytes | None
         try:
             return base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise ConfigError(f"{field}-data in the kubeconfig '{path}' is not base64.") from error
+            raise ConfigError(f"{field}-data in the kubeconfig '{path}' is not base64: correct it.") from error
     if named := section.get(field):
         try:
             return (path.parent / str(named)).read_bytes()
         except OSError as error:
-            raise ConfigError(f"Cannot read the {field} of the kubeconfig '{path}': {error}.") from error
+            raise ConfigError(
+                f"Cannot read the {field} of the kubeconfig '{path}': {error}. Correct the path."
+            ) from error
     return None

@@ -114,12 +114,12 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     429: TooManyRequests,
 }
 _MAX_CHARACTERS = 500
-"""Characters of somebody else's text in one message: an API server's may contain an object of 2 KB."""
+"""The longest foreign text in one message, in characters: an API server's may contain an object of 2 KB."""
 _status = msgspec.json.Decoder(_Status)
 
 
 def shortened(text: str, most: int = _MAX_CHARACTERS) -> str:
-    """Return a text in one line of at most so many characters."""
+    """Return a text in one line, cut to a length in characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= most else f"{flat[: most - 1]}…"
 

@@ -1,4 +1,4 @@
-"""The lease: which of several operators leads, and when a leader must stop writing.
+"""The lease: election of a leader among several operators, and the time limit of its writes.
 
 Clocks of different machines are never compared. A candidate takes the lease after it saw it unchanged for the lease's
 duration; the leader stops writing earlier, counted from before it requested its last renewal. The clock continues while
@@ -232,14 +232,14 @@ class Lease:
         transitions = int(_spec(self._held).get("leaseTransitions") or 0)
         try:
             self._holds(await self._client.create(LEASE, self._lease(self.epoch, transitions)), began)
-            log.warning("lease %s/%s: it was deleted; created it again", self._namespace, self._name)
+            log.warning("lease %s/%s: was deleted; created it again", self._namespace, self._name)
         except AlreadyExists:
             self._check_holder(await self._client.get(LEASE, self._namespace, self._name))
 
     def _check_holder(self, found: Object) -> None:
         holder = _spec(found).get("holderIdentity")
         if holder != self.identity or _epoch(found) != self.epoch:
-            raise LeadershipLost(f"{holder or 'Nobody'} leads now: {self.identity} stops.")
+            raise LeadershipLost(f"{holder or 'No operator'} leads now: {self.identity} stops.")
 
     def _holds(self, lease: Object, began: float) -> None:
         self._held = lease

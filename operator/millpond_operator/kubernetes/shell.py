@@ -1,6 +1,6 @@
-"""kopf as a shell for watching: it lists, watches, reconnects and backs off, and says what it hears. Nothing else.
+"""kopf, used only to watch: it lists, watches, reconnects and backs off, and passes every change on.
 
-Nothing of kopf's own state reaches the API server: no finalizers, no annotations, no events.
+kopf writes no state of its own to the API server: no finalizers, no annotations, no events.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ class Watched:
 
     kind: Kind
     labels: str | None = APP_LABEL
-    """A label selector, by default one for what has an application's label."""
+    """A label selector; by default, objects with an application's label."""
 
 
 class Shell:
     """One run of kopf.
 
     Args:
-        connection: where the API server is.
-        watched: what to watch.
-        namespaces: where; none for everywhere.
-        heard: is told what a watch delivers: its kind, `ADDED`, `MODIFIED`, `DELETED` or None for what was there, and
-            the object.
-        listed: is told that a watch begins from a list of now, which says nothing of what was deleted before it.
-        inactivity: a watch that was silent for that long is connected anew.
+        connection: address and credentials of the API server.
+        watched: the objects to watch.
+        namespaces: the namespaces to watch; empty for all.
+        heard: called with each event of a watch: the kind, `ADDED`, `MODIFIED`, `DELETED`, or None for an object that
+            existed when the watch began, and the object.
+        listed: called when a watch begins with a new list, which does not report earlier deletions.
+        inactivity: a watch that delivers nothing for this long is connected again.
         restore_signals: called after each start of kopf, which has then set its own handlers for SIGTERM and SIGINT.
     """
 
-    def __init__(  # noqa: PLR0913 - what to watch, and whom to tell
+    def __init__(  # noqa: PLR0913 - objects to watch, and receivers of their changes
         self,
         connection: Connection,
         watched: Sequence[Watched],
@@ -84,18 +84,18 @@ class Shell:
         self._inactivity = inactivity
         self._restore_signals = restore_signals
         self._begun: dict[str, tuple[float, int]] = {}
-        """When the last watch of each path began, and how long it had to wait before."""
+        """When the last watch of each path began, and how many short watches in a row preceded it."""
         self._discovery = Discovery(watched.kind for watched in watched)
         self._tasks: Collection[asyncio.Task[Any]] = ()
         self._sessions: list[aiohttp.ClientSession] = []
 
     async def start(self) -> None:
-        """Begin. `stop` must follow, also when this was cancelled."""
+        """Start kopf. `stop` must follow, also when this call was cancelled."""
         spawning = asyncio.create_task(self._spawn(), name="kopf")
         try:
             self._tasks = await asyncio.shield(spawning)
         except asyncio.CancelledError:
-            self._tasks = await spawning  # they are there, and would live on
+            self._tasks = await spawning  # `stop` has to end them
             raise
 
     async def _spawn(self) -> Collection[asyncio.Task[Any]]:
@@ -116,8 +116,8 @@ class Shell:
     async def ended(self, dead: asyncio.Event) -> str:
         """Wait until the watches do not work any more, and return why.
 
-        A task of kopf's ends, which none should; or the watches are said to be dead; or kopf found that a kind is not
-        served, and would not look for it again.
+        There are three causes: a task of kopf's ended, `dead` was set, or kopf found that the API server does not serve
+        a kind, which kopf does not check again.
         """
         waiter = asyncio.create_task(dead.wait(), name="dead-watch")
         unserved = asyncio.create_task(self._discovery.missing.wait(), name="unserved-kinds")
@@ -134,10 +134,10 @@ class Shell:
         return DEAD
 
     async def stop(self, patience: timedelta) -> None:
-        """End everything.
+        """Stop kopf and close its sessions.
 
         Raises:
-            WatchError: something does not end.
+            WatchError: a task of kopf's does not end.
         """
         for task in self._tasks:
             task.cancel()
@@ -145,10 +145,12 @@ class Shell:
         for session in self._sessions:
             await session.close()
         if stuck:
-            raise WatchError(f"The watches do not end: {', '.join(task.get_name() for task in stuck)}.")
+            raise WatchError(
+                f"The watches do not end: {', '.join(task.get_name() for task in stuck)}. Restart the operator."
+            )
         for task in self._tasks:
             if not task.cancelled():
-                task.exception()  # said already
+                task.exception()  # reported by `ended` already
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -182,7 +184,7 @@ class Shell:
         return response
 
     async def _pause(self, path: str) -> None:
-        """A watch that ends is begun anew by kopf at once; one that ends as soon as it begins has to wait."""
+        """Delay a watch if the last one of this path ended at once: kopf itself restarts watches without a delay."""
         began, short = self._begun.get(path, (-_SHORT_LIFE_S, 0))
         short = 0 if clock.monotonic() - began >= _SHORT_LIFE_S else short + 1
         await asyncio.sleep(_SHORT_WATCH_BACKOFF.wait_s(short) if short else 0.0)
@@ -218,7 +220,7 @@ class Shell:
 
 
 class _NoDiff(kopf.DiffBaseStorage):
-    """kopf compares an object with its last state only for handlers of changes, of which there are none."""
+    """Storage of no last states: kopf needs them only for handlers of changes, and there are none."""
 
     def build(self, **_: Any) -> Any:
         return {}
@@ -231,7 +233,7 @@ class _NoDiff(kopf.DiffBaseStorage):
 
 
 class _NoProgress(kopf.ProgressStorage):
-    """Nor is there progress to remember of handlers that are never tried again."""
+    """Storage of no progress: kopf needs it only for handlers that are retried, and there are none."""
 
     def fetch(self, **_: Any) -> None:
         return None
@@ -250,7 +252,7 @@ class _NoProgress(kopf.ProgressStorage):
 
 
 def no_signal_handlers() -> None:
-    """Let SIGTERM and SIGINT do what they do without handlers of the event loop."""
+    """Remove the event loop's handlers of SIGTERM and SIGINT, so that both have their usual effect."""
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(each)

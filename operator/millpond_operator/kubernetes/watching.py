@@ -79,31 +79,31 @@ class WatchOptions:
     """Intervals and limits."""
 
     resync_interval: timedelta = timedelta(minutes=5)
-    """How often everything is listed, ± 20 %."""
+    """The interval of full lists, ± 20 %."""
     patience: timedelta = timedelta(seconds=60)
-    """How long a watch may take to deliver what a list showed."""
+    """The longest time in which a watch delivers an object that a list showed."""
     inactivity: timedelta = timedelta(seconds=70)
     """A watch that delivers nothing for this long reconnects; the API server sends something every minute."""
     stop: timedelta = timedelta(seconds=10)
-    """How long the watches may take to end."""
+    """The longest time in which the watches end."""
     most_restarts: int = 5
-    """How many times in a row the watches are restarted before `Watching.run` fails."""
+    """The number of restarts in a row after which `Watching.run` fails."""
 
 
 class Watching:
     """Keeps a cache up to date.
 
     Args:
-        client: for lists.
+        client: lists objects.
         cache: the cache.
-        on_change: called with namespace and name of the application that an object of changed.
-        namespaces: to watch in; none for all.
-        watched: what to watch.
-        options: how often, how long.
-        restore_signals: sets the process's signal handlers; is called each time when kopf has set its own.
+        on_change: called with the namespace and name of an application when one of its objects changed.
+        namespaces: the namespaces to watch; empty for all.
+        watched: the objects to watch.
+        options: intervals and limits.
+        restore_signals: sets the process's signal handlers; called each time after kopf has set its own.
     """
 
-    def __init__(  # noqa: PLR0913 - what to watch, and whom to tell
+    def __init__(  # noqa: PLR0913 - objects to watch, and receivers of their changes
         self,
         client: Client,
         cache: Cache,
@@ -122,17 +122,17 @@ class Watching:
         self._restore_signals = restore_signals
         self._dead = asyncio.Event()
         self._deaths = 0
-        """How many times in a row the watches died."""
+        """The number of times in a row that the watches delivered nothing."""
         self._unserved: tuple[Kind, ...] = ()
         self._to_list: dict[Watched, None] = {}
         self._wake = asyncio.Event()
         self.synced = asyncio.Event()
         """Set once everything was listed."""
         self.restarts = 0
-        """How many times the watches were restarted."""
+        """The number of restarts of the watches."""
 
     def trouble(self) -> str | None:
-        """Return what is wrong with the watches although they were restarted; None when nothing is. For liveness."""
+        """Return the problem of watches that deliver nothing even after a restart; None otherwise. For liveness."""
         if self._deaths < _MIN_DEATHS_REPORTED:
             return None
         return f"The watches deliver nothing, although they were restarted {self._deaths - 1} times."
@@ -169,7 +169,7 @@ class Watching:
         """List everything once, and update the cache.
 
         Raises:
-            ApiError: something cannot be listed.
+            ApiError: a kind cannot be listed.
         """
         for watched in self._watched:
             await self._list_all(watched)
@@ -194,7 +194,7 @@ class Watching:
                     await self._wake.wait()
             self._wake.clear()
             if late := self._updates.overdue(self._options.patience):
-                log.error("watch: did not deliver %s; restarting the watches", late[0])
+                log.error("watches: did not deliver %s; restarting them", late[0])
                 self._dead.set()
             if clock.monotonic() >= next_list:
                 next_list = clock.monotonic() + interval * random.uniform(0.8, 1.2)
@@ -230,7 +230,7 @@ class Watching:
                 async for page in self._client.pages(kind, namespace, labels=watched.labels):
                     version = page.version
                     if cache.outdated(kind, version, namespace):
-                        log.warning("list of %s: older than the last one; ignored", kind.plural)
+                        log.warning("list of %s: ignored, since it is older than the last one", kind.plural)
                         return
                     for item in page.items:
                         meta = _head(item).metadata
@@ -271,7 +271,9 @@ class Watching:
             restarts += 1
             self._deaths = self._deaths + 1 if reason == DEAD else 0
             if restarts > self._options.most_restarts:
-                raise WatchError(f"Cannot watch the API server's objects, {restarts} times in a row: {reason}.")
+                raise WatchError(
+                    f"The watches of the API server failed {restarts} times in a row ({reason}): restart the operator."
+                )
             self.restarts += 1
             log.warning("watches: ended (%s); restarting them", reason)
             await asyncio.sleep(_RESTART_BACKOFF.wait_s(restarts))
@@ -295,7 +297,7 @@ class Watching:
                 if not self._unserved:
                     return waited
                 if self._unserved != before:
-                    log.error("%s Nothing is reconciled until then.", self.unserved())
+                    log.error("watches: waiting; nothing is reconciled meanwhile: %s", self.unserved())
             waited = True
             await asyncio.sleep(_DISCOVERY_INTERVAL_S * random.uniform(0.5, 1.0))
 

@@ -1,4 +1,4 @@
-"""From a StreamApp to Kubernetes objects: pure functions that make manifests, and compare them with what is applied.
+"""From a StreamApp to Kubernetes objects: pure functions that make manifests, and compare them with existing objects.
 
 app = parse(object)
 template = pod_template(app, surroundings)

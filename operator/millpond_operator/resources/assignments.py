@@ -46,7 +46,7 @@ class _Worker(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"):
     alive: bool = False
     draining: bool = False
     gone: bool = False
-    """Whether nothing is known of it but what it owns."""
+    """Whether only its owned tasks are known."""
     revision: str = ""
     address: str | None = None
     tags: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""Whether applying a manifest would change an object, by the object's last known state.
+"""The comparison of manifests with objects: whether applying would change the object's last known state.
 
-There are two kinds of differences: somebody changed what the operator wants, or the operator wants something else than
-before. The first is found by comparing field by field. The second is found by a digest of the manifest, which is
-applied with it as an annotation: a field that is no longer wanted is in the object but in no manifest.
+There are two kinds of differences: another client changed the object, or the operator has a new manifest. The first is
+found by comparing field by field. The second is found by a digest of the manifest, which is applied with it as an
+annotation: a field that was removed from the manifest is still in the object, so comparing fields does not show it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def amount(text: str | float) -> Decimal:
 
 
 def _bare(object: Object) -> Object:
-    """Remove what `finish` adds."""
+    """Return the manifest without the annotations that `finish` adds."""
     metadata = dict(object["metadata"])
     annotations = {key: value for key, value in metadata.pop("annotations", {}).items() if key not in _OWN}
     if annotations:

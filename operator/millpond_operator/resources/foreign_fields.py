@@ -27,7 +27,7 @@ _Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Additions:
-    """What others added to an object."""
+    """The fields that others added to an object."""
 
     fields: tuple[str, ...]
     """Paths, such as ``spec.template.spec.containers[worker].env[DEBUG]``; sorted."""
@@ -51,7 +51,7 @@ class _Addition:
 
 
 def additions(manifest: Object, observed: Mapping[str, Any]) -> Additions | None:
-    """Return what others added to the ``spec`` of an object; None when there is nothing.
+    """Return the fields that others added to the ``spec`` of an object; None when there are none.
 
     Args:
         manifest: as it is applied.
@@ -101,7 +101,7 @@ def _entries(observed: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _added(fields: Mapping[str, Any], there: Any, wanted: Any, path: _Path, name: str) -> Iterator[_Addition]:
-    """Yield what a manager owns in the object that is not in the manifest."""
+    """Yield the fields that a manager owns in the object and that are not in the manifest."""
     for element, below in fields.items():
         if element == ".":
             continue

@@ -1,4 +1,4 @@
-"""Metadata that all objects of an application share, and the names of those that are not named like it."""
+"""Metadata that all objects of an application share, and the names of objects that differ from its name."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def metadata(app: StreamApp, name: str | None = None, component: str = "worker",
 
 
 def owned_by(app: StreamApp, object: Mapping[str, Any]) -> bool:
-    """Return whether this StreamApp controls an object, and not another one of its name, or its StatefulSet."""
+    """Return whether this very StreamApp is the controller of an object."""
     owners = object["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner["uid"] == app.uid for owner in owners)
 

@@ -1,4 +1,4 @@
-"""Names of labels, annotations and the finalizer; and what manifests depend on besides the StreamApp."""
+"""Names of labels, annotations and the finalizer; and the surroundings: data of manifests besides the StreamApp."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LEADER_EPOCH = "millpond.dev/leader-epoch"
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What manifests depend on besides the StreamApp.
+    """The data of manifests that is not in the StreamApp.
 
     Attributes:
         coordinator_url_base: the URL at which workers reach the coordinator: ``https://host:7070``.

@@ -57,7 +57,7 @@ class Name(_Part, frozen=True):
 
 
 class Kafka(_Part, frozen=True):
-    """How workers reach Kafka."""
+    """The connection of workers to Kafka."""
 
     bootstrap_servers: str
     credentials_secret: str | None = None
@@ -87,7 +87,7 @@ class EnvVariable(_Part, frozen=True):
 
 
 class RetentionPolicy(_Part, frozen=True):
-    """What happens to volumes of removed workers."""
+    """The policies for the volumes of removed workers."""
 
     when_deleted: Literal["Delete", "Retain"] = "Delete"
     when_scaled: Literal["Delete", "Retain"] = "Delete"
@@ -120,7 +120,7 @@ class Toleration(_Part, frozen=True, omit_defaults=True):
 
 
 class TopologySpread(_Part, frozen=True):
-    """How workers are spread."""
+    """One rule for the spread of workers."""
 
     topology_key: str
     max_skew: int = 1
@@ -137,7 +137,7 @@ class Mount(_Part, frozen=True):
 
 
 class Pod(_Part, frozen=True):
-    """What users may set in the workers' pods; the operator sets everything else."""
+    """The fields of the workers' pods that users may set; the operator sets all others."""
 
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
@@ -150,7 +150,7 @@ class Pod(_Part, frozen=True):
 
 
 class Rollout(_Part, frozen=True):
-    """How a change is rolled out."""
+    """The settings of rollouts."""
 
     strategy: Literal["Rolling", "Recreate"] = "Rolling"
     progress_deadline: Duration = Duration(minutes=5)
@@ -159,7 +159,7 @@ class Rollout(_Part, frozen=True):
 
 
 class Deletion(_Part, frozen=True):
-    """What is deleted together with the StreamApp, besides the operator's own objects."""
+    """The policy for data in Kafka when the StreamApp is deleted."""
 
     kafka: Literal["Retain", "Delete"] = "Retain"
 
@@ -174,7 +174,7 @@ class Spark(_Part, frozen=True):
 
 
 class Bootstrap(_Part, frozen=True):
-    """Snapshots: where they are, and when to make them."""
+    """The snapshots of an application: their location, and when to make them."""
 
     location: str
     credentials_secret: str | None = None

@@ -50,7 +50,7 @@ class StreamApp:
 
     @property
     def paused(self) -> bool:
-        """Whether the operator must not change anything of it."""
+        """Whether an annotation pauses reconciling: the operator changes no object of the application."""
         return self.annotations.get(RECONCILE) == "paused"
 
     @property

@@ -32,7 +32,7 @@ _FIXED = ("podManagementPolicy", "selector", "serviceName", "volumeClaimTemplate
 def stateful_set(
     app: StreamApp, template: Object, revision: str, replicas: int, *, keep_volumes: bool = False
 ) -> Object:
-    """Return the StatefulSet with so many workers of a revision.
+    """Return the StatefulSet with this number of workers of a revision.
 
     It restarts no pods by itself (OnDelete), and starts and stops workers in parallel (Parallel): the operator decides
     when a pod is deleted.
@@ -42,7 +42,7 @@ def stateful_set(
         template: from `pod_template`, possibly of an earlier revision.
         revision: its `revision_of`.
         replicas: number of workers.
-        keep_volumes: keep the volumes of missing workers, which return, whatever the StreamApp specifies.
+        keep_volumes: whether the volumes of missing workers are kept in any case, because these workers return.
     """
     state = app.spec.state
     spec: Object = {
@@ -141,8 +141,8 @@ def template_of(revision: Mapping[str, Any]) -> Object:
 def cleanup_job(app: StreamApp, template: Object | None = None) -> Object:
     """Return the Job that deletes the application's internal topics and consumer group after its workers ended.
 
-    It has no owner: when an application is deleted in the foreground, what it owns is deleted before it. A label has
-    the uid of its StreamApp.
+    It has no owner reference: a foreground deletion of the application would delete its objects, this Job included,
+    before the application. A label has the uid of its StreamApp.
 
     Args:
         app: the application.

@@ -167,7 +167,7 @@ def test_unknown_tasks_are_dropped_and_named_once() -> None:
         answer = driver.beat(workers[0], taken_over={"8_8": "w7", "0_0": ""})
         assert set(answer.tasks) == {"0_0", "0_1", "0_2", "0_3"}
         driver.pass_time(500)
-    (line,) = [event for event in driver.engine.events if "told to close" in event]
+    (line,) = [event for event in driver.engine.events if "not in the topology" in event]
     assert "7_9" in line
     assert "nonsense" in line
     assert owners(driver)["0_0"] == "w0"

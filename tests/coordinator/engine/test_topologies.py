@@ -103,7 +103,7 @@ def test_more_partitions_of_an_input_without_state_are_served() -> None:
     settled(driver, [*old, new])
     assert kafka.owners.keys() == {f"0_{partition}" for partition in range(6)}
     assert all(kafka.history[task] <= {"w0", "w1", "w2"} for task in kafka.owners)
-    assert sum("partitions of source topics" in event for event in driver.engine.events) == 1
+    assert sum("number of partitions changed" in event for event in driver.engine.events) == 1
 
 
 def test_worker_that_knows_fewer_partitions_is_let_in_as_well() -> None:

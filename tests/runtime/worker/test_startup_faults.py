@@ -207,7 +207,7 @@ def test_a_full_disk_stops_the_worker_and_loses_nothing(broker, create_topic, ap
     settings = {"processing.guarantee": "exactly_once", "rocksdb.write.buffer.bytes": 1024 * 1024}
     try:
         error = failure_of(counting(source, target), servers, app_id, small, settings)
-        assert "no space left" in str(error)
+        assert "no space is left" in str(error)
         assert str(small) in str(error)
         subprocess.run(["mount", "-o", "remount,size=200m", str(small)], check=True)
         with Running(counting(source, target), servers, app_id, small, settings) as running:

@@ -104,7 +104,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Host and port for Kafka clients. Known after the first `start()`; a restart keeps them.
+        """The host and port for Kafka clients. They are known after the first `start()`; a restart keeps them.
 
         Raises:
             BrokerError: before the first start.
@@ -116,7 +116,7 @@ class EmbeddedBroker:
 
     @property
     def data_dir(self) -> Path:
-        """Directory of topics, settings and log.
+        """The directory of topics, settings and log.
 
         Raises:
             BrokerError: before the first start, if the directory is a temporary one.
@@ -133,7 +133,7 @@ class EmbeddedBroker:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the broker; None when it does not run."""
+        """The process id of the broker; None while it does not run."""
         return self._process.pid if self.running and self._process is not None else None
 
     @property
@@ -196,7 +196,7 @@ class EmbeddedBroker:
             self._directory = None
 
     def detach(self) -> int:
-        """Leave the running broker to `owner_pid` and the watchdog; this object can no longer stop it.
+        """Leave the running broker to its watchdog, which stops it with `owner_pid`. This object can no longer do so.
 
         Returns:
             The broker's process id.
@@ -226,7 +226,7 @@ class EmbeddedBroker:
         self.close()
 
     def _command(self) -> list[str]:
-        """Return `java` with its options and class path, without main class and arguments."""
+        """Return the command `java` with its options and class path, without main class and arguments."""
         launcher, classpath = java.find_java(), jars.classpath("kafka")
         archive = start_cache.class_archive(launcher, classpath)
         return [

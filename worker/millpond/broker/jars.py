@@ -1,7 +1,7 @@
 """The Java archives that millpond needs: pinned in `jars.lock.toml`, downloaded by jgo, cached per user.
 
 The lock file lists every jar, so no dependency is resolved at run time. A jar that is not in the cache is downloaded,
-verified against its SHA-256 and then moved into the cache, which so contains only verified files.
+verified against its SHA-256 and then moved into the cache. So the cache contains only verified files.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _lock() -> dict[str, Any]:
 
 
 def _missing(cache: Path, jars: Sequence[Jar]) -> list[Jar]:
-    """Return the jars that are not in the cache with their full size; the cache has only verified files."""
+    """Return the jars that the cache does not contain in full size. Files in the cache were verified before."""
     missing = []
     for jar in jars:
         try:
@@ -212,7 +212,7 @@ def sha256(file: Path) -> str:
 
 @contextlib.contextmanager
 def _progress(jars: Sequence[Jar]) -> Iterator[Callable[[int], None]]:
-    """Yield a function to report downloaded bytes. A terminal shows a progress bar; elsewhere one line is written."""
+    """Yield a function that reports downloaded bytes: as a progress bar on a terminal, as one line elsewhere."""
     total = sum(jar.size for jar in jars)
     what = f"Downloading {len(jars)} jars (only once, to {cache_directory()})"
     if not sys.stderr.isatty():

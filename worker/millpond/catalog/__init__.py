@@ -1,1 +1,1 @@
-"""The state catalog: Apache Iceberg tables of stores at past moments, written by the snapshot job; reading them."""
+"""The state catalog: reads Apache Iceberg tables of stores at past moments, which the snapshot job writes."""

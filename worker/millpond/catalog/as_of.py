@@ -1,4 +1,4 @@
-"""Choose the version of a moment: by the version's id, a time, or offsets (the option `--as-of`). Pure."""
+"""Choose the version for a moment: by the version's id, a time, or offsets (the option `--as-of`). Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Offsets = Mapping[tuple[str | None, int], int]
 
 
 def parse_time(text: str) -> int | None:
-    """Return the epoch ms of an ISO 8601 time or date, in UTC where it names no zone; None for other text."""
+    """Return the epoch ms of an ISO 8601 time or date, in UTC if it names no zone; None for other text."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -42,7 +42,7 @@ def parse_offsets(text: str) -> Offsets | None:
 def choose(
     versions: Sequence[str], read: Callable[[str], CatalogVersion], as_of: str | None, store: str | None = None
 ) -> CatalogVersion:
-    """Return the version of a moment.
+    """Return the version for a moment.
 
     Args:
         versions: all versions, newest first.
@@ -52,18 +52,18 @@ def choose(
         store: the store that offsets without a store belong to.
 
     Raises:
-        SnapshotError: there is no such version, or `as_of` is none of these.
+        SnapshotError: no version matches, or `as_of` has none of these forms.
     """
     if not versions:
         raise SnapshotError(
-            "there are no tables yet: make a snapshot with --catalog, or check --location and --application-id."
+            "the location has no tables yet: make a snapshot with --catalog, or check --location and --application-id."
         )
     if as_of is None:
         return read(versions[0])
     if as_of in versions:
         return read(as_of)
     if created_ms(as_of) is not None:
-        raise SnapshotError(f"there is no version {as_of}: 'millpond catalog list' shows the existing versions.")
+        raise SnapshotError(f"version {as_of} does not exist: 'millpond catalog list' shows the existing versions.")
     # Offsets first: a list of offsets is never a time.
     offsets = parse_offsets(as_of)
     if offsets is not None:
@@ -71,14 +71,14 @@ def choose(
     time_ms = parse_time(as_of)
     if time_ms is None:
         raise SnapshotError(
-            f"'{as_of}' is no moment: write a version, a time such as 2026-01-31T12:00:00, or offsets such as "
+            f"'{as_of}' is not a moment: write a version, a time such as 2026-01-31T12:00:00, or offsets such as "
             "0=120,1=80."
         )
     for version in versions:
         found = read(version)
         if found.as_of_ms <= time_ms:
             return found
-    raise SnapshotError(f"there is no version as old as {as_of}: the oldest is {versions[-1]}.")
+    raise SnapshotError(f"no version is as old as {as_of}: the oldest is {versions[-1]}.")
 
 
 def _by_offsets(
@@ -88,7 +88,7 @@ def _by_offsets(
         found = read(version)
         if all(_offset(found, named or store, partition) <= offset for (named, partition), offset in wanted.items()):
             return found
-    raise SnapshotError(f"there is no version that ends at or before {as_of}: the oldest is {versions[-1]}.")
+    raise SnapshotError(f"no version ends at or before {as_of}: the oldest is {versions[-1]}.")
 
 
 def _offset(version: CatalogVersion, store: str | None, partition: int) -> int:

@@ -13,7 +13,7 @@ def file_properties(uri: str, credentials_dir: Path | str | None) -> dict[str, s
     """Return Iceberg's properties for a location, with credentials; none for a directory.
 
     Args:
-        uri: of the location.
+        uri: the URI of the location.
         credentials_dir: see `open_location`.
 
     Raises:

@@ -3,8 +3,8 @@
     <application>/catalog/versions/<version>.json         the index, written last
     <application>/catalog/<version>/<store>/              an Iceberg table whose current snapshot is that version
 
-Each version's folder has its own copy of the tables' metadata, so a table that is read there is of that version,
-whatever is written meanwhile. Versions have the ids of the snapshots that they were written with
+Each version's folder has its own copy of the tables' metadata, so a table that is read there
+stays at that version, whatever is written meanwhile. Versions have the ids of the snapshots that they were written with
 (`millpond.snapshots.versions`).
 """
 
@@ -80,7 +80,7 @@ class CatalogVersion(msgspec.Struct, frozen=True, kw_only=True):
         """Return the table of a store.
 
         Raises:
-            SnapshotError: the version has none.
+            SnapshotError: the version has no table of that store.
         """
         for each in self.tables:
             if each.store == store:
@@ -95,7 +95,7 @@ class CatalogVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Marker(msgspec.Struct):
-    """The field that indexes of all formats have."""
+    """The one field that indexes of every format have."""
 
     format: int
 
@@ -166,10 +166,10 @@ def remove(location: Location, application: str, version: str) -> None:
 
 
 def retain(location: Location, application: str, keep: int) -> list[str]:
-    """Delete all versions but the newest; return the deleted versions.
+    """Delete all versions except the newest ones; return the deleted versions.
 
     Args:
-        location: of the tables.
+        location: the location of the tables.
         application: application id.
         keep: how many versions to keep, at least 1.
 
@@ -183,10 +183,10 @@ def retain(location: Location, application: str, keep: int) -> list[str]:
 
 
 def sweep(location: Location, application: str, *, older_than_ms: int, now_ms: int) -> list[str]:
-    """Delete the tables of incomplete versions, which failed jobs left behind; return their versions.
+    """Delete the tables of incomplete versions, which failed jobs left; return their versions.
 
     Args:
-        location: of the tables.
+        location: the location of the tables.
         application: application id.
         older_than_ms: younger tables are kept: their job may still run.
         now_ms: epoch ms.

@@ -1,4 +1,4 @@
-"""Complete the metadata of an Iceberg table with what its writer did not know when it committed. Pure.
+"""Complete the metadata of an Iceberg table with facts that its writer did not know at its commit. Pure.
 
 The writer's metadata has one snapshot for each version. Added are a tag for the new snapshot, and in its summary the
 version, its time and its offsets. Removed are the snapshots of deleted versions, and the list of earlier metadata
@@ -31,9 +31,9 @@ def completed(
     """Return the final metadata of a store's table, for the folder of a version.
 
     Args:
-        metadata: as the writer left it; its current snapshot is the version's.
-        index: of the version.
-        table: of the store.
+        metadata: the metadata that the writer left; its current snapshot is the version's.
+        index: the index of the version.
+        table: the store's table in the index.
         kept: earlier versions that still exist; the snapshots of all others are removed.
     """
     current = metadata["current-snapshot-id"]

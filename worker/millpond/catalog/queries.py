@@ -1,4 +1,4 @@
-"""Query tables with DuckDB, in memory: it reads Arrow tables, and has no access to files or the network."""
+"""Query tables with DuckDB, in memory: DuckDB reads Arrow tables, and has no access to files or the network."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def select(query: str, stores: Iterable[str], rows_of: Callable[[str], pa.Table]
         rows_of: returns the rows of a store.
 
     Raises:
-        SnapshotError: DuckDB rejects the query, or it is no single SELECT.
+        SnapshotError: DuckDB rejects the query, or the query is not a single SELECT.
     """
     import duckdb
 
@@ -77,8 +77,8 @@ def diff(before: pa.Table, after: pa.Table) -> pa.Table:
     for name in keys:
         if before.schema.field(name).type != after.schema.field(name).type:
             raise SnapshotError(
-                f"the keys were {before.schema.field(name).type} and are {after.schema.field(name).type}: rows cannot "
-                "be compared."
+                f"cannot compare rows: their keys were {before.schema.field(name).type}, and are now "
+                f"{after.schema.field(name).type}."
             )
     with _connection() as connection:
         try:
@@ -87,11 +87,11 @@ def diff(before: pa.Table, after: pa.Table) -> pa.Table:
             connection.register("b", after)
             return connection.sql(_difference(keys, before, after)).to_arrow_table()
         except duckdb.Error as error:
-            raise SnapshotError(f"the two versions cannot be compared ({_first_line(error)}).") from error
+            raise SnapshotError(f"cannot compare the two versions ({_first_line(error)}).") from error
 
 
 def _comparable(connection: Any, before: pa.Table, after: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return both tables with values of one type: that of `after`, or text where values cannot be converted."""
+    """Return both tables with values of one type: the type of `after`, or text if values cannot be converted."""
     import duckdb
 
     if before.schema.field("value").type == after.schema.field("value").type:
@@ -130,7 +130,7 @@ def _without_zones(rows: pa.Table) -> pa.Table:
 
 
 def _without_zone(kind: pa.DataType) -> pa.DataType:
-    """Return the type with times without a zone, in nested fields, too."""
+    """Return a type in which no time has a zone, in nested fields, too."""
     import pyarrow as pa
 
     types = pa.types

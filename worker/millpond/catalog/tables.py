@@ -33,7 +33,7 @@ def open_table(location: Location, credentials_dir: Path | None, application: st
     """Return pyiceberg's table of a store, whose current snapshot is the version's.
 
     Args:
-        location: where the tables are.
+        location: the location of the tables.
         credentials_dir: see `open_location`.
         application: application id.
         version: a complete version.
@@ -66,12 +66,12 @@ def read_rows(  # noqa: PLR0913  # where the file is, and what to read
     """Return the rows of a store's table, in memory.
 
     Args:
-        location: see `open_table`, as for the next four.
+        location: see `open_table`, also for the next four.
         credentials_dir: …
         application: …
         version: …
         store: …
-        limit: the most rows to return; None for all.
+        limit: the maximum number of rows; None for all.
 
     Raises:
         SnapshotError: the table cannot be read.

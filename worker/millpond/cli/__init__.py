@@ -1,4 +1,4 @@
-"""The `millpond` command: one module or folder per sub-command, imported when it is called."""
+"""The `millpond` command: one module or folder for each sub-command, imported at its first use."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _Commands(click.Group):
         if name and name not in _COMMANDS and not name.startswith("-"):
             near = difflib.get_close_matches(name, _COMMANDS, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"the commands are {', '.join(_COMMANDS)}."
-            raise click.UsageError(f"there is no command '{name}'; {hint}", ctx)
+            raise click.UsageError(f"command '{name}' does not exist; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

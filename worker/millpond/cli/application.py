@@ -1,4 +1,4 @@
-"""The application at `MODULE:ATTRIBUTE`: its topology, or an error with the nearest right name."""
+"""The application at `MODULE:ATTRIBUTE`: its topology, or an error with the nearest existing name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load_topology(target: str) -> Topology:
         target: names a `Topology`, a `StreamsBuilder`, or a function without arguments that returns one.
 
     Raises:
-        ApplicationError: the module or the attribute does not exist, is something else, or raised an error.
+        ApplicationError: the module or the attribute does not exist, is not an application, or raised an error.
         MillpondError: the application's code raised one of millpond's errors.
     """
     module_name, colon, attributes = target.partition(":")
@@ -66,7 +66,7 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
-            raise ApplicationError(f"there is no module '{error.name}'{_modules_near(error.name)}.") from error
+            raise ApplicationError(f"module '{error.name}' does not exist{_modules_near(error.name)}.") from error
         raise ApplicationError(
             f"module '{name}' needs '{error.name}', which is not installed in this Python ({sys.executable})."
         ) from error
@@ -133,7 +133,7 @@ def _modules_near(name: str) -> str:
 
 
 def _candidates(module: ModuleType, wanted: str | None = None) -> str:
-    """Return a hint: the attributes of the module that could be meant."""
+    """Return a hint with the attributes of the module that the user may mean."""
     names = [
         name
         for name, value in vars(module).items()

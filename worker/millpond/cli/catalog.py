@@ -1,4 +1,4 @@
-"""`millpond catalog`: what stores of an application contained at past moments."""
+"""`millpond catalog`: the content of an application's stores at past moments."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _Catalog:
         return indexes.read(self.location, self.application, version)
 
     def choose(self, as_of: str | None, store: str | None = None) -> CatalogVersion:
-        """Return the version of a moment; see `moments.choose`."""
+        """Return the version for a moment; see `as_of.choose`."""
         return choose(self.versions(), self.read, as_of, store)
 
     def rows(self, version: CatalogVersion, store: str, limit: int | None = None) -> pa.Table:
@@ -84,7 +84,7 @@ class _Catalog:
 
 
 def _catalog_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of all catalog commands; the command gets the session and the catalog that they name."""
+    """Add the options of all catalog commands. The command gets the session and the catalog from these options."""
 
     @click.option(
         "--location", "uri", metavar="URI", help="The place of the tables. Default: the setting 'catalog.location'."
@@ -130,7 +130,7 @@ def list_(session: Session, catalog: _Catalog, *, as_json: bool) -> None:
     """List the versions of an application's tables, newest first."""
     found = catalog.versions()
     if not found and not as_json:
-        session.out.print(f"There are no tables of '{escape(catalog.application)}'.")
+        session.out.print(f"No tables of '{escape(catalog.application)}'.")
         return
     table = _columns("version", "as of", "store", "rows", "size", "undecoded keys / values")
     for version in found:
@@ -204,7 +204,8 @@ def sql(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Query the stores at one moment with the SQL of DuckDB: each store is a view with the store's name.
 
-    All stores are of the same moment, so joins see what was committed together. Quote names with dashes or dots.
+    All stores are of the same moment, so a join sees only rows that were committed together. Quote names with dashes
+    or dots.
     """
     _require_libraries()
     from millpond.catalog.queries import select

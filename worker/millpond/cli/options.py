@@ -1,4 +1,4 @@
-"""Options that several commands share, and the configuration that they give."""
+"""The options that several commands share, and the configuration from these options."""
 
 from __future__ import annotations
 

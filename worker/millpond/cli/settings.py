@@ -1,4 +1,4 @@
-"""`millpond settings`: the reference of settings, on the terminal and as a page of the documentation."""
+"""`millpond settings`: the reference of settings, on the terminal or as a page of the documentation."""
 
 from __future__ import annotations
 

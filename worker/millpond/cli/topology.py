@@ -1,4 +1,4 @@
-"""`millpond topology`: show what an application consists of."""
+"""`millpond topology`: show the sub-topologies, topics and stores of an application."""
 
 from __future__ import annotations
 

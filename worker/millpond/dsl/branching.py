@@ -57,10 +57,10 @@ class BranchedKStream(Generic[K, V]):
             predicate: f(key, value) -> whether a record goes to this branch.
             name: the end of the branch's name, in the result of `default_branch` and in the topology.
             chain: called with the branch; the stream that it returns replaces the branch in the result, and with None
-                the branch is left out of it.
+                the branch is missing from the result.
 
         Raises:
-            TopologyError: two branches have one name, or the split has its default branch already.
+            TopologyError: two branches have the same name, or the split already has its default branch.
         """
         check_function("branch()", predicate, "key", "value")
         child = self._add(str(len(self._branches) + 1) if name is None else name, chain)

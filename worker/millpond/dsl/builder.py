@@ -31,8 +31,8 @@ V = TypeVar("V")
 class StreamsBuilder:
     """The start of a topology: topics as streams and tables, from which all others are derived.
 
-    `name=` names the node of an operator, and what is derived from it such as internal topics (KIP-307). Without it a
-    name is generated, and it changes when operators are added before it.
+    `name=` names the node of an operator, and its internal topics (KIP-307). Without it a name is generated, which
+    changes when operators are added before this one.
     """
 
     def __init__(self) -> None:

@@ -18,11 +18,11 @@ def milliseconds(duration: timedelta, what: str) -> int:
         what: the argument's name, for messages.
 
     Raises:
-        TopologyError: it is no timedelta, is negative, or is no whole number of milliseconds.
+        TopologyError: the duration is not a timedelta, is negative, or is not a whole number of milliseconds.
     """
     if not isinstance(duration, timedelta):
         raise TopologyError(
-            f"{what}={duration!r} is no duration; use a datetime.timedelta, such as timedelta(hours=1)."
+            f"{what}={duration!r} is not a duration; use a datetime.timedelta, such as timedelta(hours=1)."
         )
     if duration < timedelta(0):
         raise TopologyError(f"{what}={duration} is negative; durations start at timedelta(0).")
@@ -30,5 +30,5 @@ def milliseconds(duration: timedelta, what: str) -> int:
         return durations.milliseconds(duration)
     except ValueError:
         raise TopologyError(
-            f"{what}={duration} is no whole number of milliseconds, which is the unit of Kafka's timestamps; round it."
+            f"{what}={duration} is not a whole number of milliseconds, the unit of Kafka's timestamps; round it."
         ) from None

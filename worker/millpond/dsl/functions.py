@@ -32,7 +32,7 @@ def check_value_function(
     """Check that a function can be called with values, or with key and values if `with_key`.
 
     Raises:
-        TopologyError: it cannot; see `check_function`.
+        TopologyError: the function cannot be called so; see `check_function`.
     """
     wanted = _COUNTS[len(values) - 1 + with_key]
     other = "leave out with_key=True" if with_key else "add with_key=True to get the key first"
@@ -46,19 +46,19 @@ def check_value_function(
 
 
 def check_initializer(what: str, initializer: Callable[[], object]) -> None:
-    """Check that an initializer can be called without arguments; often the first aggregate itself is given.
+    """Check that an initializer can be called without arguments. Often the first aggregate is given instead.
 
     Raises:
-        TopologyError: it cannot; see `check_function`.
+        TopologyError: the initializer cannot be called so; see `check_function`.
     """
     check_function(f"{what}'s initializer", initializer, instead="write lambda: … around what a key begins with")
 
 
 def check_partitioner(what: str, partitioner: StreamPartitioner | None) -> None:
-    """Check that a partitioner can be called as one.
+    """Check that a partitioner can be called with topic, key, value and number of partitions.
 
     Raises:
-        TopologyError: it cannot; see `check_function`.
+        TopologyError: the partitioner cannot be called so; see `check_function`.
     """
     if partitioner is not None:
         check_function(f"{what}'s partitioner", partitioner, "topic", "key", "value", "partitions")
@@ -68,7 +68,7 @@ def check_target(topic: str | TopicNameExtractor) -> None:
     """Check the topic of `to()`.
 
     Raises:
-        TopologyError: it is neither a topic's name nor a function that returns one.
+        TopologyError: the topic is neither a name nor a function that returns one.
     """
     if isinstance(topic, str):
         validate_topic(topic)
@@ -84,7 +84,7 @@ def check_source_topics(what: str, topics: tuple[object, ...]) -> None:
     """Check that topics are names or compiled patterns.
 
     Raises:
-        TopologyError: one is neither; the message names it.
+        TopologyError: an argument is neither a name nor a compiled pattern.
     """
     for topic in topics:
         if isinstance(topic, str):
@@ -106,7 +106,7 @@ def check_stores(what: str, stores: Iterable[str]) -> None:
     """Check that stores are given by their names.
 
     Raises:
-        TopologyError: it is one name that is not in a list, or there are builders among them.
+        TopologyError: `stores` is a single name instead of a list, or contains a builder.
     """
     if isinstance(stores, str):
         raise TopologyError(f"{what} takes the names of stores in a list; write stores=[{stores!r}].")
@@ -119,10 +119,10 @@ def check_stores(what: str, stores: Iterable[str]) -> None:
 
 
 def check_builder(what: str, builder: StoreBuilder) -> None:
-    """Check that an object builds a store.
+    """Check that an object is a store builder.
 
     Raises:
-        TopologyError: it does not, such as a store's name.
+        TopologyError: the object is something else, such as the name of a store.
     """
     if isinstance(builder, type) or not (hasattr(builder, "name") and hasattr(builder, "logging")):
         raise TopologyError(
@@ -135,7 +135,7 @@ def check_same_builder(what: str, one: Any, other: Any) -> None:
     """Check that two parts of a topology come from the same StreamsBuilder.
 
     Raises:
-        TopologyError: they do not.
+        TopologyError: they come from different ones.
     """
     if one._graph is not other._graph:  # noqa: SLF001 - what a user sees of streams and tables has no graph
         raise TopologyError(f"{what} come from different StreamsBuilders; build both with one.")

@@ -57,13 +57,13 @@ class GraphNode:
         self.priority = -1
 
     def adopt(self, child: GraphNode) -> None:
-        """Put a node below this one; a second time changes nothing."""
+        """Add a node as a child, unless it is a child already."""
         if child not in self.children:
             self.children.append(child)
             child.parents.append(self)
 
     def disown(self, child: GraphNode) -> None:
-        """Take a child away; the inverse of `adopt`."""
+        """Remove a child; the inverse of `adopt`."""
         self.children.remove(child)
         child.parents.remove(self)
 
@@ -111,7 +111,7 @@ class SourceGraphNode(GraphNode):
 
 
 class OperatorNode(GraphNode):
-    """A processor, with the store it brings and the stores it uses."""
+    """A processor, with its own store and the other stores that it uses."""
 
     def __init__(  # noqa: PLR0913 - options are keywords
         self,
@@ -140,7 +140,7 @@ class OperatorNode(GraphNode):
 
 
 class RepartitionGraphNode(GraphNode):
-    """An internal topic that a stream goes through, so that one task gets all records of a key.
+    """An internal topic for all records of a stream, so that one task gets all records of a key.
 
     It has the name of the source that reads the topic, since that is the parent of its children.
     """
@@ -184,7 +184,7 @@ class RepartitionGraphNode(GraphNode):
 
 
 class TableRepartitionGraphNode(GraphNode):
-    """An internal topic that the changes of a regrouped table go through, new and old value in one record."""
+    """An internal topic for the changes of a regrouped table, with new and old value in one record."""
 
     def __init__(self, source: str, sink: str, topic: str, key: Serde[Any] | None, value: Serde[Any] | None) -> None:
         super().__init__(source)
@@ -234,7 +234,7 @@ class SinkGraphNode(GraphNode):
 
 
 class StoreGraphNode(GraphNode):
-    """A store that the user adds and processors name."""
+    """A store that the user adds, for processors that name it."""
 
     def __init__(self, builder: StoreBuilder) -> None:
         super().__init__(builder.name)
@@ -263,16 +263,16 @@ class Graph:
         return self.generate(f"{prefix}STATE-STORE-")
 
     def name_or(self, name: str | None, prefix: str, suffix: str = "") -> str:
-        """Return the user's name with a suffix, or a generated one. Both take an index.
+        """Return the user's name with a suffix, or a generated one. Both increment the index.
 
         Raises:
-            TopologyError: the user's name is not legal.
+            TopologyError: the user's name is invalid.
         """
         generated = self.generate(prefix)
         return generated if name is None else validate_name(f"{name}{suffix}")
 
     def add(self, node: GraphNode, *parents: GraphNode) -> None:
-        """Put a node below its parents."""
+        """Add a node as a child of its parents."""
         for parent in parents:
             parent.adopt(node)
             node.priority = next(self._priority)

@@ -55,7 +55,7 @@ class _Grouping:
         key: Serde[Any] | None,
         grace_ms: int | None = None,
     ) -> KTable[Any, Any]:
-        """Add an aggregation, below a repartition topic if keys may have changed."""
+        """Add an aggregation; add a repartition topic above it if keys may have changed."""
         from .ktable import KTable
 
         parent, sources = self.node, self.sources
@@ -141,13 +141,13 @@ class KGroupedStream(Generic[K, V]):
         )
 
     def windowed_by(self, windows: TimeWindows) -> TimeWindowedKStream[K, V]:
-        """Group by time window too: aggregations are per key and window of event time.
+        """Group by time window too, so that each aggregate is of one key and one window of event time.
 
         Args:
             windows: tumbling or hopping windows.
 
         Raises:
-            TopologyError: it is no TimeWindows.
+            TopologyError: the argument is not a TimeWindows.
         """
         if not isinstance(windows, TimeWindows):
             raise TopologyError(

@@ -489,7 +489,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
 
 
 class ProcessorGraphNode(OperatorNode):
-    """A user's processor, with the stores that it brings."""
+    """A user's processor, with the stores in its attribute `stores`."""
 
     def __init__(self, name: str, supplier: Callable[[], Any], stores: Iterable[str]) -> None:
         super().__init__(name, lambda: ProcessorBody(supplier), uses=stores)

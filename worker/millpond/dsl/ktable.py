@@ -128,7 +128,7 @@ class KTable(Generic[K, V]):
         """Hold changes back: `until_window_closes()` or `until_time_limit(duration)` (KIP-328).
 
         Args:
-            suppressed: for how long, and how many records or bytes at most.
+            suppressed: how long to hold changes back, and how many records or bytes at most.
             name: name of the node; its store is named `<name>-store`.
 
         Raises:
@@ -179,13 +179,13 @@ class KTable(Generic[K, V]):
     # For derived tables and joins
 
     def send_old_values(self, *, materialize: bool) -> bool:
-        """Make this table send old values too, see `TableLogic`. For operators, not for applications."""
+        """Make this table send old values too; see `TableLogic`. For operators, not for applications."""
         if not self._sends_old:
             self._sends_old = self._logic.send_old_values(materialize=materialize)
         return self._sends_old
 
     def view(self) -> View:
-        """Return how its values are looked up, see `TableLogic`. For operators, not for applications."""
+        """Return the lookup of its values; see `TableLogic`. For operators, not for applications."""
         return self._logic.view()
 
     def _filter(

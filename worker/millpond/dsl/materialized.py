@@ -81,7 +81,7 @@ class Storage:
             value: serde of the values when none was given.
 
         Raises:
-            TopologyError: the name is not legal, logging is neither a flag nor a configuration, or the retention is no
+            TopologyError: the name is invalid, logging is neither a flag nor a configuration, or the retention is no
                 duration.
         """
         name = options.get("store")

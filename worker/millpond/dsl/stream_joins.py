@@ -90,7 +90,7 @@ class TableJoins(Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]:
-        """Join each record with the table's row of its key, and drop records that have none.
+        """Join each record with the table's row of its key, and drop records without such a row.
 
         Records without a value, or without a key to look up, are dropped, and counted as dropped.
 
@@ -104,7 +104,7 @@ class TableJoins(Generic[K, V]):
             name: name of the node and of the repartition topic.
 
         Raises:
-            TopologyError: the table is none, or comes from another StreamsBuilder, or `on=` is missing or too much.
+            TopologyError: the table is of another type or StreamsBuilder, or `on=` is missing or not needed.
         """
         return self._join(table, with_, on, key, value, name, with_key=with_key, left=False)
 
@@ -163,9 +163,10 @@ class TableJoins(Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]:
-        """Join each record with the table's row of its key, or with None if there is none. See `join`.
+        """Join each record with the table's row of its key, or with None if the table has no such row. See `join`.
 
-        Records without a key to look up are joined with None (KIP-962). Those without a value are dropped, and counted.
+        Records without a key to look up are joined with None (KIP-962). Records without a value are
+        dropped, and counted as dropped.
         """
         return self._join(table, with_, on, key, value, name, with_key=with_key, left=True)
 
@@ -197,7 +198,7 @@ class TableJoins(Generic[K, V]):
             raise TopologyError(_no_table(what, table))
         if on is not None:
             raise TopologyError(
-                "A join with a KTable is by the stream's key; select_key() first, or use a global table with on=."
+                "A join with a KTable takes no on=: it is by the stream's key; use select_key(), or a global table."
             )
         check_value_function(what, with_, "value", "table's value", with_key=with_key)
         return _join_table(stream, table, with_, key, value, name, with_key=with_key, left=left)

@@ -24,7 +24,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class Suppressed(Generic[K]):
-    """How long changes are held back. `until_window_closes()` and `until_time_limit()` return one."""
+    """The time for which changes are held back. `until_window_closes()` and `until_time_limit()` return one."""
 
     final: bool
     """Whether only the final result of a window is sent."""
@@ -79,7 +79,7 @@ def until_time_limit(
         logging: whether the buffer has a changelog; without one, its content is lost with the worker's disk.
 
     Raises:
-        TopologyError: the duration is no timedelta, or it or a limit is negative.
+        TopologyError: the duration is not a timedelta, or a duration or limit is negative.
     """
     _check_limits(max_records, max_bytes)
     return Suppressed(
@@ -102,7 +102,7 @@ def windows_grace_ms(node: GraphNode) -> int:
     """Return the grace, in ms, of the windowed aggregation above a node; of several, the longest.
 
     Raises:
-        TopologyError: there is none on at least one path.
+        TopologyError: at least one path has no windowed aggregation.
     """
     found = _grace(node)
     if found is None:
@@ -153,7 +153,7 @@ class SuppressedTable:
         return View(SuppressedLookup(self._store, above.lookup), (self._store, *above.stores))
 
     def body(self) -> Body:
-        """The body of its node."""
+        """Return the body of the table's node."""
         given = self._suppressed
         wait_ms = self._grace_ms if given.final else given.wait_ms
         return SuppressTable(
@@ -161,7 +161,7 @@ class SuppressedTable:
         )
 
     def store(self) -> StoreBuilder:
-        """The builder of its buffer."""
+        """Return the builder of the table's buffer."""
         return TimeOrderedBufferBuilder(
             name=self._store,
             key=self._key,

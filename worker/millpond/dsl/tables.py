@@ -1,4 +1,4 @@
-"""The logic behind a KTable while it is built: where its values are looked up, and whether it sends old values.
+"""The logic of a KTable while the topology is built: where its values are looked up, and whether it sends old values.
 
 Later operators decide both. A join looks values up, and so makes a source table materialise. A regrouping needs old
 values from all tables above it, up to the nearest store.
@@ -24,7 +24,7 @@ __all__ = ("Aggregated", "FilteredTable", "MappedTable", "SourceTable", "TableLo
 
 @dataclass(frozen=True)
 class View:
-    """How a join reads a table: the lookup, and the names of the stores that it reads."""
+    """The way a join reads a table: the lookup, and the names of the stores that it reads."""
 
     lookup: Lookup
     stores: tuple[str, ...]
@@ -34,7 +34,7 @@ class TableLogic(Protocol):
     """The part of a table that later operators may change."""
 
     def send_old_values(self, *, materialize: bool) -> bool:
-        """Send old values from now on, if they are known.
+        """Send old values with each change, if they are known.
 
         Args:
             materialize: get a store if old values are not known without one.
@@ -44,7 +44,7 @@ class TableLogic(Protocol):
         """
 
     def view(self) -> View:
-        """Return how values are looked up; a source table gets a store by this call."""
+        """Return the lookup of values; this call gives a source table a store."""
 
 
 class SourceTable:
@@ -68,13 +68,13 @@ class SourceTable:
         return View(StoreLookup(self._storage.name), (self._storage.name,))
 
     def body(self) -> Body:
-        """The body of its node."""
+        """Return the body of the table's node."""
         if not self._materialized:
             return PassingSource()
         return MaterializedSource(self._storage.name, self._send_old)
 
     def store(self) -> KeyValueStoreBuilder[Any, Any] | None:
-        """The builder of its store, if it has one."""
+        """Return the builder of the table's store; None without a store."""
         return self._storage.key_value() if self._materialized else None
 
 
@@ -97,7 +97,7 @@ class Aggregated:
         return self._view
 
     def body(self) -> Body:
-        """The body of its node."""
+        """Return the body of the table's node."""
         return self._make(self._send_old)
 
 
@@ -123,7 +123,7 @@ class _Derived:
         return View(self._derive(above.lookup), above.stores)
 
     def store(self) -> KeyValueStoreBuilder[Any, Any] | None:
-        """The builder of its store, if it has one."""
+        """Return the builder of the table's store; None without a store."""
         return None if self._storage is None else self._storage.key_value()
 
     @property
@@ -135,7 +135,7 @@ class _Derived:
 
 
 class Parent(Protocol):
-    """The table above: the logic behind a KTable."""
+    """The table from which this one is computed."""
 
     def send_old_values(self, *, materialize: bool) -> bool:
         """See `TableLogic`."""
@@ -157,7 +157,7 @@ class FilteredTable(_Derived):
         self._send_old = parent.send_old_values(materialize=False)
 
     def body(self) -> Body:
-        """The body of its node."""
+        """Return the body of the table's node."""
         return FilterTable(self._predicate, self._negate, self._store_name, self._send_old)
 
     def _derive(self, lookup: Lookup) -> Lookup:
@@ -173,7 +173,7 @@ class MappedTable(_Derived):
         self._with_key = with_key
 
     def body(self) -> Body:
-        """The body of its node."""
+        """Return the body of the table's node."""
         return MapTableValues(self._mapper, self._with_key, self._store_name, self._send_old)
 
     def _derive(self, lookup: Lookup) -> Lookup:

@@ -1,1 +1,1 @@
-"""Inspection of state from outside of a worker: compare it with a snapshot, export it, show it."""
+"""Inspection of state from outside a worker: compares it with a snapshot, exports it, or shows it."""

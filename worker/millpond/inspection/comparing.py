@@ -54,7 +54,7 @@ class Comparison:
 
     @property
     def wrong(self) -> int:
-        """Number of keys that are not as expected."""
+        """The number of keys whose rows differ from the expected rows."""
         return self.differ + self.missing + self.extra
 
 
@@ -108,8 +108,8 @@ def compare(
     Args:
         expected: rows in ascending order of keys.
         found: rows in ascending order of keys.
-        undecided: keys of which a difference is not counted.
-        expired: whether a row is ignored, by its key.
+        undecided: keys whose differences are not counted.
+        expired: returns whether a row is ignored, from its key.
         examples: the number of differences to keep.
     """
     result = Comparison()

@@ -128,7 +128,7 @@ def open_directories(path: Path, application: str) -> list[StateDirectory]:
     """Open a worker's directory, or those of all workers of an application below `state.dir`.
 
     Raises:
-        StateError: there is no directory, or one cannot be read or has a running worker.
+        StateError: no directory exists, or one cannot be read or has a running worker.
     """
     if (path / "format").exists():
         return [StateDirectory(path)]
@@ -154,7 +154,7 @@ def open_directories(path: Path, application: str) -> list[StateDirectory]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Create a directory with links to the files of another one. rocksdict rewrites its own file, so that is copied."""
+    """Create a directory with links to the files of another one. The file that rocksdict rewrites is copied instead."""
     target.mkdir()
     for each in source.iterdir():
         if each.name == "LOCK" or each.name.startswith("LOG"):

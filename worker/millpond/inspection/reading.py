@@ -19,7 +19,7 @@ def places(sources: Sequence[RowSource], store: str, partitions: int | None = No
     Args:
         sources: sources that each have some of the partitions.
         store: the name of the store.
-        partitions: the number of its partitions; None to take those that the sources have.
+        partitions: the number of its partitions; None for the partitions that the sources have.
 
     Raises:
         StateError: no source has the store, or rows of one of its partitions.
@@ -48,7 +48,7 @@ def all_rows(found: Mapping[int, RowSource], store: str) -> Iterator[Row]:
     """Return all rows of a store, by partition, then by key.
 
     Raises:
-        NotReadable: a partition cannot be read, or only in part.
+        NotReadable: a partition cannot be read completely.
     """
     for number, source in found.items():
         with source.open(store, number) as rows:

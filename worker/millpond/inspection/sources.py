@@ -15,7 +15,7 @@ Row = tuple[bytes, bytes]
 
 
 class NotReadable(StateError):
-    """A store partition cannot be read; the message says why."""
+    """A store partition cannot be read; the message has the reason."""
 
 
 class HeldStore(NamedTuple):
@@ -26,7 +26,7 @@ class HeldStore(NamedTuple):
     role: str
     """The role of the task, such as `active` or `standby`; empty if no worker runs it."""
     offset: int | None
-    """The changelog offset of the rows; None while there are no valid rows."""
+    """The changelog offset of the rows; None while the rows are not valid."""
 
 
 class StoreRows(NamedTuple):
@@ -65,5 +65,5 @@ class RowSource(Protocol):
         """Return the rows of a store partition, valid in the block.
 
         Raises:
-            NotReadable: the partition cannot be read; may be raised before or during the block.
+            NotReadable: the partition cannot be read. Raised at the start of the block or during it.
         """

@@ -55,7 +55,7 @@ def verify(  # noqa: PLR0913 - keyword options after its three inputs
         changelogs: the changelogs of the application.
         stores: the stores to compare; None for all.
         examples: the number of differences to keep for each store partition.
-        now_ms: the wall clock, in epoch ms.
+        now_ms: the wall-clock time, in epoch ms.
 
     Yields:
         A result for each store partition of each source, and for each of the snapshot that no source has.
@@ -110,7 +110,7 @@ class _Comparer:
         holders: list[tuple[RowSource, HeldStore]],
         log: ChangelogFacts | None,
     ) -> Iterator[Checked]:
-        """Compare the rows of all holders of a store partition; `log` is None if its changelog no longer exists."""
+        """Compare the rows of a store partition in all its sources; `log` is None if the changelog no longer exists."""
         part = store.part(number)
         assert part is not None
         if log is None:
@@ -134,7 +134,7 @@ class _Comparer:
 
 
 def _incomparable(reference: StoreRows, rows: StoreRows, log: ChangelogFacts, now_ms: int) -> str:
-    """Return why rows cannot be compared with those of the snapshot; empty if they can."""
+    """Return the reason why rows cannot be compared with those of the snapshot; empty if they can."""
     if rows.topic_id and reference.topic_id and rows.topic_id != reference.topic_id:
         return "the rows and the snapshot are of different topics of the same name: take a new snapshot"
     newest = max(reference.offset, rows.offset)

@@ -2,7 +2,7 @@
 
 The client runs in an event loop of its own, beside the worker's loop, and executes the instructions of a
 `HeartbeatSession`. It always has one heartbeat waiting at the coordinator (a long poll), and a second one while an
-urgent report is on its way.
+urgent report is in flight.
 
 No failure here stops a worker: the last assignment stays valid, and so does the worker's ownership in Kafka.
 """
@@ -76,7 +76,7 @@ _LAG_VALIDITY_S = 2.0
 
 
 class _Failure(Exception):
-    """A heartbeat had no usable answer. Each `kind` is logged once."""
+    """A heartbeat has no usable answer. Each `kind` is logged once."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -96,7 +96,7 @@ class CoordinatorClient:
             `adopt`. None for a client that only reports with `once` that the worker is starting.
         token_file: file with the bearer token; read for each heartbeat, because such tokens rotate.
         ca_file: certificate authorities to trust (PEM); None for those of the system.
-        trouble: returns what the worker has been waiting for longer than usual. This and the following functions are
+        trouble: returns the reason why the worker makes no progress, if any. This and the following functions are
             called in the event loop.
         brokers: returns whether Kafka answers the worker.
         kafka_cluster: returns the id of the worker's Kafka cluster.
@@ -160,27 +160,27 @@ class CoordinatorClient:
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why the last heartbeat was rejected; None when it was answered."""
+        """The reason why the last heartbeat was rejected; None if it was answered."""
         return self._state.refusal
 
     @property
     def rejected(self) -> bool:
-        """Whether it was rejected for the worker's topology, version or application id: a retry does not help."""
+        """Whether the worker's topology, version or application id was rejected, so that a retry does not help."""
         return self._state.rejected
 
     @property
     def connected_at(self) -> float | None:
-        """Monotonic time of the last good answer, in seconds; None before the first."""
+        """The time of the last good answer, in monotonic seconds; None before the first."""
         return self._state.connected_at
 
     @property
     def outdated_answers(self) -> int:
-        """Number of ignored answers of coordinators that no longer lead."""
+        """The number of ignored answers from coordinators that no longer lead."""
         return self._state.outdated_answers
 
     @property
     def failures(self) -> int:
-        """Number of heartbeats without a usable answer; rejections are not counted."""
+        """The number of heartbeats without a usable answer; rejections are not counted."""
         return self._state.failures
 
     # For the worker, from any thread.
@@ -202,7 +202,7 @@ class CoordinatorClient:
 
         Args:
             tasks: all tasks that the worker holds, by task id.
-            on_disk: offsets of tasks that it has on disk but does not hold, by task id.
+            on_disk: changelog offsets of tasks whose state is on disk but which the worker does not hold, by task id.
             taken_over: owners found or set in Kafka since the previous report. The client repeats each until the
                 coordinator acknowledges it, so reporting it once is enough; repeating it does no harm.
             epoch: the epoch of the answer that the worker applies.
@@ -221,17 +221,17 @@ class CoordinatorClient:
             try:
                 loop.call_soon_threadsafe(events.put_nowait, UrgentReport(clock.monotonic()))
             except RuntimeError:  # the loop was closed a moment ago: the worker is shutting down
-                log.debug("the coordinator client has ended; dropping an urgent report")
+                log.debug("coordinator client: dropping an urgent report, since the client has ended")
 
     def adopt(self, topology: TopologySummary) -> None:
-        """Replace the topology by one with more tasks; heartbeats carry it until one of them is answered."""
+        """Replace the topology by one with more tasks; each heartbeat contains it until one of them is answered."""
         self._state.topology = topology
 
     def news(self) -> Answer | None:
-        """Return the newest answer if it was not returned before; else None.
+        """Return the newest answer; None if it was returned before.
 
-        An answer is never of an older epoch than those before it. It may only acknowledge a heartbeat: compare
-        `revision` and `epoch` to see whether anything changed.
+        The epochs of returned answers never decrease. An answer may only acknowledge a heartbeat: compare `revision`
+        and `epoch` to see whether anything changed.
         """
         with self._lock:
             answer, self._unread = self._unread, None
@@ -322,7 +322,7 @@ class CoordinatorClient:
         return Answered(clock.monotonic(), number, outcome)
 
     async def leave(self) -> None:
-        """Report that the process ends now, so that the coordinator need not wait for the session timeout.
+        """Report that the process ends now, instead of letting the coordinator wait for the session timeout.
 
         Call it after `run` was cancelled. It takes at most a second and is sent once, without a retry.
         """

@@ -104,7 +104,7 @@ class Failed(HeartbeatEvent):
 
 @dataclass(frozen=True, slots=True)
 class RestOver(HeartbeatEvent):
-    """The time of a `Rest` is over."""
+    """The wait of a `Rest` has ended."""
 
     number: int
 
@@ -138,7 +138,7 @@ class Rest(HeartbeatInstruction):
 
 @dataclass(frozen=True, slots=True)
 class Publish(HeartbeatInstruction):
-    """Pass the worker an answer newer than all before. Owners that it acknowledges need not be repeated."""
+    """Pass the worker the newest answer so far. Owners that it acknowledges need not be reported again."""
 
     answer: Answer
 
@@ -155,7 +155,7 @@ class SessionRenewed(HeartbeatInstruction):
 
 @dataclass(frozen=True, slots=True)
 class LogTrouble(HeartbeatInstruction):
-    """Log the first trouble of its kind since the last recovery."""
+    """Log a failure, the first of its kind since the last recovery."""
 
     message: str
 
@@ -170,7 +170,7 @@ class LogRecovery(HeartbeatInstruction):
 
 @dataclass(slots=True)
 class InFlight:
-    """A heartbeat without an answer yet: what its answer is compared with."""
+    """A heartbeat without an answer yet, with the facts that its answer is compared with."""
 
     number: int
     began: float
@@ -180,7 +180,7 @@ class InFlight:
     topology: TopologySummary | None
     """The topology that the heartbeat carries; None if it carries only the hash."""
     sent_at: float = 0.0
-    """When it was posted, on a clock that does not stop while the machine sleeps; set by the client."""
+    """The time of the post, on a clock that does not stop while the machine sleeps; set by the client."""
 
 
 class HeartbeatSession:
@@ -188,18 +188,18 @@ class HeartbeatSession:
 
     Args:
         topology: sent until a heartbeat with it is answered, and whenever the coordinator asks for it.
-        chance: random numbers that keep workers from posting at the same time again and again.
+        chance: a random generator, so that workers do not post at the same time repeatedly.
 
     Attributes:
         topology: the newest topology; it may be replaced at any time.
         answer: the newest answer of the leading coordinator.
-        leader: term and start of the leading coordinator, the greatest seen.
-        refusal: why the last heartbeat was rejected; None when it was answered.
-        rejected: whether it was rejected for the worker's topology, version or application id, which a retry does
-            not change.
-        connected_at: time of the last good answer; None before the first.
-        outdated_answers: number of answers of coordinators that no longer lead.
-        failures: number of heartbeats without a usable answer; rejections are not counted.
+        leader: the greatest term and start of any coordinator so far: those of the leading one.
+        refusal: the reason why the last heartbeat was rejected; None if it was answered.
+        rejected: whether the coordinator rejects the worker's topology, version or application id, so that a retry
+            does not help.
+        connected_at: the time of the last good answer; None before the first.
+        outdated_answers: the number of answers from coordinators that no longer lead.
+        failures: the number of heartbeats without a usable answer; rejections are not counted.
         in_flight: heartbeats without an answer yet, by number.
     """
 
@@ -272,7 +272,7 @@ class HeartbeatSession:
             yield self._post(event.now)
 
     def _go_on(self, number: int, now: float, pause_s: float) -> Iterable[HeartbeatInstruction]:
-        """Post the next heartbeat after the end of one, with a pause."""
+        """Post the next heartbeat after the end of another one, with a pause."""
         if self._urgent and not self._rest:
             yield self._post(now)
         elif number == self._newest and not self._rest:
@@ -300,7 +300,7 @@ class HeartbeatSession:
         yield Rest(self._rest, seconds)
 
     def _pause_after_trouble(self) -> float:
-        """Return the pause after a failure: longer each time, and random."""
+        """Return the pause after a failure, which grows with each failure and has a random part."""
         self._failures += 1
         return _BACKOFF.wait_s(self._failures, self._chance)
 

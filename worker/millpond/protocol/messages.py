@@ -64,7 +64,7 @@ class TaskState(enum.StrEnum):
     ACQUIRING = "acquiring"
     """Active: the worker looks up the owner and the committed offsets of the task."""
     RESTORING = "restoring"
-    """Its stores are behind the changelogs; an active task does not process yet."""
+    """The stores are behind the changelogs; an active task does not process yet."""
     RUNNING = "running"
     """An active task processes; a copy has reached the ends of its changelogs at least once and follows them."""
     RELEASING = "releasing"
@@ -72,13 +72,13 @@ class TaskState(enum.StrEnum):
 
 
 class Brokers(enum.StrEnum):
-    """Whether Kafka's brokers answer a worker."""
+    """The contact of a worker with Kafka's brokers."""
 
     ANSWERING = "answering"
     SILENT = "silent"
-    """They do not answer, or did not a moment ago: a broker may be restarting."""
+    """The brokers do not answer, or did not answer a moment ago: a broker may be restarting."""
     LOST = "lost"
-    """They have not answered for `brokers.unreachable.timeout.ms`: another worker should run its tasks."""
+    """The brokers have not answered for `brokers.unreachable.timeout.ms`: another worker should run the tasks."""
 
 
 class Epoch(NamedTuple):
@@ -92,9 +92,9 @@ class Mark(NamedTuple):
     """The progress of a task's commits. Of two marks of a task, the greater is the later one."""
 
     epoch: int
-    """Epoch of its owner (`OffsetMetadata.epoch` of the worker)."""
+    """The epoch of the task's owner (`OffsetMetadata.epoch` of the worker)."""
     offset: int
-    """Sum of the committed offsets of its inputs."""
+    """The sum of the committed offsets of the task's inputs."""
 
 
 class SubtopologySummary(msgspec.Struct, frozen=True):
@@ -102,15 +102,15 @@ class SubtopologySummary(msgspec.Struct, frozen=True):
 
     id: int
     partitions: int
-    """Number of its tasks."""
+    """The number of tasks."""
     stateful: bool
-    """Whether it has a store with a changelog."""
+    """Whether the sub-topology has a store with a changelog."""
     stores: tuple[str, ...] = ()
-    """Names of its stores."""
+    """The names of the stores."""
     sources: dict[str, int] = {}
     """Number of tasks that read each source topic, by real name; a pattern is written as `/pattern/`."""
     follows_inputs: bool = False
-    """Whether the number of its tasks follows the partitions of its inputs: it has no store and no internal input."""
+    """Whether the number of tasks follows the partitions of the inputs: the case without stores and internal inputs."""
 
 
 class TopologySummary(msgspec.Struct, frozen=True):
@@ -157,9 +157,9 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     incarnation: str
     """Different for each start of the worker's process."""
     sequence: int
-    """Increases with each heartbeat of an incarnation, so that an overtaken heartbeat is recognized."""
+    """Increases with each heartbeat of an incarnation, so that a heartbeat that arrives late is recognized."""
     topology_hash: str
-    """Hash of the topology; "" while the worker is starting and does not know it. Until then it is not a member."""
+    """Hash of the topology; "" while a starting worker does not know it. Such a worker is not a member yet."""
     version: int = PROTOCOL_VERSION
     topology: TopologySummary | None = None
     """Sent with the first heartbeat, and when an answer requests it."""
@@ -172,36 +172,36 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     acknowledged: int = 0
     """`Answer.sequence` of the last answer: an owner that is repeated after its acknowledgement was found again."""
     tasks: dict[str, TaskReport] = {}
-    """All tasks that it holds, by task id. It owns the active ones in Kafka, or is looking up their owners."""
+    """All held tasks, by task id. The worker owns the active ones in Kafka, or is looking up their owners."""
     committed: dict[str, Mark] = {}
-    """Progress of the commits of its active tasks, by task id, without those whose owner it still looks up."""
+    """Progress of the commits of active tasks, by task id, without tasks whose owner lookup has no answer yet."""
     on_disk: dict[str, int] = {}
-    """Sum of changelog offsets of tasks whose state it has on disk but which it does not hold, by task id."""
+    """Sum of changelog offsets of tasks that have state on disk but are not held, by task id."""
     taken_over: dict[str, str] = {}
-    """Owners that it found or set in Kafka since its last answer, by task id: the results of `Answer.take_over` and
-    of hand-overs. They are repeated until an answer acknowledges the heartbeat's sequence."""
+    """Owners that the worker found or set in Kafka since the last answer, by task id: the results of
+    `Answer.take_over` and of hand-overs. They are repeated until an answer acknowledges the heartbeat's sequence."""
     address: str | None = None
-    """Base URL of its HTTP interface, for other workers and people."""
+    """Base URL of the worker's HTTP interface, for other workers and people."""
     tags: dict[str, str] = {}
     """`client.tag.*`, such as zone and cluster."""
     rack: str | None = None
     """`client.rack`."""
     leaving: bool = False
-    """It wants to end: its tasks move to other workers as soon as possible, and it gets no new ones."""
+    """Whether the worker wants to end: its tasks move to other workers as soon as possible, and it gets no new ones."""
     ended: bool = False
-    """The process ends now, and the worker counts as dead at once."""
+    """Whether the process ends now, so that the worker counts as dead at once."""
     revision: str = ""
-    """Name of the revision that it runs, set by its deployment; only shown to people and tools."""
+    """Name of the worker's revision, set by its deployment; only shown to people and tools."""
     trouble: Trouble | None = None
-    """What it has been waiting for longer than usual."""
+    """The reason why the worker makes no progress, if any."""
     brokers: Brokers = Brokers.ANSWERING
-    """Whether Kafka answers it. A worker that lost its brokers cannot know whether it still owns its tasks."""
+    """Whether Kafka answers the worker. Without brokers, a worker cannot know whether it still owns its tasks."""
     kafka_cluster: str = ""
-    """Id of its Kafka cluster, from the brokers; "" while unknown."""
+    """Id of the worker's Kafka cluster, from the brokers; "" while unknown."""
     credentials_changed: bool = False
-    """Whether the files with its credentials have changed since its start; its connections use the old ones."""
+    """Whether the files with credentials have changed since the worker's start; its connections use the old ones."""
     clock_ms: int = 0
-    """Its wall clock, epoch ms; only shown to people as clock skew."""
+    """The worker's wall-clock time, epoch ms; only shown to people as clock skew."""
     wait_ms: int = 0
     """How long the coordinator may delay the answer; 0 for an answer at once."""
 
@@ -224,7 +224,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     sequence: int = 0
     """`Heartbeat.sequence` of the latest heartbeat processed."""
     revision: int = 0
-    """Increases when this worker's part of the assignment changes; `epoch` increases when any part does."""
+    """Increases when this worker's part of the assignment changes; `epoch` increases with every change."""
     version: int = PROTOCOL_VERSION
     tasks: dict[str, Role] = {}
     """Tasks to hold, by task id. As far as the coordinator knows, the worker already owns the active ones in Kafka."""
@@ -244,7 +244,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RefusalCode(enum.StrEnum):
-    """Why a heartbeat is rejected."""
+    """The reason why a heartbeat is rejected."""
 
     UNSUPPORTED_VERSION = "unsupported_version"
     TOPOLOGY_MISMATCH = "topology_mismatch"
@@ -262,7 +262,7 @@ class RefusalCode(enum.StrEnum):
     CLAIM_REFUSED = "claim_refused"
     """The application id is claimed by another application on this Kafka cluster, or by this one on another cluster."""
     NOT_LEADING = "not_leading"
-    """This coordinator does not lead, or no longer: retry."""
+    """This coordinator does not lead, or no longer leads: retry."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -282,7 +282,7 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     alive: bool = True
     draining: bool = False
     silent_ms: int = 0
-    """Time since its last heartbeat."""
+    """Time since the last heartbeat."""
     clock_skew_ms: int = 0
     tags: dict[str, str] = {}
     rack: str | None = None
@@ -290,13 +290,13 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     replaced: tuple[str, ...] = ()
     """Earlier incarnations, oldest first; their heartbeats are rejected."""
     revision: str = ""
-    """Name of the revision that it runs, set by its deployment."""
+    """Name of the worker's revision, set by its deployment."""
     brokers: Brokers = Brokers.ANSWERING
-    """Whether Kafka answers it."""
+    """Whether Kafka answers the worker."""
     trouble: Trouble | None = None
-    """What it has been waiting for longer than usual. A worker that is not alive but has trouble is starting."""
+    """The reason why the worker makes no progress, if any. A worker that has one and is not alive is starting."""
     credentials_changed: bool = False
-    """Whether the files with its credentials have changed since its start."""
+    """Whether the files with credentials have changed since the worker's start."""
 
 
 class View(msgspec.Struct, frozen=True, omit_defaults=True):

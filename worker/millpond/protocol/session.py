@@ -1,4 +1,4 @@
-"""The session of a worker at its coordinator, as the worker itself can know it."""
+"""The session of a worker at its coordinator, as far as the worker itself knows it."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Tokens:
             if version != self._version:
                 self._read(version)
         except ConfigError as error:  # the file is being replaced
-            log.warning("%s The previous tokens stay valid.", error)
+            log.warning("query tokens: %s The previous tokens stay valid.", error)
             self._version = None
 
     def _file_version(self) -> tuple[int, int, int]:
@@ -112,8 +112,10 @@ class Gate:
     """The check of each request: its token, the number of concurrent queries, and the time of an answer."""
 
     def __init__(self, access: Access) -> None:
-        """Raises:
-        ConfigError: the token file cannot be read.
+        """Read the token file.
+
+        Raises:
+            ConfigError: the token file cannot be read.
         """
         self.access = access
         self.tokens: Tokens | None = None if access.token_file is None else Tokens(access.token_file)
@@ -136,7 +138,7 @@ class Gate:
 
     @contextmanager
     def slot(self, *, peer: bool) -> Iterator[None]:
-        """Hold one of the places for concurrent queries, or for reads of other workers (`peer`).
+        """Occupy one of the places for concurrent queries, or for reads by other workers (`peer`), during the block.
 
         Raises:
             QueryFailed: all places are taken.
@@ -155,7 +157,7 @@ class Gate:
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
-        """Raise TimeoutError in the block when an answer takes longer than `max_duration_s`."""
+        """Raise TimeoutError in the block if the block takes longer than `max_duration_s`."""
         async with asyncio.timeout(self.access.max_duration_s):
             yield
 
@@ -200,7 +202,7 @@ async def reload_certificates(access: Access, server: ssl.SSLContext | None, cli
                 client.load_verify_locations(cafile=str(access.ca_file))
             loaded = current
         except (ConfigError, OSError, ssl.SSLError) as error:
-            log.warning("query certificates changed but cannot be read (%s); keeping the previous ones", error)
+            log.warning("query certificates: changed, but cannot be read (%s); keeping the previous ones", error)
 
 
 def _load(context: ssl.SSLContext, access: Access) -> None:

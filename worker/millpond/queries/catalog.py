@@ -20,7 +20,7 @@ _MAX_LONG = 2**63 - 1
 
 
 class QueryableKind(enum.StrEnum):
-    """The kind of a store, which decides the queries it answers."""
+    """The kind of a store, which decides which queries the store supports."""
 
     KEY_VALUE = "key_value"
     WINDOW = "window"
@@ -41,7 +41,7 @@ class StoreInfo:
     persistent: bool = True
     """Whether committed rows are in the state file; False: in memory."""
     subtopology: int | None = None
-    """The sub-topology whose tasks have the store; None for a global store, of which every worker has all rows."""
+    """The sub-topology whose tasks have the store; None for a global store, which is complete on every worker."""
     inputs: Mapping[str, int] = field(default_factory=dict)
     """Partition count of each topic that its tasks read, by real name. A position may name only these topics."""
     window_size_ms: int = 0
@@ -96,7 +96,7 @@ class StoreCatalog(Mapping[str, StoreInfo]):
         self._stores = {each.name: each for each in stores}
 
     def __getitem__(self, name: str) -> StoreInfo:
-        """Return the store of that name.
+        """Return the store with a name.
 
         Raises:
             QueryFailed: no queryable store has that name.

@@ -188,7 +188,7 @@ class Store(Generic[K, V]):
         return self._rows(("range",), self._bounds(low, high), options)
 
     def prefix(self, prefix: Any, **options: Unpack[RangeOptions]) -> Rows[Row[K, V]]:
-        """Return rows whose serialised key begins with the serialised `prefix`; bytes are used as they are."""
+        """Return rows whose serialised key begins with the serialised `prefix`; bytes are used unchanged."""
         if isinstance(prefix, bytes):
             query = {"prefix": base64.b64encode(prefix).decode("ascii"), "key_format": "base64"}
         else:
@@ -296,14 +296,16 @@ class Client:
         token_file: Path | None = None,
         ca_file: Path | None = None,
     ) -> None:
-        """Args:
-        urls: base URLs of one or more workers; each of them answers for the whole application.
-        timeout: how long a query waits for an owner or a position, unless the query sets its own timeout.
-        token_file: file with a token of the workers' `query.token.file`; reread when it changes.
-        ca_file: certificate authorities to trust (PEM); the default is those of the system.
+        """Create the client; it connects with the first request.
+
+        Args:
+            urls: base URLs of one or more workers; each of them answers for the whole application.
+            timeout: how long a query waits for an owner or a position, unless the query sets its own timeout.
+            token_file: file with a token of the workers' `query.token.file`; reread when it changes.
+            ca_file: certificate authorities to trust (PEM); the default is those of the system.
 
         Raises:
-            ConfigError: there is no URL, a URL is invalid, or a file cannot be read.
+            ConfigError: no URL is given, a URL is invalid, or a file cannot be read.
         """
         self._transport = Transport(urls, token_file=token_file, ca_file=ca_file)
         self._timeout = timeout
@@ -323,7 +325,7 @@ class Client:
             value: the serde of the store's values; give both serdes or none.
         """
         if (key is None) != (value is None):
-            raise TypeError("give the serdes of both key and value, or none")
+            raise TypeError("only one serde is given: give the serdes of both key and value, or none")
         return Store(name, self._transport, self._timeout, key, value)
 
     def stores(self) -> list[dict[str, Any]]:

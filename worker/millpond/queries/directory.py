@@ -44,17 +44,19 @@ class Places:
     """The known locations of a task, without workers that have no HTTP address."""
 
     active: tuple[str, ...] = ()
-    """Its owner in Kafka, then the worker that it is assigned to."""
+    """The task's owner in Kafka, then the worker that the task is assigned to."""
     copies: tuple[str, ...] = ()
-    """Its standbys and warm-ups."""
+    """The task's standbys and warm-ups."""
 
 
 class TaskDirectory:
     """The latest view of the assignment."""
 
     def __init__(self, fetch: CoordinatorView | None) -> None:
-        """Args:
-        fetch: None without a coordinator; then there are no other workers.
+        """Create the directory, without a view.
+
+        Args:
+            fetch: fetches the assignment; None without a coordinator, and so without other workers.
         """
         self._fetch = fetch
         self._view: View | None = None
@@ -85,7 +87,7 @@ class TaskDirectory:
             await asyncio.shield(self._fetching)
 
     async def refresh_after_miss(self) -> None:
-        """Refresh after a partition was not where the view has it."""
+        """Fetch the view again, since a partition was not on the worker that the view names."""
         await self.refresh(older_than_s=max(_MIN_AGE_ON_MISS_S, _MIN_AGE_IN_FETCHES * self._last_fetch_s))
 
     async def _update(self, fetch: CoordinatorView) -> None:
@@ -95,10 +97,10 @@ class TaskDirectory:
             self._members = {each.worker: each for each in self._view.members}
             self._last_fetch_s = time.monotonic() - started
             self._failing = False
-        except Exception as error:  # noqa: BLE001 - `fetch` may raise anything; queries go on with the last view
+        except Exception as error:  # noqa: BLE001 - `fetch` may raise anything; queries continue with the last view
             if not self._failing:
                 log.warning(
-                    "cannot fetch the assignment from the coordinator (%s); queries use the last known assignment",
+                    "task directory: cannot fetch the coordinator's assignment (%s); queries use the last known one",
                     error,
                 )
             self._failing = True
@@ -107,7 +109,7 @@ class TaskDirectory:
             self._fetching = None
 
     def member(self, worker: str) -> Member | None:
-        """Return the worker of that name; None if the view does not contain it."""
+        """Return the worker with a name; None if the view does not contain it."""
         return self._members.get(worker)
 
     def address(self, worker: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Failures of queries: a reason for programs (those of Kafka's IQv2, KIP-796) and a message for people."""
+"""Failures of queries: a reason for programs (as in Kafka's IQv2, KIP-796) and a message for people."""
 
 from __future__ import annotations
 

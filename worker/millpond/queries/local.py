@@ -3,7 +3,7 @@
 Committed rows of persistent stores are read in other threads than the worker's loop, in pieces, each within
 `StateFile.shared()`. Committed rows of in-memory stores, and uncommitted rows, are read by the loop itself.
 Each piece checks before and after its read that the partition may be read. So rows of a task that was closed meanwhile
-are never returned, even if the task is back: its rows were dropped in between.
+are never returned, even if the worker holds the task again: its rows were dropped in between.
 """
 
 from __future__ import annotations
@@ -93,11 +93,13 @@ class LocalReader:
     def __init__(
         self, worker: str, state: LocalState, catalog: StoreCatalog, executor: concurrent.futures.Executor
     ) -> None:
-        """Args:
-        worker: the name of this worker, for messages.
-        state: the tasks and stores that it holds.
-        catalog: the stores of the application.
-        executor: the threads that read persistent stores.
+        """Create the reader.
+
+        Args:
+            worker: the name of this worker, for messages.
+            state: the tasks and stores that it holds.
+            catalog: the stores of the application.
+            executor: the threads that read persistent stores.
         """
         self.worker = worker
         self.state = state
@@ -110,7 +112,7 @@ class LocalReader:
         return failed is None or _waits(failed, read)
 
     def rejection(self, read: Read, partition: int) -> QueryFailed | None:
-        """Return why a partition cannot be read here now; None when it can."""
+        """Return the reason why a partition cannot be read here now; None if it can be read."""
         info = self.catalog[read.store]
         return self._rejection(read, info, partition, self.held(info, partition))
 
@@ -142,7 +144,7 @@ class LocalReader:
         """Wait until the active tasks have reached the position of the request.
 
         Raises:
-            QueryFailed: they did not reach it in time, or a partition may not be read here.
+            QueryFailed: the tasks did not reach the position in time, or a partition may not be read here.
         """
         deadline = time.monotonic() + read.timeout_ms / 1000
         waits = iter(_BACKOFF)
@@ -222,12 +224,12 @@ def _is_active(holding: HeldStores) -> bool:
 
 
 def _waits(failed: QueryFailed, read: Read) -> bool:
-    """Return whether waiting helps: the active task has not reached the position yet."""
+    """Return whether the active task has not reached the position yet, so that waiting helps."""
     return bool(read.bound) and failed.reason is FailureReason.NOT_UP_TO_BOUND
 
 
 def _behind(read: Read, info: StoreInfo, partition: int, positions: Mapping[str, int]) -> str:
-    """Describe the offsets below the bound; empty when the partition has reached it."""
+    """Return a description of the offsets below the bound; empty if the partition has reached the bound."""
     missing = []
     for name, wanted in read.bound.items():
         topic, _, number = name.rpartition("-")
@@ -239,7 +241,7 @@ def _behind(read: Read, info: StoreInfo, partition: int, positions: Mapping[str,
 
 
 class LocalScan:
-    """A read of the rows of one request from this worker's stores, piece by piece.
+    """The reader of one request's rows from this worker's stores, piece by piece.
 
     Attributes:
         head: the position and staleness of the rows; None before the first piece.
@@ -353,7 +355,7 @@ class LocalScan:
         return self._take_first(staged_rows(self._info, stores, self._read, self._resume))
 
     def _take_first(self, found: Iterator[Row]) -> list[Row]:
-        """Take one piece; the next one needs a new iterator, which is of another moment."""
+        """Read one piece. The next piece needs a new iterator, which shows another moment."""
         rows = self._take(found)
         if not self.done:
             self.end = _NOT_A_SNAPSHOT

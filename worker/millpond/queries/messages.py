@@ -143,7 +143,7 @@ async def frames(stream: Stream) -> AsyncIterator[Frame]:
     while True:
         (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
         if length > MAX_FRAME:
-            raise msgspec.DecodeError(f"a frame of {length} bytes is longer than {MAX_FRAME}")
+            raise msgspec.DecodeError(f"a frame of {length} bytes exceeds the maximum of {MAX_FRAME} bytes")
         content = _frames.decode(await stream.readexactly(length))
         yield content
         if isinstance(content, RowsEnd):

@@ -163,7 +163,7 @@ def _is_number(text: str) -> bool:
 
 
 def _number(digits: str) -> int:
-    """Return the number, capped at 2^63-1: messages hold no larger one, and Python parses long ones slowly."""
+    """Return the number, at most 2^63-1: messages hold no larger number, and Python parses long ones slowly."""
     return min(int(digits), _MAX_LONG) if len(digits) < 20 else _MAX_LONG
 
 

@@ -34,7 +34,7 @@ _CONNECT_S = 1.0
 
 
 class RowScan(Protocol):
-    """A read of the rows of one request, piece by piece: a `LocalScan` or a `RemoteScan`."""
+    """The reader of one request's rows, piece by piece: a `LocalScan` or a `RemoteScan`."""
 
     head: Head | None
     done: bool
@@ -48,7 +48,7 @@ class RowScan(Protocol):
 
 
 class RemoteScan:
-    """A read of the rows of one request from another worker, piece by piece.
+    """The reader of one request's rows from another worker, piece by piece.
 
     Attributes:
         head: the position and staleness of the rows; None before the first piece.
@@ -105,7 +105,7 @@ class RemoteScan:
         self._answer = answer
         if answer.status != 200 or answer.content_type != _CONTENT_TYPE:
             self.close()
-            raise self._unreachable(f"it answered with status {answer.status} and content type {answer.content_type}")
+            raise self._unreachable(f"unexpected status {answer.status} or content type {answer.content_type}")
         return answer
 
     def _finish(self, end: RowsEnd) -> list[Row]:
@@ -133,7 +133,7 @@ class RemoteScan:
 
 
 class Peers:
-    """The connections to other workers. Of a client's request only the `Read` is sent there."""
+    """The connections to other workers. Only the `Read` of a client's request is sent over them."""
 
     def __init__(self, session: aiohttp.ClientSession, tokens: Tokens | None = None) -> None:
         self._session = session
@@ -159,7 +159,7 @@ class Peers:
             yield cls(session, tokens)
 
     def scan(self, worker: str, address: str, read: Read) -> RemoteScan:
-        """Return a read of rows from another worker."""
+        """Return an object that reads rows from another worker."""
         return RemoteScan(self._session, worker, address, read, self._tokens)
 
 

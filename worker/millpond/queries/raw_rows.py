@@ -111,10 +111,10 @@ async def answer_stores(reader: LocalReader, directory: TaskDirectory) -> RawSto
 
 
 async def answer_rows(reader: LocalReader, executor: Executor, request: web.Request) -> web.StreamResponse:
-    """Answer with all rows of a store partition.
+    """Send all rows of a store partition.
 
     Raises:
-        QueryFailed: this worker does not have the partition; no part of the answer was sent.
+        QueryFailed: this worker does not have the partition. No part of the answer was sent.
     """
     from aiohttp import web
 
@@ -159,7 +159,7 @@ def _requested_partition(reader: LocalReader, request: web.Request) -> tuple[OnD
 
 
 class _Scan:
-    """A read of all rows of a store partition, piece by piece, in other threads than the worker's loop."""
+    """The reader of all rows of a store partition, piece by piece, in other threads than the worker's loop."""
 
     def __init__(self, reader: LocalReader, store: OnDisk, partition: int) -> None:
         self._reader = reader

@@ -91,7 +91,7 @@ def _parsed(text: str) -> list[Any]:
 
 
 def _possible_values(value: Any) -> Iterator[Any]:
-    """Yield the JSON value, and the values of other types that have the same JSON form."""
+    """Yield the JSON value, then values of other types with the same JSON form."""
     if isinstance(value, dict) and value.keys() >= {"key", "start_ms", "end_ms"}:
         for key in _possible_values(value["key"]):
             yield Windowed(key, value["start_ms"], value["end_ms"])

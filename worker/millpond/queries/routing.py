@@ -1,4 +1,4 @@
-"""Routing of a query: its partitions are read from the workers that have them, even while tasks move.
+"""The routing of a query: reads its partitions from the workers that have them, even while tasks move.
 
 Each partition is read from the worker that the task directory names. When that worker rejects the request or does not
 answer, the directory is refreshed and the rest of the partition is read from the worker that has it then, until the
@@ -38,10 +38,10 @@ _LOCATION_CHECK_INTERVAL_S = 0.5
 
 
 class RemoteReader(Protocol):
-    """Reads from other workers: `Peers`."""
+    """The interface for reads from other workers, which `Peers` implements."""
 
     def scan(self, worker: str, address: str, read: Read) -> RowScan:
-        """Return a read of rows from another worker."""
+        """Return an object that reads rows from another worker."""
 
 
 class Router:
@@ -50,11 +50,13 @@ class Router:
     def __init__(
         self, reader: LocalReader, directory: TaskDirectory, peers: RemoteReader, forwarded: Callable[[], None]
     ) -> None:
-        """Args:
-        reader: reads the stores that this worker holds.
-        directory: the locations of tasks on other workers.
-        peers: reads from other workers.
-        forwarded: called for each request to another worker.
+        """Create the router.
+
+        Args:
+            reader: reads the stores that this worker holds.
+            directory: the locations of tasks on other workers.
+            peers: reads from other workers.
+            forwarded: called for each request to another worker.
         """
         self.reader = reader
         self.directory = directory
@@ -62,7 +64,7 @@ class Router:
         self.forwarded = forwarded
 
     def scan(self, read: Read) -> RoutedScan:
-        """Return the read of the rows of a request."""
+        """Return an object that reads the rows of a request."""
         return RoutedScan(self, read)
 
     def task(self, read: Read, partition: int) -> TaskId | None:
@@ -189,7 +191,7 @@ class RoutedScan:
         return next((each for each in candidates if each not in tried), None)
 
     def _note_failure(self, partition: int, failed: QueryFailed) -> None:
-        """Remember why a partition was not read: the most specific failure, and of equal ones the last."""
+        """Remember the failure to read a partition: the most specific one, and the last of several equal ones."""
         known = self._failed.get(partition)
         if known is None or _SPECIFICITY[failed.reason] >= _SPECIFICITY[known.reason]:
             self._failed[partition] = failed
@@ -235,7 +237,7 @@ class RoutedScan:
             pass
 
     async def _fill(self) -> None:
-        """Get a piece from each source without rows; partitions of sources that fail are placed again."""
+        """Get a piece from each source without rows; choose another worker for the partitions of sources that fail."""
         waiting = [source for source in self._sources if source.waiting]
         if not waiting:
             return
@@ -286,7 +288,7 @@ class RoutedScan:
             self._note_failure(partition, failed)
 
     def _merged(self) -> list[Row]:
-        """Take the rows that no later row of any source can precede."""
+        """Return the rows that no later row of any source can precede."""
         reverse = self._read.reverse
         sources = [source for source in self._sources if source.rows]
         if len(sources) == 1 and len(self._sources) == 1:
@@ -324,5 +326,5 @@ class RoutedScan:
 
 
 def _count_until(rows: list[Row], bound: Row, *, reverse: bool) -> int:
-    """Return how many of the rows do not come after `bound`."""
+    """Return the number of rows up to `bound`."""
     return len(rows) - bisect_left(rows[::-1], bound) if reverse else bisect_right(rows, bound)

@@ -1,6 +1,6 @@
 """Ordered rows of store partitions: committed rows from the backend, or rows with a task's uncommitted writes.
 
-Both return keys and values in store format, without the partition, so that callers need not distinguish them.
+Both kinds of rows have keys and values in store format, without the partition, so callers need not distinguish them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def resume_after(partitions: tuple[int, ...], last: Row, *, reverse: bool) -> di
 def committed_rows(info: StoreInfo, backend: Any, read: Read, resume: dict[int, bytes]) -> Iterator[Row]:
     """Return committed rows of all partitions of the request, in the order of their keys.
 
-    All iterators are opened in this call, not by a generator later, so they show the same moment.
+    All iterators are opened in this call, not later by a generator, so they show the same moment.
     """
     each = [
         _CommittedRows(info, backend, read, partition, resume.get(partition)).rows() for partition in read.partitions

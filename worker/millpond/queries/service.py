@@ -79,13 +79,15 @@ class QueryService:
         access: Access = _UNRESTRICTED,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Args:
-        application: id of the application.
-        worker: name of this worker.
-        registry: where the metrics are registered.
-        coordinator: opens the connection to the coordinator (`directory.open_assignment`); None without a coordinator.
-        access: the access settings.
-        tls: TLS context of the server that the routes are added to; its certificate is reloaded when it changes.
+        """Create the service.
+
+        Args:
+            application: id of the application.
+            worker: name of this worker.
+            registry: where the metrics are registered.
+            coordinator: opens the connection to the coordinator (`directory.open_assignment`); None without one.
+            access: the access settings.
+            tls: TLS context of the server that the routes are added to; its certificate is reloaded when it changes.
 
         Raises:
             ConfigError: the token file cannot be read.
@@ -301,7 +303,7 @@ class QueryService:
                 encode(end | {"rows": count, "snapshot": scan.snapshot} | _scan_summary(scan)) + b"\n"
             )
         except (ConnectionError, TimeoutError) as error:
-            log.debug("the client of a query disconnected before the end of the answer: %s", error)
+            log.debug("query: the client disconnected before the end of the answer: %s", error)
             if request.transport is not None:
                 request.transport.abort()
         return response
@@ -345,7 +347,7 @@ class QueryService:
         }
 
     def _worker_address(self, worker: str, url: str) -> dict[str, Any]:
-        """Return a worker and its address; `url` is the address this worker was reached at."""
+        """Return a worker and its address; `url` is the address at which the client reached this worker."""
         address = self._directory.address(worker)
         return {"worker": worker, "address": url if address is None and worker == self._worker else address}
 

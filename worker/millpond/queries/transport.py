@@ -61,13 +61,15 @@ class Transport:
     """Requests that try one worker after the other until one answers. Thread-safe."""
 
     def __init__(self, urls: tuple[str, ...], *, token_file: Path | None = None, ca_file: Path | None = None) -> None:
-        """Args:
-        urls: base URLs of workers.
-        token_file: file whose first token is sent to workers; reread when it changes.
-        ca_file: certificate authorities to trust (PEM); the default is those of the system.
+        """Create the transport; it connects with the first request.
+
+        Args:
+            urls: base URLs of workers.
+            token_file: file whose first token is sent to workers; reread when it changes.
+            ca_file: certificate authorities to trust (PEM); the default is those of the system.
 
         Raises:
-            ConfigError: there is no URL, a URL is invalid, or a file cannot be read.
+            ConfigError: no URL is given, a URL is invalid, or a file cannot be read.
         """
         if not urls:
             raise ConfigError("a query client needs the URL of at least one worker, such as http://localhost:8080.")
@@ -141,7 +143,7 @@ class Transport:
 
     @contextmanager
     def _read(self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float) -> Iterator[_Reading]:
-        """Yield an answer to read. If it is cut off, the block ends; only a complete answer keeps its connection."""
+        """Yield an answer to read. A cut-off answer ends the block; only a complete answer keeps its connection."""
         address, connection, answer = self._request(segments, query, timeout_s)
         read = _Reading(answer)
         try:

@@ -1,4 +1,4 @@
-"""What blocks a worker. Code that waits adds a blocker; heartbeats and the HTTP interface report the oldest one."""
+"""The blockers of a worker. Code that waits adds a blocker; heartbeats and the HTTP interface report the oldest one."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _REPORTED_AFTER_S = 10.0
 
 
 class Blockers:
-    """The things a worker waits for at the moment, each by a name. Safe from any thread."""
+    """The blockers of a worker by name: the things that it waits for now. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._blockers: dict[str, tuple[float, float, MillpondError]] = {}
 
     def add(self, name: str, error: MillpondError, reported_after_s: float = _REPORTED_AFTER_S) -> None:
-        """Add a blocker, or replace the reason of one that is still there.
+        """Add a blocker, or replace the reason of an existing one.
 
         Args:
-            name: what the worker waits for.
-            error: why.
-            reported_after_s: how long it may take before it is reported, in seconds.
+            name: a name for the thing that the worker waits for.
+            error: the reason, with its cure.
+            reported_after_s: the age at which the blocker is reported, in seconds.
         """
         with self._lock:
             since, _, _ = self._blockers.get(name, (time.monotonic(), 0.0, None))
             self._blockers[name] = (since, reported_after_s, error)
 
     def remove(self, name: str) -> None:
-        """Remove a blocker, if there is one of this name."""
+        """Remove the blocker with this name, if any."""
         with self._lock:
             self._blockers.pop(name, None)
 

@@ -1,4 +1,4 @@
-"""Error codes that librdkafka makes itself; those of brokers are in `KafkaError` under public names.
+"""The error codes of librdkafka itself. The error codes of brokers are in `KafkaError` under public names.
 
 Each constant is the attribute of `KafkaError` with an underscore before its name.
 """

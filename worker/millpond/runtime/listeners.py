@@ -14,7 +14,7 @@ __all__ = ("CommitStats", "WorkerListener", "check_listener")
 
 
 class CommitStats(NamedTuple):
-    """Figures of one commit."""
+    """The figures of one commit."""
 
     seconds: float
     """Duration in seconds, from the flush until the rows are in the state file."""
@@ -28,19 +28,19 @@ class WorkerListener:
     """The base class of listeners. Override the methods of interest; the worker's thread calls them, so be quick."""
 
     def state_changed(self, state: WorkerState) -> None:
-        """The worker changed to `state`."""
+        """Handle a change of the worker's state to `state`."""
 
     def restore_started(self, store: str, partition: int, start: int, end: int) -> None:
-        """The restore of a store partition started, from the changelog's offset `start` up to `end`."""
+        """Handle the start of a store partition's restore, from the changelog's offset `start` up to `end`."""
 
     def restore_ended(self, store: str, partition: int, records: int) -> None:
-        """A store partition is restored; `records` changelog records were read."""
+        """Handle the end of a store partition's restore; `records` changelog records were read."""
 
     def restore_progress(self, store: str, partition: int, done: int, total: int) -> None:
-        """The restore of a store partition has applied `done` of about `total` offsets; they are equal at its end."""
+        """Handle progress of a store partition's restore: `done` of about `total` offsets, equal at the end."""
 
     def committed(self, stats: CommitStats) -> None:
-        """A commit succeeded."""
+        """Handle a successful commit."""
 
 
 def check_listener(given: object) -> WorkerListener:

@@ -34,7 +34,7 @@ def ChangeSerde(inner: Serde[V]) -> Serde[tuple[V | None, V | None]]:  # noqa: C
         new, old = change
         if new is None:
             if old is None:
-                raise ValueError("a change has a new value, an old value, or both")
+                raise ValueError("a change needs a new value, an old value, or both")
             return encode(old) + b"\x00"
         if old is None:
             return encode(new) + b"\x01"

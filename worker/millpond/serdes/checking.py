@@ -1,4 +1,4 @@
-"""Check of serdes that users give, with a suggestion if it is none."""
+"""Checks that an object from the user is a serde; if not, the error suggests a serde."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_serde(what: str, given: object) -> None:
         given: what the user gave.
 
     Raises:
-        TopologyError: it is neither; the message names the serde that is probably meant.
+        TopologyError: the object is neither; the message suggests a serde.
     """
     if given is None or isinstance(given, Serde):
         return

@@ -1,4 +1,4 @@
-"""Values that msgspec cannot write as JSON, in a form that it can: for queries and printed rows."""
+"""Converts values that msgspec cannot write as JSON, for queries and printed rows."""
 
 from __future__ import annotations
 

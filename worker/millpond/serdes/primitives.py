@@ -1,6 +1,6 @@
 """The primitive serdes. Each writes the bytes of the Kafka serializer of the same name.
 
-One difference is on purpose: Java's String deserializer replaces malformed UTF-8 by U+FFFD. This one rejects it, so
+One difference is intended: Java's String deserializer replaces malformed UTF-8 by U+FFFD. This one rejects it, so
 that bad input goes to the deserialization handler and not into state.
 """
 

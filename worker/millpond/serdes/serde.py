@@ -1,7 +1,7 @@
 """Serde: a pair of functions that turn values into bytes and back.
 
 Serdes are resolved once, when a topology is compiled, and called per record. So the two functions are plain attributes
-that hold the fastest callable there is, often a C method, and nothing wraps them.
+that hold the fastest available callable, often a C method, without a wrapper.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Serde(Generic[T]):
     """
 
     name: str
-    """Its name in error messages, such as ``String`` or ``Json(Flight)``."""
+    """The name in error messages, such as ``String`` or ``Json(Flight)``."""
 
     serialize: Callable[[T], bytes]
     """f(value) -> bytes; raises any exception for a value that it cannot encode. Never called with None."""
@@ -90,7 +90,7 @@ def _type_name(value: object) -> str:
 
 
 def _cause(error: Exception, data: bytes = b"") -> str:
-    """Return one line about an error, without the payload if the library that raised it quotes it."""
+    """Return one line about an error, without the payload that some libraries quote in their errors."""
     text = " ".join(str(error).split()) or type(error).__name__
     payload = data.decode("utf-8", "replace")
     if len(payload) >= _SHORTEST_SECRET:

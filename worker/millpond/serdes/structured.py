@@ -99,7 +99,7 @@ _SCALARS = (
 
 
 def is_immutable(type: Any) -> bool:
-    """Return whether no value of a type can be changed in place, in none of its fields."""
+    """Return whether values of a type are immutable, with all their fields."""
     return _immutable(inspect.type_info(type), set())
 
 

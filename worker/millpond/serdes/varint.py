@@ -24,7 +24,7 @@ def read(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Return the number at position `at`, and the position after it.
 
     Raises:
-        ValueError: it does not end before `end`, is longer than 5 bytes, or is negative.
+        ValueError: the number does not end before `end`, is longer than 5 bytes, or is negative.
     """
     value = 0
     for index, position in enumerate(range(at, min(end, at + _LONGEST))):

@@ -68,7 +68,7 @@ def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
 
     Raises:
         ValueError: the size is not positive.
-        TopologyError: `inner` is no serde, or the size no duration.
+        TopologyError: `inner` is not a serde, or the size is not a duration.
     """
     check_serde("TimeWindowedSerde", inner)
     if not isinstance(size, timedelta):
@@ -103,7 +103,7 @@ def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:
     """Return a serde of keys in session windows: the key's bytes, the session's end, its start (8 bytes, big-endian).
 
     Raises:
-        TopologyError: `inner` is no serde.
+        TopologyError: `inner` is not a serde.
     """
     check_serde("SessionWindowedSerde", inner)
     encode, decode = inner.serialize, inner.deserialize
@@ -126,7 +126,7 @@ def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:
 
 
 def _without(length: int) -> Callable[[bytes], bytes]:
-    """Return the function that cuts a key's window off: all windows of a key are in one partition."""
+    """Return the function that removes a key's window, since all windows of a key are in one partition."""
     return lambda data: data[:-length]
 
 

@@ -40,9 +40,8 @@ class Column:
     """A column of scalars.
 
     Attributes:
-        type: of the column.
-        convert: converts an object other than None into what pyarrow accepts for the type; None where it accepts the
-            object.
+        type: the Arrow type of the column.
+        convert: converts an object other than None for pyarrow; None if pyarrow accepts the object itself.
     """
 
     type: pa.DataType
@@ -52,7 +51,7 @@ class Column:
         """Return the objects as an array; None is null.
 
         Raises:
-            Exception: an object is not of the type.
+            Exception: an object does not have the type.
         """
         import pyarrow as pa
 
@@ -104,7 +103,7 @@ class _Map(Column):
 
 
 def _offsets(values: Sequence[Any]) -> pa.Array:
-    """Return the index at which each list begins, null for a null, and the end of the last."""
+    """Return the index at which each list begins (null for a null), and the end of the last list."""
     import pyarrow as pa
 
     offsets: list[int | None] = []
@@ -126,7 +125,7 @@ def column_of_serde(serde: Serde[Any], *, inner: bool = False) -> Column:
     """Return the column of a serde's objects.
 
     Args:
-        serde: of the key or value.
+        serde: the serde of the key or value.
         inner: whether to return the column of the key within a windowed key.
     """
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""The row layouts of stores: how a changelog record of any kind of store becomes a local row. Pure.
+"""The row layouts of stores: the rules that turn a changelog record of any kind of store into a local row. Pure.
 
 The row functions themselves are in `millpond.state.rows`, where the stores' `restore` uses them.
 """
@@ -44,7 +44,7 @@ GLOBAL_PARTITION = 0
 
 
 class StoreKind(StrEnum):
-    """The kind of a store, which decides about the format of its rows."""
+    """The kind of a store, which determines the format of its rows."""
 
     KEY_VALUE = "key_value"
     TIMESTAMPED_KEY_VALUE = "timestamped_key_value"
@@ -54,13 +54,13 @@ class StoreKind(StrEnum):
 
 
 class StoreLayout(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that decides about the bytes of a store's rows. Rows of one layout cannot be used with another."""
+    """All facts that determine the bytes of a store's rows. Rows of one layout cannot be used with another."""
 
     kind: StoreKind
     retention_ms: int = 0
     """The retention of a window store in ms, which decides which windows share a segment. 0 for other kinds."""
     is_global: bool = False
-    """Whether it is a global store: the rows of all partitions of its topic belong to one partition, number 0."""
+    """Whether the store is global: the rows of all partitions of its topic belong to one partition, number 0."""
     serdes: str = ""
     """The names of a global store's serdes, which make its rows. Rows of other stores have their changelogs' bytes."""
 
@@ -74,9 +74,9 @@ def layout_of(builder: StoreBuilder[Any, Any], *, is_global: bool = False, serde
     """Return the layout of the stores that a builder makes.
 
     Args:
-        builder: of the stores.
-        is_global: whether it makes a global store.
-        serdes: of a global store, the names of its serdes; see `StoreLayout.serdes`.
+        builder: the builder of the stores.
+        is_global: whether the builder makes a global store.
+        serdes: the names of a global store's serdes; see `StoreLayout.serdes`.
 
     Raises:
         StateError: the builder is of a kind that snapshots do not cover.
@@ -102,8 +102,8 @@ def row_function(layout: StoreLayout, partition: int) -> RowOf:
     raises `StateError` when a value is not in format version 3.
 
     Args:
-        layout: of the store.
-        partition: of the changelog; the rows of a global store do not depend on it.
+        layout: the layout of the store.
+        partition: the partition of the changelog; the rows of a global store do not depend on it.
     """
     if layout.is_global:
         partition = GLOBAL_PARTITION
@@ -133,12 +133,12 @@ def row(  # noqa: PLR0913  # the fields of a record
     """Return the full local key and value that restoring one changelog record writes.
 
     Args:
-        layout: of the store.
-        partition: of the store.
-        key: of the record.
-        value: of the record; None is a deletion, and the row's value is None then.
-        timestamp_ms: of the record.
-        headers: of the record; only a suppress buffer reads them.
+        layout: the layout of the store.
+        partition: the partition of the store.
+        key: the record's key.
+        value: the record's value; None is a deletion, and the row's value is then None.
+        timestamp_ms: the record's timestamp.
+        headers: the record's headers; only a suppress buffer reads them.
 
     Raises:
         StateError: a suppress buffer's value is not in format version 3.
@@ -155,7 +155,7 @@ def expired_before(layout: StoreLayout, stream_time_ms: int | None) -> int | Non
     """Return the window start in ms below which windows have expired; None for a store without windows.
 
     Args:
-        layout: of the store.
+        layout: the layout of the store.
         stream_time_ms: the largest window start of the partition's records, deletions included; None without records.
     """
     if not layout.windowed:
@@ -168,8 +168,8 @@ def metadata(layout: StoreLayout, stream_time_ms: int | None) -> bytes:
     """Return the metadata that is written with the offset of a restored store partition.
 
     Args:
-        layout: of the store.
-        stream_time_ms: as for `expired_before`.
+        layout: the layout of the store.
+        stream_time_ms: see `expired_before`.
     """
     if not layout.windowed:
         return b""
@@ -178,10 +178,10 @@ def metadata(layout: StoreLayout, stream_time_ms: int | None) -> bytes:
 
 
 def check_metadata(layout: StoreLayout, data: bytes) -> None:
-    """Check that metadata is in the format of `metadata`.
+    """Check that metadata has the format of `metadata`.
 
     Raises:
-        ValueError: a store could not read it.
+        ValueError: a store cannot read the metadata.
     """
     if not layout.windowed:
         if data:

@@ -14,8 +14,8 @@ def require_libraries(names: Iterable[str], purpose: str, extra: str) -> None:
     """Check that libraries are installed, before modules that need them are imported.
 
     Args:
-        names: of their packages.
-        purpose: what needs them, as the subject of a sentence.
+        names: the names of their packages.
+        purpose: the feature that needs them, as the subject of a sentence.
         extra: the extra of millpond that installs them.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Copies of a location's files on the local disk, which continue where an earlier attempt was cut off."""
+"""Copies of a location's files on the local disk; a copy continues an earlier attempt that was interrupted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LocalCopy:
         self._file.close()
 
     def begin(self, size: int) -> int:
-        """Return how many bytes of a file of this size are already copied."""
+        """Return the number of bytes already copied, of a file with this size."""
         assert self._file is not None
         with self._disk_errors():
             if self._file.tell() > size:

@@ -32,19 +32,19 @@ class Location(Protocol):
     Every method raises `SnapshotError` when the location cannot be used; the message has no credentials.
 
     Attributes:
-        uri: as it was given.
+        uri: the URI in its original form.
     """
 
     uri: str
 
     def put_file(self, local: Path, path: str) -> None:
-        """Store a local file; readers see all of it or nothing."""
+        """Store a local file; readers see the whole file or none."""
 
     def put(self, path: str, data: bytes) -> None:
         """Store bytes; readers see all of them or nothing."""
 
     def get(self, path: str, max_bytes: int = MAX_BYTES) -> bytes:
-        """Return a whole file; a file of more than `max_bytes` bytes is not read, which is an error."""
+        """Return a whole file; raise an error for a file of more than `max_bytes` bytes."""
 
     def fetch(self, path: str, local: Path, on_bytes: OnBytes | None = None) -> None:
         """Copy a file to a local path; bytes that an earlier, interrupted call has copied are not copied again.
@@ -59,7 +59,7 @@ class Location(Protocol):
         """Return the names of the folders in a folder, in order. The time grows with the folders, not the files."""
 
     def exists(self, path: str) -> bool:
-        """Return whether there is a file at this path."""
+        """Return whether a file exists at this path."""
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; missing files are ignored."""

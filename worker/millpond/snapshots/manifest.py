@@ -70,7 +70,7 @@ class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...]
 
     def part(self, partition: int) -> Part | None:
-        """Return the part of one partition, None when the snapshot does not have it."""
+        """Return the part of one partition; None if the snapshot does not have it."""
         return next((each for each in self.parts if each.partition == partition), None)
 
 
@@ -89,7 +89,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     stores: tuple[StoreSnapshot, ...]
 
     def store(self, name: str) -> StoreSnapshot | None:
-        """Return one store, None when the snapshot does not have it."""
+        """Return one store; None if the snapshot does not have it."""
         return next((each for each in self.stores if each.store == name), None)
 
     @property
@@ -99,7 +99,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Marker(msgspec.Struct):
-    """The field that manifests of all formats have."""
+    """The one field that manifests of every format have."""
 
     format: int
 
@@ -110,10 +110,10 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes) -> Manifest:
-    """Return the manifest in some JSON, checked.
+    """Return the checked manifest from JSON.
 
     Raises:
-        SnapshotError: the bytes are no manifest, or one of a newer format.
+        SnapshotError: the bytes are not a manifest, or are one of a newer format.
     """
     try:
         found = msgspec.json.decode(data, type=_Marker).format

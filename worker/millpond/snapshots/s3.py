@@ -191,10 +191,10 @@ class Bucket:
         for secret in self._secrets:
             text = text.replace(secret, "…")
         if isinstance(error, FileNotFoundError) or kind == "NotFoundError" or _NOT_FOUND.search(text):
-            reason = "there is no such file or bucket; check the location"
+            reason = "the file or bucket does not exist; check the location"
         elif not self._secrets and _METADATA_SERVICE in text:
             reason = (
-                "there are no credentials, and this machine has no role of its own; set AWS_ACCESS_KEY_ID and "
+                "no credentials are set, and this machine has no role of its own; set AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY, or name a directory with files of these names"
             )
         elif kind in ("PermissionDeniedError", "UnauthenticatedError") or "SignatureDoesNotMatch" in text:
@@ -223,7 +223,7 @@ def bucket_options(credentials_dir: Path | str | None) -> dict[str, str]:
         credentials_dir: see `open_location`.
 
     Raises:
-        SnapshotError: the directory or a file of it cannot be read.
+        SnapshotError: the directory or a file in it cannot be read.
     """
     given: Mapping[str, str] = {name: os.environ[name] for name in _OPTIONS if os.environ.get(name)}
     if credentials_dir is not None:

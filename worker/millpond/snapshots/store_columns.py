@@ -4,9 +4,9 @@
 
 The columns of a store are these, in this order:
 
-- `key`: decoded; of a windowed key only the key.
+- `key`: the decoded key; for a windowed key, without the window.
 - `window_start`, `window_end`: for stores and keys with windows. The end is null where the windows' size is unknown.
-- `value`: decoded; of a suppress buffer the pending result.
+- `value`: the decoded value; for a suppress buffer, the pending result.
 - `timestamp`: of the record that made the value; not for stores without timestamps.
 - `partition`.
 - `key_raw`, `value_raw`: the bytes that could not be decoded, else null. They exist only with serdes; without, `key`
@@ -47,7 +47,7 @@ class SplitRow(NamedTuple):
     """The parts of a local row."""
 
     key: bytes
-    """The serialised key; of a suppress buffer it may end with the window."""
+    """The serialised key; in a suppress buffer it may end with the window."""
     window_start: int | None
     """The window start in epoch ms; None for stores that are no window stores."""
     value: bytes | None
@@ -103,7 +103,7 @@ def columns_of(builder: StoreBuilder[Any, Any], topic: str | None) -> StoreColum
     """Return the columns of the stores that a builder makes, decoded with its serdes.
 
     Args:
-        builder: with serdes; default serdes are filled in.
+        builder: the builder, with serdes; default serdes are filled in.
         topic: real name of the changelog, for serdes with a schema registry; None for a store without one.
 
     Raises:
@@ -120,7 +120,7 @@ class StoreColumns:
     """The columns of one store.
 
     Attributes:
-        schema: of every batch.
+        schema: the schema of every batch.
         decoded: whether serdes are given.
     """
 
@@ -138,16 +138,16 @@ class StoreColumns:
         """Derive the schema.
 
         Args:
-            layout: of the store.
+            layout: the layout of the store.
             key: serde of the keys, made for the changelog; None to return bytes.
             value: serde of the values, given when `key` is given.
-            window_size_ms: of a window store, to compute the ends of windows; None when it is not known.
+            window_size_ms: the size of a window store's windows, to compute their ends; None if it is not known.
 
         Raises:
             ValueError: only one serde is given.
         """
         if (key is None) != (value is None):
-            raise ValueError("give the serdes of both key and value, or none")
+            raise ValueError("only one serde is given: give the serdes of both key and value, or none")
         self.decoded = key is not None
         self._split = split_function(layout)
         self._size = window_size_ms
@@ -235,7 +235,7 @@ class StoreColumns:
 def _decoded(
     column: Column, decode: Callable[[bytes], Any], raw: Sequence[bytes | None]
 ) -> tuple[pa.Array, list[bytes | None], int]:
-    """Return the column of the decoded objects, the bytes that could not be decoded, and how many those are."""
+    """Return the column of the decoded objects, the bytes that cannot be decoded, and their number."""
     objects: list[Any] = []
     failed: list[bytes | None] = []
     for data in raw:

@@ -53,7 +53,7 @@ def new_version(now_ms: int) -> str:
 
 
 def created_ms(version: str) -> int | None:
-    """Return when a version was begun, in epoch ms; None when the name is no version id."""
+    """Return the start time of a version, in epoch ms; None if the name is not a version id."""
     found = _VERSION.match(version)
     if found is None:
         return None
@@ -78,13 +78,13 @@ def versions(location: Location, application: str) -> list[str]:
 
 
 def newest(location: Location, application: str, now_ms: int) -> Manifest | None:
-    """Return the manifest of the newest usable version; None when there is none.
+    """Return the manifest of the newest usable version; None without one.
 
     A version that cannot be read, or whose time is in the future, is skipped with a warning: an older one may be
     usable.
 
     Args:
-        location: of the snapshots.
+        location: the location of the snapshots.
         application: application id.
         now_ms: epoch ms.
 
@@ -143,7 +143,7 @@ def retain(location: Location, application: str, keep: int, now_ms: int) -> list
     A version that cannot be read does not count among those to keep.
 
     Args:
-        location: of the snapshots.
+        location: the location of the snapshots.
         application: application id.
         keep: how many usable versions to keep, at least 1.
         now_ms: epoch ms.
@@ -163,10 +163,10 @@ def retain(location: Location, application: str, keep: int, now_ms: int) -> list
 
 
 def sweep(location: Location, application: str, *, older_than_ms: int, now_ms: int) -> list[str]:
-    """Delete the folders of incomplete versions, which failed jobs left behind; return their versions.
+    """Delete the folders of incomplete versions, which failed jobs left; return their versions.
 
     Args:
-        location: of the snapshots.
+        location: the location of the snapshots.
         application: application id.
         older_than_ms: younger folders are kept: their job may still run.
         now_ms: epoch ms.
@@ -227,13 +227,13 @@ def _usable(location: Location, application: str, now_ms: int) -> Iterator[Manif
             continue
         if _time_of(version) > now_ms + _CLOCK_SKEW_MS:
             log.warning(
-                "snapshot %s of %s is skipped: its time is in the future, by this machine's clock", version, application
+                "snapshot %s of %s: skipped, since its time is in the future on this machine", version, application
             )
             continue
         try:
             yield read(location, application, version)
         except SnapshotError as error:
-            log.warning("snapshot %s of %s is skipped: %s", version, application, error)
+            log.warning("snapshot %s of %s: skipped: %s", version, application, error)
 
 
 def _time_of(version: str) -> int:

@@ -42,14 +42,14 @@ class Backend(Protocol):
     One thread at a time. Every method that reads or writes may raise `StateError`; `StateCorrupted` names the store.
 
     Attributes:
-        last_used_ms: when the rows found at the start were last written, in epoch milliseconds; None when there were
-            none.
+        last_used_ms: the time of the last write of the rows found at the start, in epoch milliseconds; None without
+            rows.
     """
 
     last_used_ms: int | None
 
     def reader(self, store: str) -> Callable[[bytes], bytes | None]:
-        """Return the function that reads one row of a store by its full key (None when absent), for a new store too."""
+        """Return the function that reads one row of a store by its full key; it returns None for a missing row."""
 
     def range(
         self,
@@ -69,22 +69,22 @@ class Backend(Protocol):
         offsets: Mapping[tuple[str, int], Written] | None = None,
         provenances: Mapping[tuple[str, int], Provenance] | None = None,
     ) -> None:
-        """Write rows and checkpoints at once: all or nothing.
+        """Write rows and checkpoints atomically.
 
         Args:
-            groups: store, partition and rows of each group.
-            offsets: offset and metadata, by store and partition.
-            provenances: where the rows come from, by store and partition.
+            groups: the store, the partition and the rows of each group.
+            offsets: the offset and the metadata, by store and partition.
+            provenances: the provenance of the rows, by store and partition.
         """
 
     def offset(self, store: str, partition: int) -> int | None:
-        """Return the changelog offset last written for the partition, None when there is none."""
+        """Return the changelog offset last written for the partition; None without one."""
 
     def metadata(self, store: str, partition: int) -> bytes:
-        """Return the metadata last written for the partition, empty when there is none."""
+        """Return the metadata last written for the partition; empty without any."""
 
     def provenance(self, store: str, partition: int) -> Provenance | None:
-        """Return where the partition's rows come from, None when never written. Meaningless without an offset."""
+        """Return the provenance of the partition's rows; None if never written. Meaningless without an offset."""
 
     def partitions(self, store: str) -> list[int]:
         """Return the partitions of a store that have an offset or metadata, ascending."""
@@ -100,15 +100,15 @@ class Backend(Protocol):
 
         Args:
             store: the store.
-            partition: of the rows.
-            beside: further partitions whose offsets are of these rows; only a global store has them.
+            partition: the partition of the rows.
+            beside: further changelog partitions whose offsets belong to these rows; only a global store has them.
         """
 
     def rebuild(self, store: str) -> None:
-        """Delete all rows and checkpoints of a store, whatever condition they are in."""
+        """Delete all rows and checkpoints of a store, even damaged ones."""
 
     def count(self, store: str, partition: int) -> int:
-        """Return about how many rows the partition has."""
+        """Return the approximate number of rows of a partition."""
 
     def close(self) -> None:
-        """Release everything; the backend and its iterators are unusable afterwards. Idempotent."""
+        """Release all resources; the backend and its iterators are unusable afterwards. Idempotent."""

@@ -79,7 +79,7 @@ class StoreBuilder(Generic[K, V]):
 
         Args:
             partition: the task's partition.
-            backend: where committed rows are; the worker's state file when `persistent`, else one in memory.
+            backend: the backend of committed rows; the worker's state file if `persistent`, else one in memory.
             changelog_topic: the real name of the changelog, or of the source topic that serves as one; serdes with a
                 schema registry are made for it. None when the store has neither.
         """
@@ -90,7 +90,7 @@ class StoreBuilder(Generic[K, V]):
 
 
 def store_serdes(builder: StoreBuilder[K, V], topic: str | None) -> tuple[Serde[K], Serde[V]]:
-    """Return the serdes of a store's keys and values, made for its changelog topic; None is no topic.
+    """Return the serdes of a store's keys and values, made for its changelog topic; None stands for no topic.
 
     Raises:
         ConfigError: a serde is missing.
@@ -158,7 +158,7 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
     def changelog_config(
         self, defaults: Mapping[str, str] | None = None, additional_retention_ms: int = _DEFAULT_ADDITIONAL_RETENTION_MS
     ) -> dict[str, str]:
-        """Return the changelog topic's configuration: compacted, and old records deleted; see `StoreBuilder`."""
+        """Return the changelog topic's configuration, which compacts and deletes old records; see `StoreBuilder`."""
         config = super().changelog_config({"cleanup.policy": "compact,delete", **(defaults or {})})
         # A default for all internal topics must not shorten the retention that the windows need; the store's own may.
         if "retention.ms" not in self.log_config:

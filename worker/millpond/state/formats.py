@@ -1,4 +1,4 @@
-"""The byte formats of state: in changelog topics, where they are Kafka Streams' own, and in the local database.
+"""The byte formats of state: in changelog topics (those of Kafka Streams), and in the local database.
 
 Changelog records have the plain value, with the timestamp in the record. Window keys are ``key ++ start ++ sequence``.
 The suppress buffer's value (format version 3) has the record's context as well, since an evicted record is forwarded
@@ -74,12 +74,12 @@ def segment_prefix(partition: int, segment: int) -> bytes:
 
 
 def segment_interval(retention_ms: int) -> int:
-    """Return how many window starts (ms) share a segment: half of the retention, at least a minute."""
+    """Return the length of a segment in ms of window starts: half of the retention, at least a minute."""
     return max(retention_ms // 2, _SMALLEST_SEGMENT_MS)
 
 
 def next_prefix(prefix: bytes) -> bytes | None:
-    """Return the smallest byte string above all that start with `prefix`; None when there is none (all 0xFF)."""
+    """Return the smallest byte string above all that start with `prefix`; None if none exists (all bytes are 0xFF)."""
     stripped = prefix.rstrip(b"\xff")
     if not stripped:
         return None
@@ -92,7 +92,7 @@ def window_suffix(start_ms: int, sequence: int = ABSENT_SEQUENCE) -> bytes:
 
 
 def window_start(start_ms: int) -> bytes:
-    """Return the bytes after the key in a windowed key of a topic that is no changelog."""
+    """Return the bytes after the key in a windowed key of a topic that is not a changelog."""
     return _long.pack(start_ms)
 
 
@@ -106,7 +106,7 @@ def split_window_key(data: bytes, skip: int = 0) -> tuple[bytes, int, int]:
 
     Args:
         data: the changelog key, or a local row's key.
-        skip: bytes before the key (the partition and segment of a local row).
+        skip: the number of bytes before the key (the partition and segment of a local row).
     """
     at = len(data) - WINDOW_SUFFIX_LENGTH
     start, sequence = _start_and_sequence.unpack_from(data, at)

@@ -2,7 +2,7 @@
 
     begin: rows and checkpoint are deleted ──> one file after another ──> finish: the checkpoint is written
 
-Other work can go on between two files.
+Other work can continue between two files.
 """
 
 from __future__ import annotations
@@ -27,30 +27,31 @@ class Checkpoint(NamedTuple):
 
 
 class Ingestion(Protocol):
-    """One store partition on its way from files into a backend, which has deleted the old rows.
+    """The ingestion of one store partition's files into a backend, which has deleted the old rows.
 
     Nothing else may read or write the partition until `finish` or `abandon`.
     """
 
     def add(self, path: Path) -> bool:
-        """Ingest rows of an SST file; return whether all are ingested, else call it again with the same file.
+        """Ingest rows of an SST file; return whether all are ingested. If not, call it again with the same file.
 
-        A call takes some milliseconds. The file is gone when all rows are ingested. Its rows must be of this partition,
-        which is not checked.
+        A call takes some milliseconds. When all rows are ingested, the file no longer exists. Its rows must be of this
+        partition, which is not checked.
 
         Raises:
             StateError: the file cannot be read.
         """
 
     def finish(self, checkpoints: Mapping[int, Checkpoint]) -> None:
-        """Write the checkpoints: from then on the rows are valid.
+        """Write the checkpoints, which make the rows valid.
 
         Args:
-            checkpoints: by partition of the changelog; of a global store all that its topic has, else one.
+            checkpoints: the checkpoints by partition of the changelog: for a global store, of all its topic's
+                partitions.
 
         Raises:
             StateError: the disk is full or fails.
         """
 
     def abandon(self) -> None:
-        """Delete what was ingested so far."""
+        """Delete the rows ingested so far."""

@@ -1,9 +1,9 @@
 """Provenance: the topic that the rows of a store partition come from, and the time as of which they are complete.
 
 A changelog forgets deletions: a tombstone is removed `delete.retention.ms` after it was compacted. Rows that did not
-follow the changelog for longer than that may have keys that were deleted meanwhile, and the changelog no longer shows
-it. So the wall-clock time is written beside the offset. The topic's id is written too, because an offset means nothing
-in another topic of the same name.
+follow the changelog for longer than that may have keys that were deleted meanwhile, and the changelog no longer has
+these deletions. So the wall-clock time is written beside the offset. The topic's id is written too, because an offset
+means nothing in another topic of the same name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Provenance(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> Self:
-        """Return the provenance that `encode` made bytes of."""
+        """Return the provenance from the bytes that `encode` returned."""
         (as_of_ms,) = _time.unpack_from(raw)
         id = raw[_time.size :]
         return cls(id.removesuffix(_SNAPSHOT).decode(), as_of_ms, id.endswith(_SNAPSHOT))

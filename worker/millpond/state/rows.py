@@ -1,9 +1,9 @@
-"""How a changelog record becomes a local row. Restoring a store and building a snapshot use the same functions.
+"""The functions that turn changelog records into local rows, for restoring a store and for building a snapshot.
 
-There is one function per kind of store, made for a partition, so that the constant part of the key is computed once. A
-function takes the key, the value (None is a deletion), the timestamp in ms and the headers of a record, and returns the
-full key and the value of the row. It depends on nothing else: callers, who know the stream time, decide which windows
-have expired.
+Each kind of store has one function, which is made for a partition, so that the constant part of the key is computed
+once. A function takes the key, the value (None is a deletion), the timestamp in ms and the headers of a record, and
+returns the full key and the value of the row. It depends on nothing else: callers know the stream time, and decide
+which windows have expired.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def buffer_rows(partition: int) -> RowOf:
                 check_buffer_record(value, headers)
             except ValueError as error:
                 raise StateError(
-                    f"a suppress buffer's changelog has {error}; Kafka Streams writes version 3 since 2.5.1: let "
-                    "such a version write it once, or reset the application"
+                    f"a suppress buffer's changelog has {error}; Kafka Streams writes version 3 since 2.5.1: run "
+                    "the application once with such a version, or reset it"
                 ) from error
         return prefix + key, value
 
@@ -104,10 +104,10 @@ def buffer_rows(partition: int) -> RowOf:
 
 
 def check_buffer_record(value: bytes, headers: Headers | None) -> None:
-    """Check that a changelog record of a suppress buffer can be read.
+    """Check that a changelog record of a suppress buffer is readable.
 
     Raises:
-        ValueError: it cannot be read; the message is a noun phrase for the record.
+        ValueError: the record cannot be read; the message is a noun phrase for the record.
     """
     version = next((data for name, data in reversed(headers or ()) if name == "v"), None)
     if version != _BUFFER_FORMAT:

@@ -54,7 +54,7 @@ V = TypeVar("V")
 
 @checked
 class TopologyTestDriver:
-    """Runs a topology in the thread of the test.
+    """A driver that runs a topology in the thread of the test.
 
     Args:
         topology: the topology.
@@ -143,7 +143,7 @@ class TopologyTestDriver:
             key: serde of the keys.
             value: serde of the values.
             start: timestamp of the first record that is piped without one; default: now.
-            auto_advance: how much later each following one is.
+            auto_advance: the time between two such records.
         """
         start_ms = time.time_ns() // 1_000_000 if start is None else epoch_ms(start)
         return TestInputTopic(name, key, value, self._pipe, start_ms, milliseconds(auto_advance, "auto_advance"))
@@ -172,30 +172,30 @@ class TopologyTestDriver:
         return {**self._task.stores, **{each.store.name: each.store for each in self._globals.values()}}
 
     def get_state_store(self, name: str) -> Any:
-        """Return a store by name, or None if there is none."""
+        """Return a store by name; None if it does not exist."""
         return self.get_all_state_stores().get(name)
 
     def get_key_value_store(self, name: str) -> KeyValueStore[Any, Any] | KeyValueStoreFacade[Any, Any] | None:
-        """Return a key-value store; of a timestamped one, the values without timestamps. None if there is none."""
+        """Return a key-value store; for a timestamped one, the values without timestamps. None if it does not exist."""
         store = self.get_state_store(name)
         if isinstance(store, TimestampedKeyValueStore):
             return KeyValueStoreFacade(store)
         return store if isinstance(store, KeyValueStore) else None
 
     def get_timestamped_key_value_store(self, name: str) -> TimestampedKeyValueStore[Any, Any] | None:
-        """Return a timestamped key-value store, with values of `ValueAndTimestamp`. None if there is none."""
+        """Return a timestamped key-value store, with values of `ValueAndTimestamp`. None if it does not exist."""
         store = self.get_state_store(name)
         return store if isinstance(store, TimestampedKeyValueStore) else None
 
     def get_window_store(self, name: str) -> WindowStore[Any, Any] | WindowStoreFacade[Any, Any] | None:
-        """Return a window store; of a timestamped one, the values without timestamps. None if there is none."""
+        """Return a window store; of a timestamped one, the values without timestamps. None if it does not exist."""
         store = self.get_state_store(name)
         if isinstance(store, TimestampedWindowStore):
             return WindowStoreFacade(store)
         return store if isinstance(store, WindowStore) else None
 
     def get_timestamped_window_store(self, name: str) -> TimestampedWindowStore[Any, Any] | None:
-        """Return a timestamped window store, with values of `ValueAndTimestamp`. None if there is none."""
+        """Return a timestamped window store, with values of `ValueAndTimestamp`. None if it does not exist."""
         store = self.get_state_store(name)
         return store if isinstance(store, TimestampedWindowStore) else None
 
@@ -221,7 +221,7 @@ class TopologyTestDriver:
         return topic in self._task.inputs or topic in self._globals
 
     def _matches_pattern(self, topic: str) -> bool:
-        """Return whether a source reads a topic by a pattern; the topic is an input from then on."""
+        """Return whether a source reads a topic by a pattern; if so, make the topic an input."""
         for source in self._pattern_sources:
             if source.pattern is not None and source.pattern.fullmatch(topic):
                 self._task.add_input(source, topic)
@@ -246,7 +246,7 @@ class TopologyTestDriver:
             self._task.add(topic, [message])
 
     def _complete(self) -> None:
-        """Process until nothing is left to process."""
+        """Process records until no record is left."""
         task = self._task
         while True:
             for queue in task.inputs.values():
@@ -302,7 +302,7 @@ class TopologyTestDriver:
 
 
 def _whole(topology: Topology) -> Subtopology:
-    """Return all sub-topologies as one, because the driver has one task."""
+    """Return all sub-topologies as a single one, because the driver has one task."""
     parts = topology.subtopologies()
     return Subtopology(
         id=0,

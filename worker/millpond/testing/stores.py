@@ -38,7 +38,7 @@ class KeyValueStoreFacade(Generic[K, V]):
         self.name: str = inner.name
 
     def get(self, key: K) -> V | None:
-        """Return the value, or None if there is none."""
+        """Return the value of a key; None for a missing key."""
         return _value(self._inner.get(key))
 
     def put(self, key: K, value: V | None) -> None:
@@ -46,7 +46,7 @@ class KeyValueStoreFacade(Generic[K, V]):
         self._inner.put(key, _timeless(value))
 
     def put_if_absent(self, key: K, value: V) -> V | None:
-        """Set the value if there is none. Return the earlier value, or None."""
+        """Set the value of a missing key. Return the earlier value, or None."""
         return _value(self._inner.put_if_absent(key, ValueAndTimestamp(value, _NO_TIMESTAMP)))
 
     def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:

@@ -1,4 +1,4 @@
-"""The topics of a test: those to pipe records into, and those to read results from."""
+"""The topics of a test, which pipe records into a topology or read its results."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def epoch_ms(instant: Instant) -> int:
     """Return an instant in epoch ms.
 
     Raises:
-        ValueError: it is a datetime without a time zone.
-        TopologyError: it is neither a datetime nor an int.
+        ValueError: the instant is a datetime without a time zone.
+        TopologyError: the instant is neither a datetime nor an int.
     """
     if isinstance(instant, datetime):
         if instant.tzinfo is None:
@@ -57,7 +57,7 @@ def epoch_ms(instant: Instant) -> int:
 
 
 class TestInputTopic(Generic[K, V]):
-    """Pipes records into a topic of the topology.
+    """A topic to pipe records into.
 
     A record without a timestamp gets the topic's own time. It starts at `start`, and each of these records advances it
     by `auto_advance`.
@@ -99,8 +99,8 @@ class TestInputTopic(Generic[K, V]):
 
         Raises:
             SerializationError: the topic's serde cannot encode the key or the value.
-            TopologyError: the topology does not read the topic, the timestamp is no point in time, or the headers are
-                no list of pairs.
+            TopologyError: the topology does not read the topic, the timestamp is not a point in time, or the headers
+                are not a list of pairs.
         """
         key, value = (None, first) if second is _NOT_GIVEN else (first, second)
         if second is _NOT_GIVEN and isinstance(first, Record):
@@ -160,7 +160,7 @@ class TestInputTopic(Generic[K, V]):
 
 
 class TestOutputTopic(Generic[K, V]):
-    """Reads the records that the topology wrote to a topic, in their order, each one once."""
+    """A topic to read results from: each record that the topology wrote, once and in order."""
 
     __test__ = False  # not a test case for pytest
 
@@ -174,7 +174,7 @@ class TestOutputTopic(Generic[K, V]):
         """Return the next record.
 
         Raises:
-            LookupError: there is none.
+            LookupError: no record is left.
         """
         if not self._records:
             raise LookupError(

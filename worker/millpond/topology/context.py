@@ -1,8 +1,8 @@
-"""Protocols between the logical graph and the runtime: what a node can use of its task.
+"""The protocols between the logical graph and the runtime, with the parts of a task that a node can use.
 
-A topology only describes. The runtime *binds* it once per task: the `Body` of every processor node returns the function
-of that task, which calls the functions of its children. So a record goes through plain nested calls. What belongs to a
-record but is rarely used (headers, topic, offset) is in the one mutable `TaskContext`, never in an object per record.
+A topology is only a description. The runtime *binds* it once per task: the `Body` of every processor node returns the
+function of that task, which calls the functions of its children. So a record goes through plain nested calls. Rarely
+used parts of a record (headers, topic, offset) are in the one mutable `TaskContext`, never in an object per record.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TaskId(NamedTuple):
 class RecordContext(NamedTuple):
     """The source position of the current record, with its timestamp and headers.
 
-    In a punctuation there is no source record: `topic` is None and `offset` is -1.
+    A punctuation has no source record: `topic` is None and `offset` is -1.
     """
 
     topic: str | None
@@ -64,11 +64,11 @@ class Cancellable(Protocol):
     """A scheduled punctuation that can be stopped."""
 
     def cancel(self) -> None:
-        """Stop it; a second call changes nothing."""
+        """Stop the punctuation; a second call changes nothing."""
 
 
 class TaskContext(Protocol):
-    """What the nodes of one task share. There is one per task; the task changes it with each record."""
+    """The context that the nodes of one task share. The task changes it with each record."""
 
     @property
     def task_id(self) -> TaskId:
@@ -115,7 +115,7 @@ class TaskContext(Protocol):
 
 
 class NodeContext(Protocol):
-    """What a body can use when it is bound for one node of one task. Closures keep what they need in locals."""
+    """The interface for a body that is bound for one node of one task. Closures keep its parts in locals."""
 
     @property
     def name(self) -> str:
@@ -127,13 +127,13 @@ class NodeContext(Protocol):
 
     @property
     def forward(self) -> Forward:
-        """A function that calls all children: that of the only child, or one that does nothing without children."""
+        """A function that calls all children: a single child's own function; without children, it does nothing."""
 
     def child(self, name: str) -> Forward:
         """Return the function of one child, by its node name.
 
         Raises:
-            TopologyError: there is no such child.
+            TopologyError: the node has no such child.
         """
 
     def store(self, name: str) -> Any:
@@ -144,7 +144,7 @@ class NodeContext(Protocol):
         """
 
     def is_global(self, store: str) -> bool:
-        """Return whether a store is global: filled from its topic, and only read by tasks."""
+        """Return whether a store is global, so that tasks can only read it."""
 
     def on_init(self, callback: Callable[[], None]) -> None:
         """Call `callback` when all nodes are bound; parents before children."""
@@ -179,16 +179,16 @@ class NodeContext(Protocol):
         Each commit writes `value()` into the metadata of the task's offsets, so it belongs to exactly these offsets.
 
         Returns:
-            the last committed value, or None if there is none.
+            the last committed value, or None without one.
         """
 
 
 class Body(Protocol):
-    """What a processor node does. It is immutable, and all tasks share it.
+    """The logic of a processor node. It is immutable, and all tasks share it.
 
     A body that reads the source position of the current record has the class attribute `reads_origin = True`: then
-    caches above it keep the position of what they hold back.
+    caches above it keep the source positions of the changes that they hold back.
     """
 
     def bind(self, node: NodeContext) -> Forward:
-        """Return the function of one task. Called once per task, children first."""
+        """Return the function that one task calls for each record. Called once per task, children first."""

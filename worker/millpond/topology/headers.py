@@ -1,4 +1,4 @@
-"""Headers of the records that processors get: a list that can only be read, and is never None."""
+"""The headers of the records that processors get: a read-only list, never None."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_headers(headers: Any) -> Headers:
     """Return headers as a list of pairs of a name and bytes or None.
 
     Raises:
-        TopologyError: they are something else.
+        TopologyError: the headers are something else.
     """
     if isinstance(headers, dict):
         raise TopologyError(

@@ -1,7 +1,7 @@
 """The iteration orders of Java's hash and tree sets, which `describe()` needs.
 
 Kafka Streams keeps names in hash sets, and neighbours in tree sets whose sort key changes while they are filled. It
-prints them in iteration order, so its text is only matched byte for byte by the same order.
+prints them in iteration order, so only the same order gives the same text, byte for byte.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of nodes, stores and internal topics: which ones are legal, and the application's prefix."""
+"""Names of nodes, stores and internal topics: their rules, and the application's prefix."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def validate_name(name: str, what: str = "node") -> str:
         what: the kind of thing, for the message: "node", "store".
 
     Raises:
-        TopologyError: it is no string, or empty, `.`, `..`, longer than 249 characters, or has an illegal character.
+        TopologyError: the name is not a string, is empty, `.` or `..`, or has more than 249 or illegal characters.
     """
     if not isinstance(name, str):
         raise TopologyError(f"The name of a {what} is a string, not {kind_of(name)}.")
@@ -51,6 +51,6 @@ def validate_topic(topic: str) -> str:
     """Return `topic` if it is a legal topic name.
 
     Raises:
-        TopologyError: it is not; see `validate_name`.
+        TopologyError: the name is illegal; see `validate_name`.
     """
     return validate_name(topic, "topic")

@@ -44,11 +44,11 @@ class StoreBuilder(Protocol):
 
     @property
     def logging(self) -> bool:
-        """Whether it has a changelog."""
+        """Whether the store has a changelog."""
 
     @property
     def source_topic(self) -> str | None:
-        """The source topic that is its changelog too; None if it has a changelog of its own, or none."""
+        """The source topic that also serves as the changelog; None for a store with an own changelog, or none."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class SourceNode:
     name: str
     """Unique in the topology."""
     topics: tuple[str, ...]
-    """Logical topic names, so repartition topics without the application's prefix; empty if there is a pattern."""
+    """Logical topic names: those of repartition topics are without the application's prefix. Empty with a pattern."""
     key: Serde[Any] | None = None
     """None uses `default.key.serde`."""
     value: Serde[Any] | None = None
@@ -68,7 +68,7 @@ class SourceNode:
     reset: str | None = None
     """`earliest` or `latest` for this source; None uses `auto.offset.reset`."""
     pattern: re.Pattern[str] | None = None
-    """Reads every topic whose whole name matches; None if there are `topics`."""
+    """The pattern that the whole name of a topic must match; None with `topics`."""
     table: bool = False
     """Whether the topics are read as a table: then the records of a key are updates, in their order."""
 
@@ -80,9 +80,9 @@ class ProcessorNode:
     name: str
     """Unique in the topology."""
     body: Body
-    """What it does with a record."""
+    """The logic for a record."""
     parents: tuple[str, ...]
-    """Names of the nodes whose records it gets, in the order in which they were connected."""
+    """The names of the nodes whose records this node gets, in the order in which they were connected."""
     stores: tuple[str, ...] = ()
     """Names of the stores that it may use, in the order in which they were connected."""
     table: bool = False
@@ -98,7 +98,7 @@ class SinkNode:
     topic: str | TopicNameExtractor
     """Logical topic name, or a function that returns the name per record."""
     parents: tuple[str, ...]
-    """Names of the nodes whose records it writes."""
+    """The names of the nodes whose records this node writes."""
     key: Serde[Any] | None = None
     """None uses `default.key.serde`."""
     value: Serde[Any] | None = None
@@ -125,7 +125,7 @@ class GlobalStore:
     """A store that every worker fills from all partitions of one topic, before it starts processing."""
 
     id: int
-    """Its number among the sub-topologies; it has no tasks."""
+    """The number among the sub-topologies; a global store has no tasks."""
     source: SourceNode
     processor: ProcessorNode
     store: StoreBuilder
@@ -136,7 +136,7 @@ class Subtopology:
     """Nodes that share records or stores. One task runs all of them for one partition."""
 
     id: int
-    """Its number in Kafka Streams; global stores have numbers too, so there may be gaps."""
+    """The number in Kafka Streams. Global stores have numbers too, so numbers may be missing."""
     sources: tuple[SourceNode, ...]
     processors: tuple[ProcessorNode, ...]
     """Parents before children."""
@@ -152,10 +152,10 @@ class Subtopology:
 
     @property
     def source_topics(self) -> frozenset[str]:
-        """Logical names of all topics that its sources read by name, repartition topics included."""
+        """The logical names of all topics that the sources read by name, with repartition topics."""
         return frozenset(topic for source in self.sources for topic in source.topics)
 
     @property
     def sink_topics(self) -> frozenset[str]:
-        """Logical names of the topics that its sinks write, without those chosen per record."""
+        """The logical names of the topics that the sinks write, without those chosen per record."""
         return frozenset(sink.topic for sink in self.sinks if isinstance(sink.topic, str))

@@ -1,4 +1,4 @@
-"""The Processor API (KIP-820): processing of your own, with stores, punctuations and explicit forwarding."""
+"""The Processor API (KIP-820): user-defined processing with stores, punctuations and explicit forwarding."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         """Return the same record with other headers; None is an empty list.
 
         Raises:
-            TopologyError: they are no list of pairs of a name and bytes or None.
+            TopologyError: the headers are not a list of pairs of a name and bytes or None.
         """
         return Record(self.key, self.value, self.timestamp, NO_HEADERS if headers is None else check_headers(headers))
 
@@ -125,7 +125,7 @@ class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         """Return the same record with other headers; None is an empty list.
 
         Raises:
-            TopologyError: they are no list of pairs of a name and bytes or None.
+            TopologyError: the headers are not a list of pairs of a name and bytes or None.
         """
         return FixedKeyRecord(
             self.key, self.value, self.timestamp, NO_HEADERS if headers is None else check_headers(headers)
@@ -133,7 +133,7 @@ class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
 
 
 class ReceivedRecord(FixedKeyRecord[Any, Any], frozen=True, gc=False):
-    """A record that a FixedKeyProcessor got, or a changed copy of one: it may forward no others."""
+    """A record that a FixedKeyProcessor may forward: one that it got, or a changed copy of one."""
 
     def with_value(self, value: Any) -> ReceivedRecord:
         """See `FixedKeyRecord`."""
@@ -151,7 +151,7 @@ class ReceivedRecord(FixedKeyRecord[Any, Any], frozen=True, gc=False):
 
 
 class _Context(Protocol):
-    """What both kinds of processors can do."""
+    """The interface that both kinds of processors get."""
 
     @property
     def task_id(self) -> TaskId:
@@ -166,12 +166,12 @@ class _Context(Protocol):
         """The application's settings by name."""
 
     def schedule(self, interval: timedelta, kind: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
-        """Call a function in intervals of stream time or of wall-clock time.
+        """Call a function at intervals of stream time or wall-clock time.
 
         Args:
-            interval: at least 1 ms. Punctuations of stream time are at its multiples since the epoch, and the first is
-                due with the first record. The first one of wall-clock time is one interval from now. Missed ones are
-                skipped.
+            interval: at least 1 ms. In stream time, punctuations are due at multiples of the interval since the epoch,
+                and the first with the first record. In wall-clock time, the first is due one interval from now. Missed
+                punctuations are skipped.
             kind: the clock.
             callback: f(now in epoch ms); it may forward records and use stores.
 
@@ -203,25 +203,25 @@ class _Context(Protocol):
 
 
 class ProcessorContext(_Context, Protocol[KOut, VOut]):
-    """What a Processor can do: forward records, use stores, schedule punctuations."""
+    """The interface for a Processor: forwards records, gives access to stores, schedules punctuations."""
 
     def forward(self, record: Record[KOut, VOut], child: str | None = None) -> None:
         """Send a record to all children, or to the one named `child`.
 
         Raises:
-            TopologyError: there is no such child.
+            TopologyError: the child does not exist.
         """
 
 
 class FixedKeyProcessorContext(_Context, Protocol[K, VOut]):
-    """What a FixedKeyProcessor can do: as a Processor, but it forwards only records that keep their keys."""
+    """The interface for a FixedKeyProcessor, which forwards only records that keep their keys."""
 
     def forward(self, record: FixedKeyRecord[K, VOut], child: str | None = None) -> None:
         """Send a record to all children, or to the one named `child`.
 
         Raises:
-            TopologyError: there is no such child, or the record is neither one that the processor got nor a copy of one
-                by `with_value`, `with_timestamp` or `with_headers`.
+            TopologyError: the child does not exist, or the record is neither one that the processor got nor a copy of
+                one by `with_value`, `with_timestamp` or `with_headers`.
         """
 
 
@@ -229,7 +229,7 @@ _METHODS = {"init": ("self", "context"), "process": ("self", "record"), "close":
 
 
 def _check_methods(cls: type) -> None:
-    """Check that the methods of a processor's class take the arguments that they will get."""
+    """Check that the methods of a processor's class take the arguments that the runtime passes."""
     for name, arguments in _METHODS.items():
         method = inspect.getattr_static(cls, name)
         if inspect.isfunction(method):
@@ -241,7 +241,7 @@ def check_process(cls: type) -> None:
     """Check that a processor's class has a method `process`.
 
     Raises:
-        TopologyError: it has no `process` of its own.
+        TopologyError: the class has no `process` of its own.
     """
     if getattr(cls, "process", None) in (Processor.process, FixedKeyProcessor.process):
         near = nearest("process", [name for name in vars(cls) if name not in _METHODS])
@@ -250,7 +250,7 @@ def check_process(cls: type) -> None:
 
 
 class Processor(Generic[KIn, VIn, KOut, VOut]):
-    """Processes records one at a time. A supplier makes one instance per task.
+    """A processor of records, one at a time. A supplier makes one instance per task.
 
     Defining a subclass raises TopologyError if `init`, `process` or `close` take other arguments or are `async def`.
     """
@@ -266,19 +266,19 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         _check_methods(cls)
 
     def init(self, context: ProcessorContext[KOut, VOut]) -> None:
-        """Called once, before the first record. `self.context` is this context already."""
+        """Prepare for records; called once, before the first record. `self.context` is this context already."""
         self.context = context
 
     def process(self, record: Record[KIn, VIn]) -> None:
-        """Called for each record."""
+        """Process a record; called for each record."""
         raise NotImplementedError(f"{type(self).__name__} needs a process() method")
 
     def close(self) -> None:
-        """Called once, when the task closes. Stores are still open."""
+        """Release resources; called once, when the task closes. Stores are still open."""
 
 
 class FixedKeyProcessor(Generic[K, VIn, VOut]):
-    """Processes records one at a time and keeps their keys. A supplier makes one instance per task.
+    """A processor of records, one at a time, that keeps their keys. A supplier makes one instance per task.
 
     Defining a subclass raises TopologyError if `init`, `process` or `close` take other arguments or are `async def`.
     """
@@ -294,15 +294,15 @@ class FixedKeyProcessor(Generic[K, VIn, VOut]):
         _check_methods(cls)
 
     def init(self, context: FixedKeyProcessorContext[K, VOut]) -> None:
-        """Called once, before the first record. `self.context` is this context already."""
+        """Prepare for records; called once, before the first record. `self.context` is this context already."""
         self.context = context
 
     def process(self, record: FixedKeyRecord[K, VIn]) -> None:
-        """Called for each record."""
+        """Process a record; called for each record."""
         raise NotImplementedError(f"{type(self).__name__} needs a process() method")
 
     def close(self) -> None:
-        """Called once, when the task closes. Stores are still open."""
+        """Release resources; called once, when the task closes. Stores are still open."""
 
 
 ProcessorSupplier: TypeAlias = Callable[[], Processor[KIn, VIn, KOut, VOut]]

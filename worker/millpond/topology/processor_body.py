@@ -1,4 +1,4 @@
-"""The body of user processors: it connects plain calls with the Processor API."""
+"""The body of user processors, which connects plain calls with the Processor API."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class ProcessorBody:
     reads_origin: ClassVar[bool] = True
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function that gives records to the task's processor, a new one.
+        """Return the function that passes records to the task's processor; the supplier makes a new one.
 
         Raises:
-            TopologyError: the supplier makes no processor.
+            TopologyError: the supplier does not make a processor.
         """
         processor = self.supplier()
         context = _ProcessorContext(node)

@@ -1,4 +1,4 @@
-"""A global store as processors see it: it can be read but not written."""
+"""A global store that processors can read but not write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WRITING = frozenset(
 
 
 class ReadOnlyStore:
-    """A global store that tasks can only read: every worker has a copy, and would not see what others write."""
+    """A global store that tasks can only read: every worker has a copy, and would not see writes of other workers."""
 
     __slots__ = ("_store",)
 

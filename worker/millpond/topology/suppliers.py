@@ -1,4 +1,4 @@
-"""Checks of suppliers: they can be called, and make a new processor of the right kind each time."""
+"""Checks of suppliers: each call must make a new processor of the right kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_supplier(what: str, supplier: object) -> None:
         supplier: what the user gave.
 
     Raises:
-        TopologyError: it is a processor itself, a class without process(), or cannot be called without arguments.
+        TopologyError: the supplier is a processor or a class without process(), or cannot be called without arguments.
     """
     if isinstance(supplier, Processor | FixedKeyProcessor):
         raise TopologyError(
@@ -42,7 +42,7 @@ def check_supplier(what: str, supplier: object) -> None:
 
 
 def check_supply(name: str, supplier: Callable[[], Any], *, fixed_key: bool = False) -> None:
-    """Check what a supplier makes, by calling it twice, as Kafka Streams does. A class is not called.
+    """Check the processors of a supplier, by calling it twice, as Kafka Streams does. A class is not called.
 
     Args:
         name: the processor's node.
@@ -50,7 +50,7 @@ def check_supply(name: str, supplier: Callable[[], Any], *, fixed_key: bool = Fa
         fixed_key: whether a FixedKeyProcessor is needed.
 
     Raises:
-        TopologyError: it makes the same processor twice, or one that may change keys.
+        TopologyError: the supplier makes the same processor twice, or a processor that may change keys.
     """
     if isinstance(supplier, type):
         kind = supplier

@@ -51,14 +51,14 @@ class ConsumerRecordView(NamedTuple):
 
 @runtime_checkable
 class TimestampExtractor(Protocol):
-    """Returns a record's event time."""
+    """The interface of timestamp extractors, which return a record's event time."""
 
     def extract(self, record: ConsumerRecordView, partition_time: int) -> int:
-        """Return the event time in epoch ms. A record with a negative one is dropped, and counted as dropped.
+        """Return the event time in epoch ms. A record with a negative time is dropped, and counted as dropped.
 
         Args:
             record: the record.
-            partition_time: the highest timestamp extracted from this partition so far, epoch ms; -1 if there is none.
+            partition_time: the highest timestamp extracted from this partition so far, epoch ms; -1 without one.
         """
 
 
@@ -69,7 +69,7 @@ class FailOnInvalidTimestamp:
         """Return the record's timestamp, epoch ms.
 
         Raises:
-            ProcessingFailed: it is negative.
+            ProcessingFailed: the timestamp is negative.
         """
         del partition_time
         if record.timestamp < 0:
@@ -87,7 +87,7 @@ class LogAndSkipOnInvalidTimestamp:
         """Return the record's timestamp, epoch ms; negative if it is invalid."""
         del partition_time
         if record.timestamp < 0:
-            log.warning("%s has the invalid timestamp %d; dropping it", _place(record), record.timestamp)
+            log.warning("%s: invalid timestamp %d; dropping the record", _place(record), record.timestamp)
         return record.timestamp
 
 
@@ -151,14 +151,14 @@ class ValueTimestamp(Generic[V]):
 
 
 TimestampOf: TypeAlias = TimestampExtractor | Callable[[V], int | datetime]
-"""What `timestamp=` takes: an extractor, or a function of the value that returns epoch ms or an aware datetime."""
+"""The type of `timestamp=`: an extractor, or a function of the value that returns epoch ms or an aware datetime."""
 
 
 def timestamp_extractor(given: TimestampOf[Any] | None) -> TimestampExtractor | None:
     """Return the extractor for a user's `timestamp=`.
 
     Raises:
-        TopologyError: it is neither an extractor nor a function of one value, or it is an extractor's class.
+        TopologyError: the argument is neither an extractor nor a function of one value, or is an extractor's class.
     """
     if given is None:
         return None

@@ -1,6 +1,6 @@
 """The logical graph: sources, processors, sinks and their stores.
 
-It is built by hand with the methods here, or by the DSL. It only describes; the runtime compiles and runs it.
+A topology is built with the methods here, or by the DSL. It is only a description; the runtime compiles and runs it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check_topology(what: str, given: object) -> None:
     """Check that an object is a topology.
 
     Raises:
-        TopologyError: it is something else, such as a StreamsBuilder.
+        TopologyError: the object is something else, such as a StreamsBuilder.
     """
     if not isinstance(given, Topology):
         hint = "; call its build()" if hasattr(given, "build") else ""
@@ -59,7 +59,7 @@ def check_reset(what: str, reset: str | None) -> None:
     """Check that `reset=` is `earliest`, `latest` or None.
 
     Raises:
-        TopologyError: it is not.
+        TopologyError: the value is another one.
     """
     if reset is not None and reset not in _RESETS:
         raise TopologyError(f"{what} has reset={reset!r}; use one of {', '.join(_RESETS)}.")
@@ -139,7 +139,7 @@ class Topology:
             name: unique in the topology.
             supplier: f() -> a new Processor or FixedKeyProcessor, called once per task; often the class itself. The
                 stores in its attribute `stores` are added and connected (KIP-401).
-            parents: names of the nodes whose records it gets; at least one.
+            parents: names of the nodes whose records the new node gets; at least one.
             stores: names of further stores that it uses; they are in the topology already.
         """
         check_supplier(f"Processor '{name}'", supplier)
@@ -155,8 +155,8 @@ class Topology:
 
         Args:
             name: unique in the topology.
-            body: what it does.
-            parents: names of the nodes whose records it gets; at least one.
+            body: the logic of the node.
+            parents: names of the nodes whose records the new node gets; at least one.
             table: whether its children are called with (key, new, old, timestamp).
         """
         self._check_new(name)
@@ -177,7 +177,7 @@ class Topology:
         Args:
             name: unique in the topology.
             topic: a topic's name, or f(key, value, context) -> the name of the record's topic (KIP-303).
-            parents: names of the nodes whose records it writes; at least one.
+            parents: names of the nodes whose records the sink writes; at least one.
             key: serde of the keys; None uses `default.key.serde`.
             value: serde of the values; None uses `default.value.serde`.
             partitioner: f(topic, key, value, number of partitions) -> the partitions to write to (KIP-837): several are
@@ -280,7 +280,7 @@ class Topology:
                 )
             if not isinstance(node, ProcessorNode):
                 raise TopologyError(
-                    f"Store '{store}' cannot be connected to '{processor}', which is no processor; name a processor."
+                    f"Store '{store}' cannot be connected to '{processor}', which is not a processor; name a processor."
                 )
             users = self._store_users[store]
             self._groups.unite(processor, users[:1])

@@ -28,7 +28,7 @@ _MAX_NAMES = 100_000
 
 
 def most_tasks(standby_replicas: int) -> int:
-    """Return how many tasks a StreamAssignment can hold. Each is named with its owner, its worker and its standbys."""
+    """Return the number of tasks that fit into a StreamAssignment. Each is named with owner, worker and standbys."""
     return _MAX_NAMES // (2 + standby_replicas)
 
 
@@ -49,7 +49,7 @@ class KubernetesStore:
         self._leader_epoch = leader_epoch
 
     async def load(self) -> View | None:
-        """Return what was saved last; None when nothing was. It may be outdated; the owners of tasks are in Kafka.
+        """Return the last saved assignment; None when there is none. It may be outdated: Kafka has the owners of tasks.
 
         Raises:
             StoreError: the StreamAssignment is invalid.
@@ -104,5 +104,5 @@ def _own(app: StreamApp, existing: Object | None) -> Object | None:
         return existing
     raise StoreError(
         f"StreamAssignment '{app.namespace}/{app.name}' does not belong to this StreamApp: delete it, unless "
-        "Kubernetes is about to."
+        "Kubernetes is already deleting it."
     )

@@ -236,8 +236,8 @@ class CoordinatorHost:
     def _is_worker(self, namespace: str, name: str, pod: str, uid: str) -> bool:
         """Return whether a pod is a worker of a StreamApp.
 
-        Whoever may create pods in a namespace can give them any service account, so the pod must belong to the
-        StatefulSet. It stays accepted when the StatefulSet is deleted around it, to be recreated.
+        A pod can have any service account of its namespace, so the pod must belong to the
+        StatefulSet. It stays accepted when the StatefulSet is deleted without its pods, to be recreated.
         """
         hosted = self._hosted.get((namespace, name))
         if hosted is None or uid in hosted.accepted:  # called for every heartbeat; `serve` removes deleted pods

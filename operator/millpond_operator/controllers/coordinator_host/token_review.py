@@ -179,7 +179,7 @@ class TokenReviewer:
         return reviewing
 
     async def _wait(self, reviewing: asyncio.Task[None]) -> None:
-        """Wait for a review as long as a heartbeat can. The review goes on after that, and its result is remembered."""
+        """Wait for a review as long as a heartbeat can. The review continues after that, and its result is kept."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 await asyncio.shield(reviewing)
@@ -217,7 +217,7 @@ class TokenReviewer:
         self._rejected[digest] = (now + for_s, failure)
         if failure and now - self._logged_at >= _REJECTED_S:
             self._logged_at = now
-            log.warning("Token review failed: %s Workers that were authenticated before are not affected.", failure)
+            log.warning("token review: failed; workers that were authenticated before are not affected: %s", failure)
 
     def _identity(self, user: Mapping[str, Any]) -> Identity | None:
         namespace, _, account = str(user.get("username", "")).removeprefix(ACCOUNT_PREFIX).partition(":")

@@ -1,6 +1,6 @@
 """An event loop that ends even when a task in it does not.
 
-A watcher of kopf's that is cancelled while it lists suppresses the cancellation and goes on (`streaming_block` in its
+A watcher of kopf's that is cancelled while it lists suppresses the cancellation and continues (`streaming_block` in its
 `watching.py`; https://github.com/nolar/kopf/issues/1168). `asyncio.run` and `kopf.run` cancel each task once and then
 wait for it without limit, so neither of them ends the process in time.
 """
@@ -49,7 +49,7 @@ def run(coroutine: Coroutine[Any, Any, T], timeout: timedelta = CANCEL_TIMEOUT) 
     finally:
         if abandoned:
             names = ", ".join(sorted(each.get_name() for each in abandoned))
-            log.error("Abandoned tasks that did not end within %g s: %s", timeout.total_seconds(), names)
+            log.error("event loop: abandoned tasks that did not end within %g s: %s", timeout.total_seconds(), names)
         else:
             runner.close()
 

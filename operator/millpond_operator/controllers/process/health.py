@@ -21,7 +21,7 @@ __all__ = ("Check", "HealthServer", "stuck")
 log = logging.getLogger(__name__)
 
 Check: TypeAlias = Callable[[], str | None]
-"""A check that returns one sentence about what is wrong, or None."""
+"""A check that returns its failure in one sentence, or None."""
 
 
 def stuck(queue: WorkQueue[Any], longest: timedelta) -> Check:
@@ -98,7 +98,7 @@ class HealthServer:
     def _answer(self, checks: Sequence[Check]) -> web.Response:
         failures = [failure for check in checks if (failure := _run(check)) is not None]
         for failure in failures:
-            log.warning("Probe fails: %s", failure)
+            log.warning("probe: fails: %s", failure)
         return web.Response(text="\n".join(failures or ["ok"]) + "\n", status=503 if failures else 200)
 
     async def _serve_metrics(self, _request: web.Request) -> web.Response:
@@ -110,5 +110,5 @@ def _run(check: Check) -> str | None:
         return check()
     except Exception as error:  # a check that cannot be run fails the probe instead of the server
         name = getattr(check, "__name__", check)
-        log.exception("Health check %s raised an exception.", name)
+        log.exception("health check %s: raised an exception", name)
         return f"Health check {name} raised {error!r}."

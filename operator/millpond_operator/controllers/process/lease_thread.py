@@ -24,7 +24,7 @@ class LeaseThread(Protocol):
     """Opens an event loop for renewing the Lease."""
 
     def __call__(self) -> AbstractAsyncContextManager[Run]:
-        """Return a context manager in whose block the loop runs."""
+        """Return a context manager; the loop runs during its block."""
 
 
 @asynccontextmanager

@@ -41,7 +41,7 @@ log = logging.getLogger("millpond_operator")
 _SECRET = "millpond-coordinator-tls"  # noqa: S105 - the name of a Secret
 _CONTROLLER = "streamapp"
 _ENDPOINT_SLICE = "EndpointSlice"
-#: The pause before another attempt at something that failed.
+#: The pause before a retry.
 _RETRY_INTERVAL = timedelta(seconds=1)
 #: How long changes that the coordinator reports are collected: one moving task causes several.
 _COALESCE = timedelta(milliseconds=200)
@@ -94,7 +94,7 @@ async def operate(
                 group.create_task(_until_stopped(stopped), name="signals")
                 group.create_task(operator.run(), name="operator")
         except* Stopped:
-            log.info("Operator is stopping: it received SIGTERM or SIGINT.")
+            log.info("operator: stopping, since it received SIGTERM or SIGINT")
         except* (MillpondError, OSError) as errors:
             raise _first(errors) from errors
         finally:
@@ -219,7 +219,7 @@ class _Operator:
         for key in cache.keys(kinds.STREAM_APP):
             self._queue.add((key.namespace, key.name))
         self._synced = True
-        log.info("Listed %d StreamApps; reconciling starts.", cache.count(kinds.STREAM_APP))
+        log.info("operator: listed %d StreamApps; starting to reconcile", cache.count(kinds.STREAM_APP))
         handle = self._metrics.measured(_CONTROLLER, reconciler)
         async with asyncio.TaskGroup() as group:
             if self._settings.pod_ip:
@@ -228,7 +228,7 @@ class _Operator:
             group.create_task(self._queue.run(handle, self._settings.concurrency), name="queue")
 
     async def _repeat(self, update: Callable[[], Awaitable[None]], name: str, *, at_once: bool = False) -> None:
-        """Update an object at an interval, since somebody may change or delete it."""
+        """Update an object at an interval, since another client may change or delete it."""
         interval = self._settings.upkeep_interval
         pause = timedelta(0) if at_once else interval
         while True:
@@ -266,7 +266,7 @@ def _upgrades_waiting(reconciler: Reconciler) -> float:
 
 
 def _issuer(connection: Connection) -> str:
-    """Return the issuer of the operator's own token, who also issues those of workers; "" without a token."""
+    """Return the issuer of the operator's own token, which also issues those of workers; "" without a token."""
     claims = claims_of(connection.bearer() or "")
     return "" if claims is None else claims.iss
 
@@ -301,7 +301,7 @@ async def _until_stopped(stopped: asyncio.Event) -> None:
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the most telling error: a lost leadership causes all errors that come with it."""
+    """Return the lost leadership if there is one, since it causes the other errors; else the first error."""
     flat: list[BaseException] = []
 
     def collect(group: BaseExceptionGroup[BaseException]) -> None:

@@ -32,7 +32,7 @@ _FIRST_BACKOFF, _LONGEST_BACKOFF = timedelta(milliseconds=50), timedelta(seconds
 
 
 class QueueMetrics(Protocol):
-    """Records what happens to keys."""
+    """A recorder of the metrics of keys."""
 
     def added(self) -> None:
         """Record an added key."""
@@ -113,7 +113,7 @@ class WorkQueue(Generic[K]):
         return [now - since for since in self._working.values()]
 
     def longest(self) -> tuple[K, timedelta] | None:
-        """Return the key that has been worked on for longest, and for how long; None when no key is in progress."""
+        """Return the key that has been in progress for longest, and that time; None when no key is in progress."""
         if not self._working:
             return None
         key = min(self._working, key=self._working.__getitem__)
@@ -195,9 +195,8 @@ class WorkQueue(Generic[K]):
         """Work on keys until cancelled, or until leadership is lost.
 
         Args:
-            handle: works on one key and returns after which time to handle it again; None for not before it is added.
-            Its
-                errors are logged and the key is retried; `LeadershipLost` ends the queue.
+            handle: works on one key and returns after which time to handle it again; None to wait until it is added.
+                Its errors are logged and the key is retried; `LeadershipLost` ends the queue.
             workers: the number of keys to work on concurrently.
 
         Raises:
@@ -220,7 +219,7 @@ class WorkQueue(Generic[K]):
                 again = await handle(key)
             except LeadershipLost:
                 raise
-            except Exception as error:  # the other keys must go on, whatever is wrong with this one
+            except Exception as error:  # the failure of one key must not stop the others
                 retry_after_s = error.retry_after if isinstance(error, ApiError) else None
                 delay = self.add_rate_limited(key, timedelta(seconds=retry_after_s or 0))
                 name = key_name(key)

@@ -1,4 +1,4 @@
-"""On which Kafka cluster the workers of a StreamApp are admitted."""
+"""The Kafka cluster on which the workers of a StreamApp are admitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applies what a StreamApp needs: manifests where they differ, deleted pods, kept pod templates, larger volumes."""
+"""Applies a decision: applies manifests that differ, deletes pods, keeps pod templates, enlarges volumes."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class NameTaken(MillpondError):
 
 
 class Applier:
-    """Applies what StreamApps need.
+    """Applies the objects of StreamApps.
 
     Args:
         client: writes objects; its responses go to the cache.
         cache: the known objects.
-        surroundings: what manifests need besides the StreamApp.
+        surroundings: the data of manifests that is not in the StreamApp.
         clock: returns monotonic seconds.
     """
 
@@ -93,7 +93,7 @@ class Applier:
         self._surroundings = surroundings
         self._problems: dict[tuple[str, str], Problem] = {}
         self._outcomes: dict[tuple[str, str], dict[tuple[str, str], tuple[str, str]]] = {}
-        """By application, and by kind and name: manifests that the API server changes, and into what."""
+        """Digests of manifests that the API server changes, and of the resulting objects."""
         self.drift = Drift(client, cache, clock)
         """Undoes changes by other clients."""
         self.templates = RevisionTemplates(client, cache, self.apply)
@@ -113,16 +113,17 @@ class Applier:
             part.forget(namespace, name)
 
     def problem(self, app: StreamApp) -> Problem | None:
-        """Return why objects of an application are not as they were applied; None when no such problem was seen."""
+        """Return why objects of an application differ from their manifests; None when no difference was seen."""
         return self._problems.get((app.namespace, app.name)) or self.drift.problem(app)
 
     async def check_names(self, app: StreamApp) -> None:
-        """Check that no object that the application needs belongs to somebody else. Applying it would take it over.
+        """Check that every object that the application needs is its own or does not exist.
 
-        Foreign objects are not watched, so the API server is asked while the application's own object does not exist.
+        Applying a foreign object would take it over. Foreign objects are not watched, so the API server is asked while
+        the application's own object does not exist.
 
         Raises:
-            NameTaken: an object belongs to somebody else.
+            NameTaken: an object does not belong to the application.
             ApiError: an object cannot be read.
         """
         wanted = [(_KINDS[each["kind"]], each["metadata"]["name"]) for each in children(app, self._surroundings)]
@@ -140,7 +141,7 @@ class Applier:
         """Apply all objects that do not depend on the rollout.
 
         Raises:
-            NameTaken: an object belongs to somebody else.
+            NameTaken: an object does not belong to the application.
             ApiError: an object cannot be applied.
         """
         for manifest in children(app, self._surroundings):
@@ -159,7 +160,7 @@ class Applier:
             Whether it exists now; False when it has to be deleted first, to be recreated.
 
         Raises:
-            NameTaken: it belongs to somebody else.
+            NameTaken: it does not belong to the application.
             ApiError: it cannot be applied.
         """
         existing = self._cache.get(kinds.STATEFUL_SET, app.namespace, app.name)
@@ -172,7 +173,7 @@ class Applier:
             if self._must_recreate(app, manifest, existing):
                 if "deletionTimestamp" not in existing["metadata"]:
                     log.info(
-                        "StatefulSet %s/%s: recreating it around its pods, since immutable fields changed",
+                        "StatefulSet %s/%s: recreating it without ending its pods, since immutable fields changed",
                         app.namespace,
                         app.name,
                     )
@@ -194,24 +195,23 @@ class Applier:
             ApiError: a pod cannot be deleted.
         """
         for pod in pods:
-            log.info("Pod %s/%s: deleting it (revision %s)", app.namespace, pod.name, pod.revision)
+            log.info("Pod %s/%s: deleting the pod of revision %s", app.namespace, pod.name, pod.revision)
             ending = await self._client.delete(kinds.POD, app.namespace, pod.name, uid=pod.uid)
             if ending is not None:
                 self._cache.put(kinds.POD, ending)
 
     def cleanup_job(self, app: StreamApp) -> Object | None:
-        """Return the Job that deletes what this application has in Kafka; None when there is none."""
+        """Return the Job that deletes the application's topics and group in Kafka; None when there is none."""
         job = self._cache.get(kinds.JOB, app.namespace, cleanup_name(app))
         return job if job is not None and made_for(app, job) else None
 
     async def start_cleanup(self, app: StreamApp, known_good: str) -> None:
-        """Start the Job that deletes what the application has in Kafka.
+        """Start the Job that deletes the application's internal topics and consumer group in Kafka.
 
         Args:
             app: the StreamApp.
-            known_good: the revision whose image and settings the Job takes; those that the StreamApp wants if its
-            template
-                does not exist.
+            known_good: the revision that has the Job's image and settings. If its template does not exist, the
+                specification of the StreamApp has them.
 
         Raises:
             NameTaken: the Job of a former StreamApp of this name still exists.
@@ -226,10 +226,10 @@ class Applier:
         await self.apply(app, cleanup_job(app, self.templates.available(app, known_good)))
 
     async def apply(self, app: StreamApp, manifest: Object) -> None:
-        """Apply one manifest if that changes anything.
+        """Apply one manifest if that changes the object.
 
         Raises:
-            NameTaken: the object belongs to somebody else.
+            NameTaken: the object does not belong to the application.
             ApiError: it cannot be applied.
         """
         kind = _KINDS[manifest["kind"]]
@@ -251,7 +251,7 @@ class Applier:
         self._note_outcome(app, manifest, answer)
 
     def _is_known_outcome(self, app: StreamApp, manifest: Object, existing: Object) -> bool:
-        """Return whether the API server made the object of this manifest before: applying it again changes nothing."""
+        """Return whether this object is the result of applying this manifest before: doing it again changes nothing."""
         outcomes = self._outcomes.get((app.namespace, app.name), {})
         key = (manifest["kind"], manifest["metadata"]["name"])
         return outcomes.get(key) == (digest(manifest), content(existing))
@@ -264,7 +264,7 @@ class Applier:
         outcomes = self._outcomes.setdefault(key, {})
         if which not in outcomes:
             log.warning(
-                "%s %s/%s: it differs from what was applied, because the API server or a webhook changed it",
+                "%s %s/%s: differs from the applied manifest, because the API server or a webhook changed it",
                 which[0],
                 app.namespace,
                 which[1],
@@ -292,7 +292,7 @@ class Applier:
         self._cache.put(kind, found)
 
     async def _write(self, app: StreamApp, kind: Kind, object: Object, existing: Object | None) -> Object:
-        """Apply over the version that was read, so that a former leader cannot overwrite what it did not see."""
+        """Apply over the version that was read, so that a former leader cannot overwrite a later version."""
         try:
             answer = await self._client.apply(kind, over(object, existing))
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""Conditions that last, as opposed to passing ones: a moving task stops for a moment, which no status should show."""
+"""Debouncing of conditions: a task that moves stops for a moment, which no status should show."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Debounce:
         self._since: dict[str, datetime] = {}
 
     def lasts(self, work: ReconcilePass, name: str, patience: timedelta, *, condition: bool) -> bool:
-        """Return whether a condition has held for long enough. If not yet, request a pass for when it will have.
+        """Return whether a condition has held for long enough. If not yet, request a pass for the end of that time.
 
         Args:
             work: the pass.
             name: the name of the condition, beginning with that of the application.
-            patience: how long is long enough.
+            patience: the time for which it has to hold.
             condition: whether it holds now.
         """
         if not condition:

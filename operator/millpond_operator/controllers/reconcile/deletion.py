@@ -1,4 +1,4 @@
-"""The deletion of a StreamApp, and the finalizer that lets it happen in order."""
+"""The deletion of a StreamApp, and the finalizer that delays it until the cleanup Job has ended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Deletion:
         self._claims = claims
 
     async def proceed(self, work: ReconcilePass, decision: Decision, existing: Existing | None) -> None:
-        """Take the next step: workers end, then a Job deletes what is in Kafka, then the finalizer is removed."""
+        """Take the next step: stop the workers, then run the cleanup Job, then remove the finalizer."""
         app = work.app
         if existing is not None and existing.replicas:
             await self._applier.stateful_set(app, decision, work.template, work.revision)

@@ -1,4 +1,4 @@
-"""Reverts changes by other clients to the operator's objects, and reports a problem when they return.
+"""Reverts changes by other clients to the operator's objects, and reports a problem when a change is repeated.
 
 Applying an object again restores fields that were changed or removed. A patch of the very version that was read removes
 fields that were added.

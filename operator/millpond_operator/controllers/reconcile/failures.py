@@ -1,4 +1,4 @@
-"""Reports failed passes in conditions of the StreamApp, so that nobody has to search a log for the cause."""
+"""Reports failed passes in conditions of the StreamApp, so that their cause is visible without the log."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Failures:
         except LeadershipLost:
             raise
         except MillpondError as failure:
-            log.warning("StreamApp %s: writing condition %s failed: %s", work.name, memory.rejection.reason, failure)
+            log.warning("StreamApp %s: cannot write condition %s: %s", work.name, memory.rejection.reason, failure)
 
     def forget(self, key: Key) -> None:
         """Forget the failures of a StreamApp after a successful pass or its deletion."""

@@ -1,15 +1,13 @@
-"""Which StreamApp may use an application id: two with the same id on one Kafka cluster would take each other's tasks.
+"""Claims on application ids: two StreamApps with the same id on one Kafka cluster would take each other's tasks.
 
 An application is identified by its id on a Kafka *cluster*. Only its own workers can tell which cluster that is, once
 they have reached it. So a claim is proven or unproven:
 
 - A proven claim is on a cluster id. It is saved in the StreamApp's status and lasts as long as the StreamApp. Of
-several proven
-  claims on one cluster, the oldest holds the id.
+  several proven claims on one cluster, the oldest holds the id.
 - An unproven claim is on an address. For a while it keeps later StreamApps at that address from starting, so that its
-workers
-  can prove it. Then it gives way: the first to prove its claim holds the id, so nobody can reserve an id by a name
-  alone.
+  workers can prove it. After that the others start too, and the first StreamApp to prove its claim holds the id. So an
+  id cannot be reserved by a name alone.
 
 See docs/decisions/0032-identity-is-a-kafka-cluster.md.
 """
@@ -40,7 +38,7 @@ class Rival:
 
     key: Key
     until: datetime | None = None
-    """When it gives way unless its workers reach the cluster before; None for not as long as it exists."""
+    """When it stops excluding others, unless its workers reach the cluster before; None if it never does."""
 
 
 @dataclass
@@ -55,11 +53,11 @@ class _Claim:
 
     @property
     def proven_here(self) -> bool:
-        """Whether its proof covers its address, from whichever namespace that is resolved."""
+        """Whether the proof also holds for the address of the claim, in every namespace that resolves it."""
         return self.proof is not None and self.proof.address == str(self.address) and self.address.sure
 
     def is_on(self, cluster_id: str) -> bool:
-        """Return whether it is proven on a cluster."""
+        """Return whether the claim is proven on a cluster."""
         return self.proof is not None and self.proof.cluster_id == cluster_id
 
 
@@ -88,7 +86,7 @@ class IdClaims:
             self.rival(app, now)
 
     def rival(self, app: Mapping[str, Any], now: datetime) -> Rival | None:
-        """Add or update the claim of a StreamApp, and return who precludes it.
+        """Add or update the claim of a StreamApp, and return the StreamApp that precludes it.
 
         Args:
             app: the StreamApp as an API server object.

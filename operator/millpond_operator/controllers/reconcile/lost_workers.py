@@ -1,4 +1,4 @@
-"""Events about lost workers: that they were lost, which workers took over their tasks, and that they are back.
+"""Events about lost workers: their loss, the workers that took over their tasks, and their return.
 
 There are none about workers that the operator stops, since these have handed over their tasks before.
 """
@@ -81,7 +81,7 @@ class LostWorkers:
     def _follow_up(
         known: _Known, name: str, alive: Mapping[str, ObservedWorker], owners: Mapping[str, str]
     ) -> list[_Event]:
-        """Return the events about a lost worker whose tasks were taken over, or that is back."""
+        """Return the events about a lost worker: its tasks were taken over, or it is back."""
         events: list[_Event] = []
         tasks = known.lost[name]
         takers = Counter(owner for task in tasks if (owner := owners.get(task)) is not None and owner != name)

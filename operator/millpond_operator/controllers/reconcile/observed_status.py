@@ -31,7 +31,7 @@ class ObservedStatus:
     Args:
         cache: the known objects.
         applier: knows the cleanup Job.
-        debounce: remembers since when something has been the case.
+        debounce: remembers since when conditions have held.
     """
 
     def __init__(self, cache: Cache, applier: Applier, debounce: Debounce) -> None:

@@ -70,7 +70,7 @@ class Observer:
         if found is None or not owned_by(app, found):
             if not work.observed.pods or not work.status.target_revision:
                 return None
-            # It was deleted around its pods, to be recreated: a rollout in progress continues.
+            # It was deleted without its pods, to be recreated: a rollout in progress continues.
             return Existing(work.status.target_revision, work.observed.pods[-1].ordinal + 1, observed=False)
         metadata = found["metadata"]
         return Existing(
@@ -166,7 +166,7 @@ class Observer:
                 about = {event.get("involvedObject", {}).get("uid") for event in events}
                 found = [await self._mount_problem(pod) for pod in pods if pod["metadata"]["uid"] in about]
             except ApiError as error:
-                log.info("StreamApp %s: reading events about its pods failed: %s", work.name, error)
+                log.info("StreamApp %s: cannot read the events about its pods: %s", work.name, error)
                 return {}
             memory.mounts_checked_at = work.now
             memory.mount_problems = {name: problem for name, problem in found if problem is not None}
@@ -195,7 +195,7 @@ class Observer:
                 for name in [name for name, problem in found.items() if problem is None][:_MAX_SEARCHED]:
                     found[name] = await self._unlabelled(app, name)
             except ApiError as error:
-                log.info("StreamApp %s: reading events about missing pods failed: %s", work.name, error)
+                log.info("StreamApp %s: cannot read the events about missing pods: %s", work.name, error)
                 return {}
             memory.missing_checked_at = work.now
             memory.missing_problems = {name: problem for name, problem in found.items() if problem is not None}
@@ -233,7 +233,7 @@ def _is_silent(observed: ObservedApp, pod: ObservedPod) -> bool:
 
 
 def _is_workers(app: StreamApp, pod: Object) -> bool:
-    """Return whether a pod belongs to the StatefulSet, or to one that was deleted around it."""
+    """Return whether a pod belongs to the StatefulSet, or to a former one that was deleted without its pods."""
     owner = next((each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")), None)
     if owner is not None and (owner["kind"], owner["name"]) != ("StatefulSet", app.name):
         return False

@@ -53,7 +53,7 @@ _REPORT_AFTER = timedelta(seconds=3)
 _LEAVING_NAME_INTERVAL, _TAKEN_NAME_INTERVAL = timedelta(seconds=1), timedelta(seconds=5)
 #: How often to retry what others prevent, such as the growth of volumes.
 _RETRY_INTERVAL = timedelta(minutes=1)
-#: How soon to see whether a StatefulSet that is being recreated is gone.
+#: How soon to check whether a StatefulSet that is being recreated has been deleted.
 _RECREATE_INTERVAL = timedelta(milliseconds=500)
 
 
@@ -64,11 +64,11 @@ class Reconciler:
         client: writes objects.
         cache: the known objects.
         hosting: the coordinator.
-        surroundings: what manifests need besides the StreamApp.
+        surroundings: the data of manifests that is not in the StreamApp.
         enqueue: requests another pass over a StreamApp.
         clock: returns the current time.
         instance: the reporting instance of events.
-        upgrade_budget: how many StreamApps at a time restart workers because of the operator's version.
+        upgrade_budget: the number of StreamApps that restart workers at a time because of the operator's version.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of the operator that a pass works with
@@ -109,14 +109,14 @@ class Reconciler:
 
     @property
     def upgrades_waiting(self) -> int:
-        """How many StreamApps wait for their turn to restart workers because of the operator's version."""
+        """The number of StreamApps that wait to restart workers because of the operator's version."""
         return self._upgrades.waiting
 
     async def __call__(self, key: Key) -> timedelta | None:
-        """Make one pass. A pass that fails leaves a condition that says why.
+        """Make one pass. A pass that fails leaves a condition with the cause.
 
         Returns:
-            After which time another pass is due; None for not before something changes.
+            After which time another pass is due; None to wait for a change.
 
         Raises:
             ApiError: the API server rejected a request or did not answer; retry later.
@@ -163,7 +163,7 @@ class Reconciler:
         """Check who may use the application id, set the finalizer, and make the pass."""
         app = work.app
         rival = self._claims.rival(raw, work.now)
-        # One that has a target revision may have tasks in Kafka already and goes on.
+        # One that has a target revision may have tasks in Kafka already, so it continues.
         waits_for_id = rival is not None and not work.status.target_revision
         if rival is not None:
             work.id_conflict = id_taken(app, rival)
@@ -294,7 +294,7 @@ class Reconciler:
         memory.served_since = memory.served_since or work.now
 
     async def _save(self, work: ReconcilePass, decision: Decision) -> None:
-        """Save the status before acting: what is about to be done, and what is observed."""
+        """Save the status before acting: the intent and the observation."""
         rendered = Rendered(work.specification, work.revision)
         status = self._observed_status.build(work, decision)
         await self._status_writer.save(work, msgspec.structs.replace(status, rendered=rendered))

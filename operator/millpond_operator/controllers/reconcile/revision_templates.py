@@ -45,11 +45,11 @@ class RevisionTemplates:
         self._clean.pop((namespace, name), None)
 
     def note_clean(self, app: StreamApp, stateful_set: Object) -> None:
-        """Note that the StatefulSet is as it was applied."""
+        """Note that the StatefulSet equals its applied manifest."""
         self._clean[app.namespace, app.name] = digest(_template_in(stateful_set))
 
     async def template(self, app: StreamApp, revision: str) -> Object | None:
-        """Return the pod template of a revision, kept apart from what others may change; None if it does not exist.
+        """Return the pod template of a revision, after copying it into a ControllerRevision; None if it does not exist.
 
         Raises:
             ApiError: it cannot be kept.
@@ -78,7 +78,7 @@ class RevisionTemplates:
         if found is None:
             raise MillpondError(
                 f"The pod template of revision {decision.revision} no longer exists, so a rollback to it is not "
-                "possible."
+                "possible: correct the StreamApp instead."
             )
         return found
 

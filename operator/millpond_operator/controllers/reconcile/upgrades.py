@@ -1,8 +1,8 @@
 """Restarts caused by a new version of the operator: a few StreamApps at a time, the others wait for their turn.
 
-A new version of the operator may render pods differently. Then every StreamApp has another revision at once, although
-nobody changed it. Such a revision waits until the budget has room, and the former revision stays wanted meanwhile. A
-change of the StreamApp itself does not wait.
+A new version of the operator may render pods differently. Then every StreamApp has another revision at once, without a
+change of its specification. Such a revision waits until the budget has room, and the former revision stays wanted
+meanwhile. A change of the StreamApp itself does not wait.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Upgrades:
 
     Args:
         budget: the number of StreamApps.
-        enqueue: requests a pass over a StreamApp whose turn may have come.
+        enqueue: requests a pass over a StreamApp that may restart its workers now.
     """
 
     def __init__(self, budget: int, enqueue: Callable[[Key], None]) -> None:
@@ -128,7 +128,7 @@ class Upgrades:
             work.requeue(_CHECK_INTERVAL)
 
     def note(self, key: Key, *, waits: bool, restarts: bool) -> None:
-        """Note what a pass decided.
+        """Note the decision of a pass.
 
         Args:
             key: the StreamApp.

@@ -1,1 +1,1 @@
-"""Rollout decisions, conditions and status of one application: pure functions of what is wanted and observed."""
+"""Rollout decisions, conditions and status of one application: pure functions of wanted and observed state."""

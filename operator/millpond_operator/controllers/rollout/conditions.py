@@ -35,7 +35,7 @@ _PROGRESS = {
 
 @dataclass(frozen=True)
 class ConditionInputs:
-    """What the conditions follow from."""
+    """The input of the conditions."""
 
     name: str
     """The name of the StreamApp."""
@@ -60,10 +60,10 @@ class ConditionInputs:
 
 
 def conditions(inputs: ConditionInputs, before: AppStatus, generation: int, now: datetime) -> tuple[Condition, ...]:
-    """Return the conditions. One is True only for what is observed, or was observed a moment ago and may still hold.
+    """Return the conditions. A condition is True only if it is observed, or was a moment ago and may still hold.
 
     Args:
-        inputs: what they follow from.
+        inputs: the input of the conditions.
         before: the status so far: a condition whose status stays the same keeps its transition time.
         generation: the generation of the StreamApp.
         now: the current time.
@@ -210,7 +210,7 @@ def _snapshots(inputs: ConditionInputs) -> list[tuple[ConditionType, bool | None
 
 
 def _stalled(inputs: ConditionInputs) -> list[tuple[ConditionType, bool | None, str, str]]:
-    """Return the condition that only a person can end."""
+    """Return the condition Stalled, which holds until a person changes something."""
     failed = inputs.decision.status.failed
     if inputs.blocked_by is not None:
         return [(ConditionType.STALLED, True, inputs.blocked_by.reason, _SEE_DEGRADED)]

@@ -1,7 +1,7 @@
-"""What to do next with an application's workers: a pure function of the wanted, the saved and the observed state.
+"""The next step with an application's workers: a pure function of the wanted, the saved and the observed state.
 
-Workers are never stopped while a task would stop with them that another worker could run: restarts, upgrades and
-scale-ins all drain a worker first and delete its pod then. The caller saves `Decision.status` before it acts.
+A worker is not stopped as long as it runs a task that another worker could run. Restarts, upgrades and scale-ins all
+drain a worker first, and then delete its pod. The caller saves `Decision.status` before it acts.
 
     revisions differ, Rolling      one worker at a time: drain, delete, wait until the new one runs its tasks
     revisions differ, Recreate     all stop, then all start
@@ -28,10 +28,10 @@ __all__ = ("decide",)
 def decide(
     wanted: WantedWorkers, existing: Existing | None, observed: ObservedApp, status: AppStatus, now: datetime
 ) -> Decision:
-    """Return what to do next.
+    """Return the next step.
 
     Args:
-        wanted: what the StreamApp asks for.
+        wanted: the part of the specification that concerns rollouts.
         existing: the StatefulSet; None when there is none.
         observed: the pods and workers.
         status: the saved status.

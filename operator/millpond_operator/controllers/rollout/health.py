@@ -1,4 +1,4 @@
-"""Whether a revision works: workers that are ready and run their tasks, or that will not make progress."""
+"""The health of a revision: its workers are ready and run their tasks, or will not make progress."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .status import AppPhase, AppStatus, instant
 __all__ = ("RECREATE", "REQUEUE_SOON", "Decision", "Existing", "RolloutState", "WantedWorkers", "pinned_by")
 
 RECREATE = "Recreate"
-#: How soon a decision that waits for something is made again at the earliest, and at the latest.
+#: The shortest and the longest time after which a waiting decision is made again.
 REQUEUE_SOON, _REQUEUE_LATE = timedelta(seconds=1), timedelta(minutes=1)
 #: A rollout that has been waiting for a time t is decided again after t / 20.
 _REQUEUE_FRACTION = 20
@@ -22,7 +22,7 @@ _REQUEUE_FRACTION = 20
 
 @dataclass(frozen=True)
 class WantedWorkers:
-    """What the StreamApp asks for, as far as it concerns rollouts."""
+    """The part of the specification that concerns rollouts."""
 
     revision: str
     replicas: int
@@ -32,7 +32,7 @@ class WantedWorkers:
     auto_rollback: bool = True
     suspended: bool = False
     deleting: bool = False
-    """Whether the StreamApp is being deleted and something has to be done before."""
+    """Whether the StreamApp is being deleted, and a finalizer still delays that."""
     kept: frozenset[str] = frozenset()
     """The revisions whose pod templates exist, so that a rollback to them is possible."""
     upgrade: bool = False
@@ -51,7 +51,7 @@ class Existing:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now. It is level-based: deciding again without a change gives the same decision."""
+    """The next step. It is level-based: deciding again without a change gives the same decision."""
 
     phase: AppPhase
     revision: str

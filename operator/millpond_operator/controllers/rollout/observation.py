@@ -99,7 +99,7 @@ class Tasks:
     standbys: int = 0
     """The number of assigned standbys."""
     caught_up: int = 0
-    """The number of standbys whose lag is at or below `acceptable.recovery.lag`."""
+    """The number of standbys with a lag at or below `acceptable.recovery.lag`."""
     topology: str = ""
     """The hash of the topology."""
     standbys_wanted: int = 0
@@ -135,7 +135,7 @@ class ObservedApp:
 
     @property
     def working(self) -> tuple[ObservedPod, ...]:
-        """The pods that are ready and whose workers are alive, or not known yet."""
+        """The pods that are ready, with workers that are alive or not known yet."""
         return tuple(pod for pod in self.pods if pod.ready and self.may_be_alive(pod))
 
     @property

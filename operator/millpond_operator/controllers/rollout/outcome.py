@@ -1,4 +1,4 @@
-"""How a rollout ends: all workers run the revision, or it fails and is rolled back."""
+"""The end of a rollout: all workers run the revision, or it fails and is rolled back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CURES = {
     "OtherKafka": "To move the application, set spec.rollout.strategy to Recreate: then all workers stop before the "
     "new ones start.",
 }
-"""What to do about a revision that failed, by the reason of its failure."""
+"""The cure for a failed revision, by the reason of its failure."""
 
 
 def give_up(state: RolloutState, revision: str, problem: Problem) -> bool:

@@ -70,7 +70,7 @@ _CURES = {
     "exceeded quota": "Raise the namespace's quota, or lower spec.replicas or spec.resources.",
     "violates PodSecurity": "Change spec.pod, or the Pod Security labels of the namespace.",
     "no PriorityClass": "Correct spec.pod.priorityClassName, or create the class.",
-    "admission webhook": "Ask the owner of the webhook what it demands.",
+    "admission webhook": "Ask the owner of the webhook for its rules.",
     "failed calling webhook": "The API server cannot reach the webhook: tell its owner.",
 }
 """The cure for a pod that cannot be created, by words of the rejection."""
@@ -89,14 +89,14 @@ class Problem:
 
     @property
     def patience(self) -> timedelta:
-        """How long it has to last before it is reported."""
+        """The time for which the problem has to last before it is reported."""
         if self.persistent:
             return timedelta(0)
         return _SILENT_FOR if self.reason == "WorkerSilent" else _TRANSIENT_FOR
 
     @property
     def blames_revision(self) -> bool:
-        """Whether another revision might not have it."""
+        """Whether the revision may be the cause, so that another one might not have the problem."""
         return self.reason not in _NOT_THE_REVISIONS
 
 
@@ -154,7 +154,7 @@ def silence(name: str, node: str, session_timeout: str) -> Problem:
 
 
 def mount_problem(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]], of: str = "StreamApp") -> Problem | None:
-    """Return why the volumes of a pod cannot be mounted. Only events tell.
+    """Return why the volumes of a pod cannot be mounted. Only events contain the reason.
 
     Args:
         pod: a pod whose containers have not been created.
@@ -178,7 +178,7 @@ def mount_problem(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]], o
 
 
 def creation_problem(name: str, events: Iterable[Mapping[str, Any]]) -> Problem | None:
-    """Return why a missing pod cannot be created. The StatefulSet controller tells only by events.
+    """Return why a missing pod cannot be created. The StatefulSet controller reports that only as events.
 
     Args:
         name: the name of the pod.

@@ -1,4 +1,4 @@
-"""Which restoring workers make progress: one is stuck only when its lag does not shrink, however long that takes."""
+"""The progress of restoring workers: a worker is stuck only if its lag does not shrink, however long it restores."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ __all__ = ("is_empty", "may_stop", "only", "others_take_tasks", "pod_names", "sc
 
 
 def scale(state: RolloutState) -> tuple[int, frozenset[str]]:
-    """Return the replicas of the StatefulSet for now, and the workers that must be empty before there are fewer."""
+    """Return the present replicas of the StatefulSet, and the workers that have to be empty before it shrinks."""
     assert state.existing is not None
     wanted, current = state.wanted.replicas, state.existing.replicas
     leaving = [pod for pod in state.observed.pods if pod.ordinal >= wanted]

@@ -62,7 +62,7 @@ class ConditionType(StrEnum):
     SNAPSHOTS_FAILING = "SnapshotsFailing"
     """Present only while it is True: snapshots that the StreamApp asks for fail."""
     STALLED = "Stalled"
-    """Present only while it is True: there is no progress without a change by a person (kstatus)."""
+    """Present only while it is True: there is no progress until a person changes something (kstatus)."""
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

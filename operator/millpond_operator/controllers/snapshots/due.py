@@ -31,8 +31,8 @@ _REJECTED_RETRY = timedelta(seconds=30)
 class SnapshotSchedules:
     """Creates StateBootstraps that are due.
 
-    The name of each follows from its due time: an operator that is killed between creating it and saving that finds it
-    afterwards.
+    The name of each follows from its due time. So an operator that starts after a kill finds a StateBootstrap that was
+    created but is not in the status yet.
 
     Args:
         client: creates StateBootstraps; its responses go to the cache.

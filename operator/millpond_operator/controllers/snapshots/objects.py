@@ -64,7 +64,7 @@ class SnapshotObjects:
         """Create all objects, the Job last; return the Job.
 
         Raises:
-            ObjectNameTaken: an object belongs to something else.
+            ObjectNameTaken: an object does not belong to the StateBootstrap.
             ApiError: an object cannot be created.
         """
         for manifest in _prerequisites(app, bootstrap):
@@ -78,7 +78,7 @@ class SnapshotObjects:
             The restored objects, such as "Role 'nightly-snapshot'", and after which time to check again.
 
         Raises:
-            ObjectNameTaken: an object belongs to something else.
+            ObjectNameTaken: an object does not belong to the StateBootstrap.
             ApiError: an object cannot be read or created.
         """
         last = self._checked.get(bootstrap.uid)

@@ -116,7 +116,7 @@ def waits_for(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Pr
 
 
 def not_created(job: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Problem | None:
-    """Return why a Job has no pods, from the events about it; None when they do not tell."""
+    """Return why a Job has no pods, from the events about it; None when they have no reason."""
     found = [
         each.get("message", "")
         for each in events

@@ -100,7 +100,7 @@ class Bootstraps:
         """Make one pass over all StateBootstraps that name a StreamApp, which need not exist.
 
         Returns:
-            After which time another pass is due; None for not before something changes.
+            After which time another pass is due; None to wait for a change.
 
         Raises:
             ApiError: the API server rejected a request or did not answer; retry later.
@@ -173,7 +173,7 @@ class Bootstraps:
         return await self._run(found, app)
 
     async def _run(self, found: _Found, app: StreamApp) -> timedelta | None:
-        """Create the Job, or keep it and its objects as they should be."""
+        """Create the Job, or restore it and its objects where they differ."""
         bootstrap, job, check_after = found.bootstrap, found.job, None
         if job is None and found.status.job:
             await self._events.record(
@@ -258,7 +258,7 @@ class Bootstraps:
         except ApiError as error:
             metadata = about["metadata"]
             log.info(
-                "%s %s/%s: reading events failed: %s", about["kind"], metadata["namespace"], metadata["name"], error
+                "%s %s/%s: cannot read its events: %s", about["kind"], metadata["namespace"], metadata["name"], error
             )
             return None, _EVENT_INTERVAL
         return (waits_for(about, events) if live else not_created(job, events)), _EVENT_INTERVAL

@@ -16,7 +16,7 @@ __all__ = ("Admission", "RejectedMember", "Starting")
 
 #: An outsider sends a heartbeat every second; after so long without one it is forgotten.
 _OUTSIDER_TIMEOUT_MS = 5_000
-#: Rejections that stand until somebody changes what the worker runs.
+#: Rejections that hold until the worker runs another image or configuration.
 _LASTING = frozenset({RefusalCode.TOPOLOGY_MISMATCH, RefusalCode.UNSUPPORTED_VERSION, RefusalCode.CLAIM_REFUSED})
 
 
@@ -26,7 +26,7 @@ class RejectedMember:
 
     incarnation: str
     revision: str
-    """The revision of its pod template, as whoever started it names it."""
+    """The revision of its pod template, as the worker reports it."""
     code: RefusalCode
     """`TOPOLOGY_MISMATCH`, `UNSUPPORTED_VERSION` or `CLAIM_REFUSED`."""
     message: str
@@ -45,23 +45,23 @@ class Starting:
     revision: str
     address: str | None
     trouble: Trouble | None
-    """What it waits for."""
+    """The problem that it is waiting to go away."""
 
 
 class Admission:
     """Decides which workers become members of one application, and remembers the others: the outsiders.
 
     Args:
-        pinned: see `pinned`.
-        most_tasks: see `most_tasks`.
-        claim: see `claim`.
+        pinned: the initial value of the attribute.
+        most_tasks: the initial value of the attribute.
+        claim: the initial value of the attribute.
 
     Attributes:
         pinned: the hash of the only topology that is admitted; "" for any.
         most_tasks: topologies with more tasks are rejected.
         claim: the Kafka cluster that workers have to be on; None for any.
         reached_clusters: the Kafka cluster id of each worker that is not admitted because of it.
-        rejected: workers that are rejected because of what they run, by id.
+        rejected: workers that are rejected until they run another image or configuration, by id.
         starting: workers that do not know their topology yet, by id.
         changes: a number that grows with each change of these three.
     """
@@ -78,7 +78,7 @@ class Admission:
 
     @property
     def has_outsiders(self) -> bool:
-        """Whether there is any outsider."""
+        """Whether any worker is rejected or starting."""
         return bool(self._heard_ms)
 
     def claim_refusal(self, heartbeat: Heartbeat, now_ms: int) -> Refusal | None:
@@ -145,7 +145,7 @@ class Admission:
         return united(ours, theirs) or theirs
 
     def remember(self, heartbeat: Heartbeat, refusal: Refusal, ours: TopologySummary | None, now_ms: int) -> None:
-        """Remember a rejected worker, if only a change of what it runs can help."""
+        """Remember a rejected worker, if only another image or configuration can help."""
         if refusal.code in _LASTING:
             theirs = heartbeat.topology if refusal.code is RefusalCode.TOPOLOGY_MISMATCH else None
             what = ""

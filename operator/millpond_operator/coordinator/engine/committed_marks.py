@@ -1,4 +1,4 @@
-"""How far tasks were committed, by the reports of their owners.
+"""The committed marks of tasks: the sum of their committed offsets, as their owners report it.
 
 The next owner of a task compares its mark with the offsets that Kafka returns, which may be out of date for a while
 (docs/decisions/0039-offsets-of-the-past.md).
@@ -31,7 +31,7 @@ class CommittedMarks:
 
         Args:
             member: the worker that gets the answer.
-            orders: its orders.
+            orders: the instructions in the answer.
             members: all members.
         """
         tasks = [task for task, role in orders.tasks.items() if role is Role.ACTIVE]

@@ -5,11 +5,11 @@ in steps, so that the slow one can run in another thread and the result is store
 
     job = engine.job(now)            # the computation that is due, if any
     plan = job.run()                 # slow; any thread
-    view = engine.adopt(plan)        # what has to be stored first, if it changed
-    changed = engine.publish()       # workers with new orders
+    view = engine.adopt(plan)        # the state to store first, if it changed
+    changed = engine.publish()       # workers with new instructions
 
-When tasks change owners in Kafka, `regrant` derives new orders from the published assignment. It makes no new plan, so
-it need not wait for one.
+When tasks change owners in Kafka, `regrant` derives new instructions from the published assignment. It makes no new
+plan, so it need not wait for one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ("TICK_MS", "Engine")
 
 #: A pause of the coordinator is logged when it is longer.
 _LOGGED_STALL_MS = 1_000
-#: A dead worker that owns nothing is listed for so long.
+#: How long a dead worker without tasks stays listed.
 _DEAD_MEMBER_RETENTION_MS = 3_600_000
 
 
@@ -47,16 +47,16 @@ class Engine:
 
     Args:
         application: its id.
-        term: greater than that of every earlier coordinator.
+        term: a number greater than the terms of all earlier coordinators.
         coordinator: the id of this coordinator, new at each start.
         options: settings.
 
     Attributes:
-        epoch: the term, and the number of the last change of orders.
+        epoch: the term, and the number of the last change of instructions.
         superseded_by: term and id of a later coordinator that a worker knows; None while this one leads.
         members: all known workers, dead ones included. Read only.
-        events: sentences for the log, oldest first; the reader removes them.
-        deaths: workers whose session timed out, so far.
+        events: log lines, oldest first; the reader removes them.
+        deaths: the number of sessions that timed out so far.
     """
 
     def __init__(self, application: str, term: int, coordinator: str, options: EngineOptions | None = None) -> None:
@@ -88,7 +88,7 @@ class Engine:
 
     @property
     def rejected(self) -> Mapping[str, RejectedMember]:
-        """Workers that are rejected because of what they run, by id."""
+        """Workers that are rejected until they run another image or configuration, by id."""
         return self._admission.rejected
 
     @property
@@ -182,17 +182,19 @@ class Engine:
             return False
         if member.draining != draining:
             member.draining = draining
-            self.events.append(f"Worker {worker} {'drains' if draining else 'gets tasks again'}.")
+            self.events.append(f"worker {worker}: {'draining' if draining else 'no longer draining'}")
             self._group.membership_changed()
         return True
 
     def tick(self, now_ms: int) -> None:
-        """Let time pass: sessions time out. Call it every `TICK_MS`."""
+        """Process the current time: end sessions that timed out. Call it every `TICK_MS`."""
         stalled_ms = self._sessions.stalled_ms(now_ms)
         if not self.members and not self._admission.has_outsiders:
             return
         if stalled_ms > _LOGGED_STALL_MS:
-            self.events.append(f"This coordinator paused for {stalled_ms / 1000:.1f} s; sessions are extended by it.")
+            self.events.append(
+                f"coordinator: paused for {stalled_ms / 1000:.1f} s; extending all sessions by that time"
+            )
         if stalled_ms:
             self._barrier.extend(stalled_ms)
         self._admission.tick(now_ms, stalled_ms)
@@ -239,7 +241,7 @@ class Engine:
 
     @property
     def plan_due(self) -> bool:
-        """Whether `job` has something to compute."""
+        """Whether a new assignment has to be computed."""
         return not self._barrier.waiting and bool(self._group.tasks.all) and self._plans.due
 
     def job(self, now_ms: int) -> AssignmentJob | None:
@@ -253,7 +255,7 @@ class Engine:
         """Make a plan the next one to publish, unless workers joined or left since its job was made.
 
         Returns:
-            What has to be stored before `publish`; None when that is stored already.
+            The state to store before `publish`; None when it is stored already.
         """
         staged = self._plans.stage(plan, usable_members(self.members).keys())
         if staged is None:
@@ -270,7 +272,7 @@ class Engine:
         """Make the adopted plan the published one.
 
         Returns:
-            The workers whose orders changed.
+            The workers whose instructions changed.
         """
         if not self._plans.publish():
             return set()
@@ -280,14 +282,14 @@ class Engine:
 
     @property
     def regrant_due(self) -> bool:
-        """Whether tasks changed owners, so that `regrant` may change orders before the next plan."""
+        """Whether tasks changed owners, so that `regrant` may change instructions before the next plan."""
         return self._group.regrant_requested and self._plans.published and not self._barrier.waiting
 
     def regrant(self) -> set[str]:
-        """Derive orders from the published assignment and the present owners.
+        """Update the instructions of workers from the published assignment and the present owners.
 
         Returns:
-            The workers whose orders changed.
+            The workers whose instructions changed.
         """
         if not self.regrant_due:
             return set()
@@ -324,7 +326,7 @@ class Engine:
         return None
 
     def answer_for(self, worker: str) -> Answer:
-        """Return the present answer to a worker; an empty one for a worker that is no member."""
+        """Return the present answer to a worker; an empty one for a worker that is not a member."""
         member = self.members.get(worker)
         if member is None:
             return Answer(epoch=self.epoch, coordinator=self.coordinator, session_timeout_ms=self._sessions.timeout_ms)
@@ -363,7 +365,7 @@ class Engine:
         return self._view(self._plans.placement, now_ms)
 
     def task_counts(self) -> dict[str, int]:
-        """Return the number of tasks: all, without a live owner, and not on the worker of their goal."""
+        """Return the numbers of tasks: all, those without a live owner, and those not on the worker of their goal."""
         alive = {member.id for member in self.members.values() if member.alive}
         goal = self._plans.goal.active
         return {
@@ -375,7 +377,7 @@ class Engine:
     # Restart
 
     def restore(self, view: View, now_ms: int) -> None:
-        """Start from what an earlier coordinator stored.
+        """Start from the stored state of an earlier coordinator.
 
         Its workers count as alive and keep their tasks until each has reported or the time to return is over
         (`Sessions.return_ms`); `start_sessions` starts that time again.
@@ -416,7 +418,7 @@ class Engine:
             if self._latest_term is not None and leader[0] >= self._latest_term:
                 return rejections.impossible_term(heartbeat.worker, leader[0], self.epoch.term)
             self.superseded_by = leader
-            self.events.append(f"Worker {heartbeat.worker} knows a later coordinator; this one stops leading.")
+            self.events.append(f"worker {heartbeat.worker}: knows a later coordinator; this one stops leading")
         return self.refusal_for(heartbeat.worker, heartbeat.incarnation, joining=True)
 
     def _pass_barrier(self, now_ms: int) -> None:

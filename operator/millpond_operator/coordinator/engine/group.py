@@ -1,4 +1,4 @@
-"""The workers of one application and what they own: updated from heartbeats, deaths and topologies."""
+"""The workers of one application and their tasks: updated from heartbeats, deaths and topologies."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class WorkerGroup:
     """The members of one application.
 
     Args:
-        plans: told which plans become due.
-        barrier: told which workers join and end.
-        events: gets sentences for the log.
+        plans: receives the requests for new plans.
+        barrier: receives the workers that join and end.
+        events: receives the log lines.
 
     Attributes:
         members: all known workers by id, dead ones included.
         topology: the application's topology; None until a worker sent it.
         tasks: the tasks of the topology.
-        ownership: who owns them.
-        marks: how far they were committed.
+        ownership: the known owners of the tasks.
+        marks: the committed marks of the tasks.
         changes: a number that grows with each visible change.
-        regrant_requested: whether tasks changed owners since orders were derived last.
+        regrant_requested: whether tasks changed owners since the last update of instructions.
     """
 
     def __init__(self, plans: PlanLifecycle, barrier: StartupBarrier, events: deque[str]) -> None:
@@ -55,11 +55,11 @@ class WorkerGroup:
             self._events.append(event)
         if member is None:
             member = self.members[heartbeat.worker] = Membership(heartbeat.worker, heartbeat.incarnation, now_ms)
-            self._events.append(f"Worker {member.id} joined.")
+            self._events.append(f"worker {member.id}: joined")
         elif heartbeat.incarnation != member.incarnation:
-            self._events.append(f"Worker {member.id} restarted.")
+            self._events.append(f"worker {member.id}: restarted")
         elif not member.alive:
-            self._events.append(f"Worker {member.id} is alive again.")
+            self._events.append(f"worker {member.id}: alive again")
         first = not member.confirmed or member.incarnation != heartbeat.incarnation
         returned = not first and not member.alive
         changes = member.apply(heartbeat, now_ms, wall_ms, self._plans.options.acceptable_lag)
@@ -133,7 +133,7 @@ class WorkerGroup:
 
         Args:
             member: the worker.
-            how: completes the sentence for the log.
+            how: how the session ended, for the log line "worker …: ".
         """
         self._barrier.ended(member.id)
         if not member.alive:
@@ -145,7 +145,7 @@ class WorkerGroup:
         member.revision += 1
         self.marks.keep(member.committed)
         member.committed = {}
-        self._events.append(f"Worker {member.id} {how}.")
+        self._events.append(f"worker {member.id}: {how}")
         self.membership_changed()
         self._exclude_cut_off()
 
@@ -163,16 +163,16 @@ class WorkerGroup:
             member.excluded = not member.excluded
             if member.excluded:
                 self._events.append(
-                    f"Worker {member.id} lost its brokers, which other workers reach: they take over its tasks."
+                    f"worker {member.id}: lost its brokers, which other workers reach; they take over its tasks"
                 )
                 member.instructions, member.orders = Instructions(), Orders()
                 member.revision += 1
             elif member.alive:
-                self._events.append(f"Worker {member.id} reaches its brokers again: it can get tasks.")
+                self._events.append(f"worker {member.id}: reaches its brokers again; it can get tasks")
             self.membership_changed()
 
     def situation(self) -> Situation:
-        """Return what the assignment is computed from."""
+        """Return the input of the assignment."""
         usable = usable_members(self.members)
         ids = self.tasks.ids
         return Situation(

@@ -26,7 +26,7 @@ class Leaving:
         self._owners: set[str | None] | None = None
 
     def may_leave(self, member: Membership, instructions: Instructions) -> bool:
-        """Return whether the worker has nothing left to hand over, or no worker could take it."""
+        """Return whether the worker has no tasks left to hand over, or no other worker may get them."""
         if not self._placeable:
             return True
         if self._owners is None:
@@ -47,12 +47,12 @@ def instruct(
     Args:
         members: all members; those in the situation are changed.
         placement: the placement to grant, on workers of the situation only.
-        situation: what is known now.
+        situation: the known tasks and workers.
         names: the name of each task.
-        current: whether the placement was made for these workers. If not, those without instructions stay without.
+        current: whether the placement was made for these workers. If not, workers without instructions get none.
 
     Returns:
-        The workers whose orders changed.
+        The workers whose instructions changed.
     """
     changed = set()
     leaving = Leaving(situation)
@@ -71,7 +71,7 @@ def instruct(
 
 
 def interim_orders(member: Membership, ids: Mapping[str, TaskId], owners: Mapping[TaskId, str]) -> Orders:
-    """Return orders for a worker without instructions: keep what it holds, except tasks that another worker owns."""
+    """Return orders for a worker without instructions: keep the held tasks, except those that another worker owns."""
     tasks = {}
     for name, report in member.tasks.items():
         task = ids.get(name)

@@ -1,4 +1,4 @@
-"""A member: what the coordinator knows of one worker, and what changes with a heartbeat."""
+"""A member: the coordinator's knowledge of one worker, updated by its heartbeats."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatChanges:
-    """What a heartbeat changes, as far as the assignment is concerned."""
+    """The changes in a heartbeat that concern the assignment."""
 
     claimed: frozenset[str]
     """Tasks that the worker reports as its own now, and did not before."""
     found_owners: Mapping[str, str]
     """Owners that the worker found in Kafka or made by a take-over, and did not report before."""
     placement: bool
-    """Whether something changed that decides where tasks go: tags, rack, leaving, another process."""
+    """Whether something changed on which the placement of tasks depends: tags, rack, leaving, another process."""
     copies: bool
     """Whether a copy was added or removed, changed its role or state, or passed the acceptable lag."""
     details: bool = False
@@ -80,23 +80,23 @@ class Membership:
     rack: str | None = None
     clock_skew_ms: int = 0
     pod_revision: str = ""
-    """The revision of its pod template, as whoever started it names it."""
+    """The revision of its pod template, as the worker reports it."""
     trouble: Trouble | None = None
     brokers: Brokers = Brokers.ANSWERING
     credentials_changed: bool = False
     excluded: bool = False
-    """Whether it lost its brokers while others reach them: they take over its tasks."""
+    """Whether it lost its brokers while other workers reach them. Those take over its tasks."""
     tasks: Mapping[str, TaskReport] = field(default_factory=dict)
     on_disk: Mapping[str, int] = field(default_factory=dict)
     committed: Mapping[str, Mark] = field(default_factory=dict)
-    """How far it reported its active tasks as committed."""
+    """The committed marks of its active tasks, as it reported them."""
     claims: frozenset[str] = frozenset()
     _found: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Owners that it found, each with the sequence of the first heartbeat that reported it."""
 
     revision: int = 0
     instructions: Instructions | None = None
-    """Its part of the published assignment. None while that was made without it: it keeps what it holds."""
+    """Its part of the published assignment. None if it joined after that: it keeps the tasks that it holds."""
     orders: Orders = field(default_factory=Orders)
 
     _copies: dict[TaskId, Copy] | None = None
@@ -112,7 +112,7 @@ class Membership:
             acceptable_lag: records; a copy that passes it counts as changed.
 
         Returns:
-            What is new.
+            The changes since its previous heartbeat.
         """
         again = heartbeat.incarnation == self.incarnation and self.confirmed
         if heartbeat.incarnation != self.incarnation:
@@ -169,7 +169,7 @@ class Membership:
         return changes
 
     def _new_findings(self, heartbeat: Heartbeat, *, again: bool) -> dict[str, str]:
-        """Return the owners that it found since its last heartbeat: those that it only repeats may be out of date."""
+        """Return the owners that the worker found since its last heartbeat; repeated ones may be out of date."""
         before, self._found = self._found if again else {}, {}
         news = {}
         for task, owner in heartbeat.taken_over.items():
@@ -182,7 +182,7 @@ class Membership:
         return news
 
     def all_changes(self) -> HeartbeatChanges:
-        """Return what its last heartbeat reported, as if nothing had been known before."""
+        """Return the content of the worker's last heartbeat as changes, as if it were its first."""
         self.invalidate_copies()
         return HeartbeatChanges(
             claimed=self.claims,
@@ -192,18 +192,18 @@ class Membership:
         )
 
     def invalidate_copies(self) -> None:
-        """Compute its copies again: tasks were added, and it may have copies of them."""
+        """Forget the computed copies of the worker: tasks were added, and it may have copies of them."""
         self._copies = self._on_disk = None
 
     def forget_tasks(self) -> None:
-        """Forget its tasks, which are those of another topology."""
+        """Forget the worker's tasks, which are those of another topology."""
         self.tasks, self.on_disk, self.committed, self.claims = {}, {}, {}, frozenset()
         self._copies = self._on_disk = None
         self._found = {}
         self.instructions = None
 
     def assignable(self) -> AssignableWorker:
-        """Return the worker as the assignment sees it."""
+        """Return the worker as an input of the assignment."""
         return AssignableWorker(
             self.id,
             tags=self.tags,
@@ -213,7 +213,7 @@ class Membership:
         )
 
     def copies(self, tasks: Mapping[str, TaskId]) -> Mapping[TaskId, Copy]:
-        """Return its copies of the known tasks."""
+        """Return the worker's copies of the known tasks."""
         if self._copies is None:
             self._copies = {
                 tasks[text]: Copy(report.role, report.state, report.lag, report.offset)
@@ -223,13 +223,13 @@ class Membership:
         return self._copies
 
     def disk(self, tasks: Mapping[str, TaskId]) -> Mapping[TaskId, int]:
-        """Return the known tasks that it has only on disk, with their offsets."""
+        """Return the known tasks that the worker has only on disk, with their offsets."""
         if self._on_disk is None:
             self._on_disk = {tasks[text]: offset for text, offset in self.on_disk.items() if text in tasks}
         return self._on_disk
 
     def info(self, now_ms: int | None) -> Member:
-        """Return the worker for display; with None as the time, only what is stored."""
+        """Return the worker for display; with None as the time, only the part that is stored."""
         return Member(
             worker=self.id,
             address=self.address,
@@ -269,8 +269,8 @@ def _copies_changed(before: Mapping[str, TaskReport], after: Mapping[str, TaskRe
 def without_brokers(members: Mapping[str, Membership]) -> frozenset[str]:
     """Return the live workers that lost their brokers while another one reaches them.
 
-    When all brokers are down nobody reaches them, and tasks stay: every worker notices that within seconds, long before
-    one counts as having lost them.
+    When all brokers are down, no worker reaches them, and tasks stay. Every worker notices the outage within seconds,
+    long before a worker counts as having lost its brokers.
     """
     alive = [each for each in members.values() if each.alive]
     if all(each.brokers is not Brokers.ANSWERING for each in alive):

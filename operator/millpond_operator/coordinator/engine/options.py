@@ -37,7 +37,7 @@ class EngineOptions:
     """A worker without a heartbeat for this long counts as dead."""
     reconnect_timeout: timedelta = timedelta(seconds=1)
     """A worker whose connection broke counts as dead if it sends no heartbeat within this time, which makes the death
-    of a process known at once. At most the session timeout. A longer cut of the network moves tasks for nothing."""
+    of a process known at once. At most the session timeout. If the network fails for longer, tasks move needlessly."""
     return_timeout: timedelta = timedelta(0)
     """How long the workers of the last assignment have, at least, to find a restarted coordinator."""
     gathering: timedelta = timedelta(milliseconds=500)
@@ -46,7 +46,7 @@ class EngineOptions:
     """The hash of the only topology that is admitted. With "", the topology of the live workers is; any, if there are
     none."""
     claim: KafkaClaim | None = None
-    """The Kafka cluster that workers have to be on; None for any, where nobody else could use the application's id."""
+    """The Kafka cluster that workers have to be on; None for any, where no other application can have this id."""
     most_tasks: int = MOST_TASKS
     """Topologies with more tasks are rejected."""
     latest_term: int | None = None

@@ -1,9 +1,9 @@
 """The known owners of tasks in Kafka.
 
-Kafka is the authority; the coordinator learns from workers and may be wrong for a while. Only what is new in a
-heartbeat counts, compared with the worker's previous one, so that a worker that lost tasks without noticing does not
-win them back by repeating itself. A remaining error shows when the task is assigned: the new worker reads Kafka's
-offset metadata first, and reports the owner that it finds.
+Kafka's offset metadata is the authority. The coordinator learns owners from workers, and may be wrong for a while. A
+report of an owner counts only if the worker's previous heartbeat did not contain it. So a worker that lost tasks
+without noticing cannot win them back by repeating its report. A remaining error is found when the task is assigned:
+the new worker reads Kafka's offset metadata first, and reports the owner that it finds.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class KnownOwners:
         self._members = members
 
     def learn(self, member: Membership, changes: HeartbeatChanges, *, first: bool, returned: bool) -> bool:
-        """Update owners from what is new in a heartbeat.
+        """Update owners from the changes in a heartbeat.
 
         Args:
             member: the worker that sent it.
-            changes: what is new.
+            changes: the changes since its previous heartbeat.
             first: it is the first heartbeat of the process at this coordinator.
             returned: the process counted as dead before.
 
@@ -65,7 +65,8 @@ class KnownOwners:
             task = self.tasks.get(text)
             if task is None or self.owners.get(task) == member.id:
                 continue
-            # A returned worker may not know yet what it lost. If it still owns the task, the other one will find out.
+            # A returned worker may not know yet which tasks it lost. If it still owns the task, the other worker's
+            # ownership lookup shows it.
             if returned and self._lives(self.owners.get(task)):
                 continue
             self.owners[task] = member.id

@@ -10,8 +10,8 @@ from .planning import AssignmentJob, AssignmentPlan, only
 
 __all__ = ("PlanLifecycle",)
 
-#: A plan that became outdated while it was computed is discarded so many times in a row; the next one is used for the
-#: workers that are left.
+#: How many times in a row a plan is discarded because it became outdated while it was computed. The next one is used
+#: for the workers that are left.
 _MAX_DISCARDS = 2
 
 
@@ -23,8 +23,8 @@ class PlanLifecycle:
 
     Attributes:
         options: settings of the assignment. Call `request_goal` after a change.
-        goal: where tasks should be in the end, by the last published plan.
-        placement: where tasks should be now, by the last published plan.
+        goal: the final placement of tasks, by the last published plan.
+        placement: the placement for now, by the last published plan.
     """
 
     def __init__(self, options: AssignmentOptions) -> None:
@@ -60,11 +60,11 @@ class PlanLifecycle:
         self.request_goal()
 
     def request_plan(self) -> None:
-        """Compute a plan for the goal that there is."""
+        """Request a plan for the present goal."""
         self._plan_due = True
 
     def request_goal(self) -> None:
-        """Compute a goal, and a plan for it."""
+        """Request a new goal, and a plan for it."""
         self._goal_due = self._plan_due = True
 
     def job(self, situation: Situation) -> AssignmentJob:

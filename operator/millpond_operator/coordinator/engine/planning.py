@@ -16,7 +16,7 @@ __all__ = ("AssignmentJob", "AssignmentPlan", "only")
 
 @dataclass(frozen=True)
 class AssignmentPlan:
-    """Where tasks should be in the end, and where they should be now."""
+    """The goal for tasks, and their placement for now."""
 
     generation: int
     """The generation of the membership that it was made for."""

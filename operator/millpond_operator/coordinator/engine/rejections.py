@@ -31,7 +31,7 @@ LONGEST_NAME = 200
 
 
 def some(names: Sequence[str]) -> str:
-    """Return up to three of the names, and how many more there are."""
+    """Return up to three of the names, and the number of the others."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 

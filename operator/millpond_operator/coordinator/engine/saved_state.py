@@ -29,7 +29,7 @@ def view_of(  # noqa: PLR0913 - the parts of a view
     committed: Mapping[str, Mark],
     now_ms: int | None,
 ) -> View:
-    """Return the state of an application; with None as the time, only what is stored."""
+    """Return the state of an application; with None as the time, only the part that is stored."""
     return View(
         application=application,
         epoch=epoch,

@@ -1,4 +1,4 @@
-"""When a worker without heartbeats counts as dead. Times are milliseconds of one monotonic clock."""
+"""Sessions: a worker without heartbeats counts as dead after a timeout. Times are in monotonic milliseconds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sessions:
         self._last_tick_ms: int | None = None
 
     def reconfigure(self, options: EngineOptions, members: Iterable[Membership], now_ms: int) -> bool:
-        """Continue with other timeouts; return whether workers have to be told.
+        """Continue with other timeouts; return whether workers need an answer with the new timeouts.
 
         Workers send heartbeats at the pace of the timeout that they know, so each session is extended once by the
         difference.
@@ -49,7 +49,7 @@ class Sessions:
         return now_ms - last - TICK_MS if last is not None and now_ms - last > _STALL_MS else 0
 
     def await_return(self, member: Membership, now_ms: int) -> None:
-        """Give a worker of an earlier coordinator the time to find this one."""
+        """Give a worker of an earlier coordinator time to send its first heartbeat to this one."""
         member.heard_ms = now_ms + self.return_ms - self.timeout_ms
 
     @staticmethod
@@ -67,12 +67,12 @@ class Sessions:
         member.ignored_until_ms = now_ms + self.timeout_ms // 3
 
     def end_of(self, member: Membership, now_ms: int) -> str | None:
-        """Return how a live worker's session ended, to complete the sentence "Worker … "; None while it lasts."""
+        """Return how a live worker's session ended, for the log line "worker …: "; None while it lasts."""
         if member.reconnect_by_ms is not None and now_ms >= member.reconnect_by_ms:
-            return "lost its connection and did not reconnect: it counts as dead"
+            return "lost its connection and did not reconnect; it counts as dead"
         silent_ms = now_ms - member.heard_ms
         if silent_ms >= self.timeout_ms:
-            return f"sent no heartbeat for {silent_ms / 1000:.1f} s: it counts as dead"
+            return f"sent no heartbeat for {silent_ms / 1000:.1f} s; it counts as dead"
         return None
 
 

@@ -33,7 +33,7 @@ class StartupBarrier:
         self._began = self.waiting = bool(self._awaited)
 
     def expect(self, workers: Iterable[str]) -> None:
-        """Give these workers some time after the first one joins: nobody runs now, and they had tasks before."""
+        """Give these workers some time after the first one joins: none runs now, and they had tasks before."""
         self._expected = set(workers)
 
     def joined(self, worker: str, now_ms: int) -> None:

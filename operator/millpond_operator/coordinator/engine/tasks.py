@@ -37,10 +37,10 @@ class KnownTasks:
         self.ids = {name: task for task, name in self.names.items()}
 
     def without_unknown(self, heartbeat: Heartbeat) -> tuple[Heartbeat, str | None]:
-        """Remove tasks that the topology does not have, so that nobody keeps what a worker invents.
+        """Remove tasks that the topology does not have, so that a worker cannot fill the memory with invented tasks.
 
         Returns:
-            The heartbeat, and a sentence for the log if it named an unknown task for the first time.
+            The heartbeat, and a log line if it named an unknown task for the first time.
         """
         worker, ids = heartbeat.worker, self.ids
         if not ids:
@@ -49,9 +49,9 @@ class KnownTasks:
         unknown = [name for name in heartbeat.tasks if name not in ids and (worker, name) not in self._logged]
         if unknown and len(self._logged) < _MAX_LOGGED:
             self._logged.update((worker, name) for name in unknown[:_MAX_LOGGED])
-            event = f"Worker {worker} holds {some(unknown)}, which the topology does not have: told to close them."
+            event = f"worker {worker}: holds {some(unknown)}, not in the topology; the next answer revokes them"
         return only_known(heartbeat, ids), event
 
     def forget_unknown(self) -> None:
-        """Log unknown tasks again."""
+        """Forget which unknown tasks were logged."""
         self._logged.clear()

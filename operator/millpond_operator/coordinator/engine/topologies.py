@@ -13,7 +13,7 @@ from millpond_operator.assignment import Task
 
 __all__ = ("change", "differences", "only_known", "tasks_of", "united")
 
-#: Differences that are listed; more of them only mean that the topologies have nothing in common.
+#: The number of differences that are listed; more of them only mean that the topologies have nothing in common.
 _MAX_LISTED = 4
 
 
@@ -49,10 +49,10 @@ def _counted_as(part: SubtopologySummary, other: SubtopologySummary) -> Subtopol
 
 
 def change(ours: TopologySummary, new: TopologySummary) -> str:
-    """Return a sentence about a change of the application's topology, for the log."""
+    """Return a log line about a change of the application's topology."""
     if ours.hash == new.hash:
-        return f"The partitions of source topics changed: {differences(ours, new)}."
-    return f"Topology {new.hash} replaces {ours.hash}, which no worker runs any more."
+        return f"source topics: the number of partitions changed: {differences(ours, new)}"
+    return f"topology {new.hash}: replaces {ours.hash}, which no worker runs any more"
 
 
 def only_known(heartbeat: Heartbeat, ids: Collection[str]) -> Heartbeat:

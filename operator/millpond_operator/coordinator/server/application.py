@@ -1,4 +1,4 @@
-"""One application's engine with its surroundings: clock, threads, store, and heartbeats that wait for an answer."""
+"""One application: its engine, with clock, threads, store, and the heartbeats that wait for an answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ("Application",)
 
 log = logging.getLogger(__name__)
 
-#: No heartbeat is held longer, whatever it asks for.
+#: The longest time that a heartbeat is held, even if it asks for more.
 _MAX_WAIT_MS = 30_000
 #: Assignments with fewer tasks and workers are computed in the event loop: they take 30 ms at most, and a thread that
 #: competes with heartbeats for the interpreter takes longer.
@@ -34,7 +34,7 @@ class Application:
     """Serves the workers of one application.
 
     Args:
-        engine: the application's engine, used by nobody else.
+        engine: the application's engine, for the exclusive use of this object.
         store: has the last assignment, and gets each new one before workers do; None to store nothing.
         on_superseded: called once, when a worker knows a later coordinator.
         on_change: called soon after a visible change, once for many changes.
@@ -147,7 +147,7 @@ class Application:
         self._follow_up()
 
     def tick(self) -> None:
-        """Let time pass."""
+        """Pass the current time to the engine."""
         self.engine.tick(_now_ms())
         self._follow_up()
 
@@ -216,7 +216,10 @@ class Application:
         try:
             self._wake(sorted(self.engine.regrant()))
         except Exception:
-            log.exception("application %s: cannot derive orders; computing a new assignment", self.engine.application)
+            log.exception(
+                "application %s: cannot update the assignment after changes of owners; computing a new one",
+                self.engine.application,
+            )
             self.engine.discard_plan()
             self._due.set()
         self._last_regrant_at = clock.monotonic()
@@ -243,7 +246,11 @@ class Application:
                 self._due.set()
                 if isinstance(error, StoreError):
                     self.save_failures += 1
-                    log.error("application %s: %s Workers keep their assignment.", self.engine.application, error)
+                    log.error(
+                        "application %s: cannot store the assignment; workers keep theirs: %s",
+                        self.engine.application,
+                        error,
+                    )
                 else:
                     log.exception(
                         "application %s: cannot compute an assignment; workers keep theirs", self.engine.application
@@ -273,7 +280,7 @@ class Application:
         changed = engine.publish()
         if changed:
             log.info(
-                "application %s: epoch %d.%d changes the orders of %s.",
+                "application %s: epoch %d.%d changes the assignment of %s",
                 engine.application,
                 *engine.epoch,
                 _workers(len(changed)),

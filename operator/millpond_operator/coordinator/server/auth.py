@@ -1,4 +1,4 @@
-"""Bearer tokens: whom they identify, and what they permit."""
+"""Bearer tokens: the identity and the rights of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Identity:
-    """What a token permits."""
+    """The rights of a token."""
 
     worker: str | None = None
     """The worker that may use it; None for none."""
@@ -31,11 +31,11 @@ class Identity:
     """Whether it permits to drain workers and to declare them dead."""
 
     def speaks_for(self, application: str, worker: str, namespace: str = "") -> bool:
-        """Return whether heartbeats of this worker may use it."""
+        """Return whether heartbeats of this worker may use the token."""
         return self.worker == worker and self.application in {None, application} and self.reaches(namespace)
 
     def reaches(self, namespace: str) -> bool:
-        """Return whether it is valid in this namespace."""
+        """Return whether the token is valid in this namespace."""
         return self.namespace in {None, namespace}
 
 
@@ -61,7 +61,7 @@ class Authenticator(Protocol):
 class TokenFile:
     """Tokens from a file, which is read again when it changes.
 
-    A line has a token and what it is for, separated by blanks: `worker=w0`, optionally with `application=delays` and
+    A line has a token and its rights, separated by blanks: `worker=w0`, optionally with `application=delays` and
     `namespace=shop`, or `admin`. Empty lines and lines that start with `#` are skipped.
 
     Raises:
@@ -94,21 +94,25 @@ class TokenFile:
                 self._stamp = stamp
         except ConfigError as error:
             # The file may be half-written, or missing for a moment while it is replaced.
-            log.warning("%s The tokens that were read before stay valid.", error)
+            log.warning("token file: cannot be read again; the tokens that were read before stay valid: %s", error)
             self._stamp = (0, 0, 0)
 
     def _file_stamp(self) -> tuple[int, int, int]:
         try:
             stat = self._path.stat()
         except OSError as error:
-            raise ConfigError(f"Cannot read the token file '{self._path}': {error.strerror}.") from error
+            raise ConfigError(
+                f"Cannot read the token file '{self._path}': {error.strerror}. Correct its path."
+            ) from error
         return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
     def _read(self) -> Mapping[bytes, tuple[bytes, Identity]]:
         try:
             lines = self._path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"Cannot read the token file '{self._path}': {error}.") from error
+            raise ConfigError(
+                f"Cannot read the token file '{self._path}': {error}. Make it a readable file in UTF-8."
+            ) from error
         identities = {}
         for number, line in enumerate(lines, start=1):
             if line.strip() and not line.lstrip().startswith("#"):

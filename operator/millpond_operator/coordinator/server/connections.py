@@ -2,7 +2,7 @@
 
 A new connection costs its address one credit, which is returned when it presents a valid token. Random tokens, idle
 connections and failing handshakes therefore have one common limit: the credits of the address. Connections with a valid
-token are limited by worker. Nothing here trusts what the other side claims.
+token are limited by worker. The limits do not depend on unverified data of the client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Connection:
     """The transport below TLS."""
     opened_at: float
     worker: object = None
-    """The worker whose valid token it presented; None before."""
+    """The worker of the valid token that it presented; None before it presents one."""
 
 
 class Connections:
@@ -58,7 +58,7 @@ class Connections:
     def protocol_factory(
         self, make: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None
     ) -> Callable[[], asyncio.BaseProtocol]:
-        """Return the protocol factory for a listening socket. It replaces `make`, and the event loop's own TLS."""
+        """Return the protocol factory for a listening socket, with the limits, TLS, and then the protocol of `make`."""
         return lambda: _AdmissionProtocol(self, make, tls)
 
     def accept(self, transport: asyncio.Transport, make: Callable[[], asyncio.Protocol]) -> asyncio.Protocol | None:
@@ -108,7 +108,7 @@ class Connections:
         return connection is None or connection.worker is not None
 
     def stop(self) -> None:
-        """Accept no more connections, and close none any more."""
+        """Stop accepting connections, and stop closing idle ones."""
         self._stopped = True
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -134,7 +134,7 @@ class Connections:
                 self._of_worker.setdefault(each.worker, []).append(each)
 
     def _close_oldest_stranger(self) -> bool:
-        """Close the oldest connection without a token, of the address with most of them; return whether one was."""
+        """Close the oldest connection without a token, of the address with most; return whether there was one."""
         strangers = {key: each for key, each in self._open.items() if each.worker is None}
         if not strangers:
             return False
@@ -147,7 +147,7 @@ class Connections:
 
 
 class _AdmissionProtocol(asyncio.Protocol):
-    """Decides whether a connection may stay before TLS and HTTP spend anything on it."""
+    """Decides whether to keep a connection, before TLS and HTTP use memory and CPU time for it."""
 
     def __init__(
         self, connections: Connections, make: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None

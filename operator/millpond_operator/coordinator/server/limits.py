@@ -22,7 +22,7 @@ _MAX_LONG_FIELDS = {"address": 16 * 1024, "trouble": 16 * 1024}
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much is accepted. Connections are counted as soon as they are accepted, before TLS."""
+    """The limits of connections and requests. A connection counts as soon as it is accepted, before TLS."""
 
     connections: int = 4_000
     """Connections in total."""

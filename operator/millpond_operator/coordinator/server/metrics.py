@@ -41,7 +41,7 @@ class CoordinatorMetrics(Collector):
         self._heartbeats[namespace, application, outcome] += 1
 
     def count_rejection(self, reason: str) -> None:
-        """Count something that was rejected or delayed."""
+        """Count a rejected or delayed request or connection, by reason."""
         self._refusals[reason] += 1
 
     def watch(self, connections: Sized) -> None:

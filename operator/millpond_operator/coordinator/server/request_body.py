@@ -1,4 +1,4 @@
-"""Reading the body of a request, with limits on its size and its time."""
+"""Reads the body of a request, with limits on its size and its time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ async def read_body(request: web.Request, most: int, within: timedelta) -> bytes
 
     Args:
         request: the request.
-        most: how many bytes it may have.
-        within: how long it may take.
+        most: the largest accepted size, in bytes.
+        within: the longest accepted time.
 
     Raises:
         BodyTooLarge: the body has more bytes. If its header says so, nothing is read.

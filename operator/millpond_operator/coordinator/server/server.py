@@ -1,7 +1,7 @@
 """The HTTP server: heartbeats of workers; state and commands for people and tools.
 
 POST   /v1/applications/{app}/workers/{worker}/heartbeat   Heartbeat -> Answer, or a Refusal
-POST   /v1/applications/{app}/workers/{worker}/gone        admin: the worker is dead -> Member
+POST   /v1/applications/{app}/workers/{worker}/gone        admin: declare the worker dead -> Member
 POST   /v1/applications/{app}/workers/{worker}/drain       admin: move all tasks off it -> Member
 DELETE /v1/applications/{app}/workers/{worker}/drain       admin: assign it tasks again -> Member
 GET    /v1/applications/{app}/assignment                   View; as a table with ?format=text
@@ -71,7 +71,7 @@ _json = msgspec.json.Encoder()
 
 
 class _VersionOnly(msgspec.Struct):
-    """The fields that heartbeats of all protocol versions have."""
+    """The heartbeat fields that all protocol versions have."""
 
     version: int = PROTOCOL_VERSION
     incarnation: str = ""
@@ -91,14 +91,14 @@ class CoordinatorServer:
     Use it within one event loop: `add` applications, `start`, and `stop`.
 
     Args:
-        authenticator: maps tokens to identities. None: everybody may do everything, for use on one machine.
+        authenticator: maps tokens to identities. None: every client may do everything, for use on one machine.
         id: of this coordinator. By default a new one, greater than all earlier ones.
         on_superseded: called with an application's namespace and id when a worker knows a later coordinator of it.
             From then on its workers are rejected.
         on_change: called with an application's namespace and id soon after members, rejections, owners, or progress
             of tasks changed: once for many changes, and a few times per second at most.
-        shows_metrics: whether `/metrics` is served, to everybody who can connect. Pass False where it would expose
-            several tenants, and `metrics` is served elsewhere.
+        shows_metrics: whether `/metrics` is served, to every client that can connect. Pass False where it would expose
+            several tenants, and serve `metrics` elsewhere.
         limits: limits for each tenant; None where there is only one tenant.
 
     Attributes:
@@ -244,13 +244,13 @@ class CoordinatorServer:
         return self._applications.get((namespace, id))
 
     async def _tick(self) -> None:
-        """Let time pass for all applications."""
+        """Pass the current time to all applications."""
         while True:
             for (namespace, id), each in list(self._applications.items()):
                 try:
                     each.tick()
                 except Exception:
-                    log.exception("application %s: tick failed", "/".join(filter(None, (namespace, id))))
+                    log.exception("application %s: cannot check sessions", "/".join(filter(None, (namespace, id))))
             await asyncio.sleep(TICK_MS / 1000)
 
     # Workers
@@ -430,7 +430,8 @@ class CoordinatorServer:
         identity = await self._reader(request)
         if identity is not None and not identity.admin:
             raise _Rejected(
-                RefusalCode.FORBIDDEN, "This request requires a token with the right 'admin': use such a token."
+                RefusalCode.FORBIDDEN,
+                "This token lacks the right 'admin': use an admin token.",
             )
 
     def _application(self, request: web.Request) -> Application:
@@ -450,7 +451,7 @@ class CoordinatorServer:
         if member is None:
             raise _Rejected(
                 RefusalCode.BAD_REQUEST,
-                f"Worker '{request.match_info['worker']}' is not known: see the list of members.",
+                f"Worker '{request.match_info['worker']}' is not known: use a name from the list of members.",
                 status=404,
             )
         return web.Response(body=encode(member), content_type=_JSON)

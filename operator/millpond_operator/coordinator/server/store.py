@@ -24,14 +24,14 @@ class AssignmentStore(Protocol):
     """Stores the last assignment of one application."""
 
     async def load(self) -> View | None:
-        """Return what was saved last; None when nothing was.
+        """Return the last saved assignment; None when there is none.
 
         Raises:
             StoreError: it cannot be read.
         """
 
     async def save(self, view: View) -> None:
-        """Save the assignment; it outlives the process from now on.
+        """Save the assignment, so that it outlives the process.
 
         Raises:
             StoreError: it cannot be written.
@@ -45,7 +45,7 @@ class FileStore:
         self._path = path
 
     async def load(self) -> View | None:
-        """Return what was saved last; None when there is no file.
+        """Return the last saved assignment; None when there is no file.
 
         Raises:
             StoreError: the file cannot be read, or is not valid.
@@ -80,4 +80,6 @@ class FileStore:
             temporary.write_bytes(raw)
             temporary.replace(self._path)
         except OSError as error:
-            raise StoreError(f"Cannot write the assignment to '{self._path}': {error}.") from error
+            raise StoreError(
+                f"Cannot write the assignment to '{self._path}': {error}. Make the directory writable, or use another."
+            ) from error

@@ -11,7 +11,7 @@ __all__ = ("assignment_table", "members_table")
 
 
 def assignment_table(view: View) -> str:
-    """Return a table of all tasks: where each runs, where it should run, and why it waits."""
+    """Return a table of all tasks: the present worker of each, its target, and the reason why it waits."""
     term, number = view.epoch
     alive = {member.worker: member for member in view.members if member.alive}
     heading = (
@@ -40,7 +40,7 @@ def assignment_table(view: View) -> str:
 
 
 def members_table(members: Iterable[Member]) -> str:
-    """Return a table of all workers: what each holds, and its state."""
+    """Return a table of all workers: the state of each, and the numbers of its tasks."""
     rows = [("WORKER", "STATE", "ACTIVE", "STANDBY", "WARMING UP", "SILENT", "CLOCK", "ADDRESS")]
     members = sorted(members, key=lambda each: each.worker)
     for member in members:

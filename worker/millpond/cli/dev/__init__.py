@@ -2,5 +2,5 @@
 
 One process, the session, starts a coordinator and the workers, each as a child process, restarts those that end, and
 shows their state. `supervisor` runs the processes, `observer` collects their status, `view` shows it, `actions` lists
-what keys and other terminals can do (scale, kill, drain and so on).
+the actions of keys and of other terminals (scale, kill, drain and so on).
 """

@@ -22,7 +22,7 @@ class Key:
 
     char: str
     hint: str
-    """How it is pressed and what it does, for the line below the table."""
+    """The keys to press and their effect, for the line below the table."""
     command: Callable[[Fleet, str], Command]
     """Makes the command from the session and, if it takes one, the worker."""
     takes_worker: bool = False
@@ -40,9 +40,9 @@ class Action:
     help: str
     """The text of `millpond dev VERB --help`."""
     example: str
-    """Its arguments in the help of `millpond dev`."""
+    """The verb's arguments in the help of `millpond dev`."""
     perform: Callable[[Fleet, Command], str]
-    """Performs the action; returns what it did, as a sentence part."""
+    """Performs the action; returns its result as a part of a sentence."""
     command: Callable[..., Command]
     """Makes the command from the values of `parameters`."""
     parameters: Sequence[Callable[[Any], Any]]
@@ -134,12 +134,12 @@ KEYS = {key.char: key for action in _ALL for key in action.keys}
 
 
 def perform(fleet: Fleet, command: Command) -> str:
-    """Perform a command; return what it did, as a sentence part.
+    """Perform a command; return its result as a part of a sentence.
 
     Raises:
         CommandFailed: the action does not exist, or cannot be performed now.
     """
     action = ACTIONS.get(command.do)
     if action is None:
-        raise CommandFailed(f"there is no action '{command.do}'; the actions are {', '.join(ACTIONS)}.")
+        raise CommandFailed(f"action '{command.do}' does not exist; the actions are {', '.join(ACTIONS)}.")
     return action.perform(fleet, command)

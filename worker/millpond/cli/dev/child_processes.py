@@ -47,15 +47,15 @@ class ChildReaper:
         )
 
     def watch(self, pid: int) -> None:
-        """Kill that process when this one dies."""
+        """Make the reaper kill a process when this process dies."""
         self._send(f"+{pid}")
 
     def release(self, pid: int) -> None:
-        """Stop watching a process, which has ended."""
+        """Tell the reaper that a process has ended."""
         self._send(f"-{pid}")
 
     def close(self) -> None:
-        """End the reaper without killing anything."""
+        """End the reaper; it kills no process."""
         if self._process.poll() is None:
             self._send("done")
         assert self._process.stdin is not None
@@ -96,12 +96,12 @@ class ProcessLog:
         self._error_at = 0.0
 
     def new_process(self) -> None:
-        """Forget the last process: what follows in the log is from a new one."""
+        """Forget the last process: the next lines of the log are from a new one."""
         self.read()
         self.metrics = self.error = self._partial_line = ""
 
     def read(self) -> None:
-        """Read what was appended since the last call."""
+        """Read the lines that were appended since the last call."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._position)
@@ -123,7 +123,7 @@ class ProcessLog:
         return self.error if time.monotonic() - self._error_at < _RECENT_S else ""
 
     def tail(self) -> str:
-        """Return the last lines."""
+        """Return the last lines of the log."""
         text = self.path.read_text(errors="replace") if self.path.exists() else ""
         return "\n".join(text.splitlines()[-_LAST_LINES:])
 
@@ -132,7 +132,7 @@ class Child:
     """A child process, with standard error and output in a log.
 
     Attributes:
-        pid: its process id.
+        pid: the process id.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, reaper: ChildReaper) -> None:
@@ -146,9 +146,9 @@ class Child:
 
         Args:
             command: program and arguments.
-            log: its output is appended to this file.
-            reaper: kills it when this process dies.
-            piped: whether its standard output is read by `line` instead.
+            log: the file that the output of the command is appended to.
+            reaper: kills the child when this process dies.
+            piped: whether standard output is read by `line` instead of appended to the log.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
@@ -163,28 +163,28 @@ class Child:
         return cls(process, reaper)
 
     async def line(self) -> str:
-        """Return the next line of its standard output; empty when that has ended."""
+        """Return the next line of the child's standard output; empty at its end."""
         assert self._process.stdout is not None
         return (await self._process.stdout.readline()).decode()
 
     @property
     def running(self) -> bool:
-        """Whether it runs, as far as is known."""
+        """Whether the child runs, as far as is known."""
         return self._process.returncode is None
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal; ignored if the process has ended."""
+        """Send a signal, unless the child has ended."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
     async def wait(self) -> int:
-        """Wait for its end; return its exit status, negative for a signal."""
+        """Wait for the end of the child; return its exit status, negative for a signal."""
         status = await self._process.wait()
         self._reaper.release(self.pid)
         return status
 
     async def stop(self, timeout_s: float) -> int:
-        """Send SIGTERM, and SIGKILL after the timeout in seconds; return its exit status."""
+        """Send SIGTERM to the child, and SIGKILL after the timeout in seconds; return its exit status."""
         self.send(signal.SIGTERM)
         try:
             return await asyncio.wait_for(asyncio.shield(self.wait()), timeout_s)

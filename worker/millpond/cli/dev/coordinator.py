@@ -37,20 +37,20 @@ class CoordinatorUnavailable(Exception):
 
 
 class UnknownWorker(CoordinatorUnavailable):
-    """The coordinator does not know that worker."""
+    """The coordinator does not know the worker."""
 
 
 class CoordinatorProcess:
     """The coordinator of one application, in a child process.
 
     Args:
-        config: of the application.
-        directory: for its log and its assignment.
-        reaper: kills it when this process dies.
+        config: the configuration of the application.
+        directory: the directory of the coordinator's log and of its stored assignment.
+        reaper: kills the coordinator when this process dies.
 
     Attributes:
-        url: its URL, which a restart does not change; empty before the first start.
-        listening: whether it accepts requests.
+        url: the coordinator's URL, which a restart does not change; empty before the first start.
+        listening: whether the coordinator accepts requests.
     """
 
     def __init__(self, config: Config, directory: Path, reaper: ChildReaper) -> None:
@@ -73,14 +73,14 @@ class CoordinatorProcess:
 
     @property
     def child(self) -> Child | None:
-        """Its process; None while none runs."""
+        """The coordinator's process; None while it does not run."""
         return self._child
 
     async def start(self) -> None:
-        """Start it; return when it accepts requests.
+        """Start the coordinator; return when it accepts requests.
 
         Raises:
-            CoordinatorFailed: it ended, or did not print its URL in time.
+            CoordinatorFailed: the process ended, or did not print its URL in time.
         """
         if self._http is None:
             self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_REQUEST_TIMEOUT_S))
@@ -107,14 +107,14 @@ class CoordinatorProcess:
         )
 
     async def wait(self) -> int:
-        """Wait for its end; return its exit status."""
+        """Wait for the end of the coordinator's process; return its exit status."""
         assert self._child is not None
         status = await self._child.wait()
         self._child, self.listening = None, False
         return status
 
     async def stop(self) -> None:
-        """Stop it, and close the connections."""
+        """Stop the coordinator, and close the connections to it."""
         if self._child is not None:
             await self._child.stop(_STOP_TIMEOUT_S)
             self._child = None
@@ -131,7 +131,7 @@ class CoordinatorProcess:
         """Return the whole assignment.
 
         Raises:
-            CoordinatorUnavailable: it did not answer in time, or with an error. All requests raise this.
+            CoordinatorUnavailable: the coordinator did not answer in time, or with an error. All requests raise this.
         """
         try:
             return _views.decode(await self._request("GET", "assignment"))
@@ -147,12 +147,12 @@ class CoordinatorProcess:
         await self._request("POST", f"workers/{quote(worker)}/drain")
 
     async def undrain(self, worker: str) -> None:
-        """Request that a worker is assigned tasks again."""
+        """Request that tasks are assigned to a worker again."""
         await self._request("DELETE", f"workers/{quote(worker)}/drain")
 
     async def _request(self, method: str, path: str) -> bytes:
         if self._http is None or self._http.closed:
-            raise CoordinatorUnavailable(f"{method} {path}: it is not running")
+            raise CoordinatorUnavailable(f"{method} {path}: the coordinator is not running")
         url = f"{self.url}/v1/applications/{quote(self._application)}/{path}"
         try:
             async with self._http.request(method, url) as response:
@@ -169,6 +169,6 @@ class CoordinatorProcess:
 
 
 async def _discard_output(child: Child) -> None:
-    """Read further standard output and drop it, so that the pipe does not fill up."""
+    """Read and drop the rest of standard output, so that the pipe does not fill up."""
     while await child.line():
         pass

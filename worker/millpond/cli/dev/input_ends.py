@@ -35,7 +35,7 @@ class InputEnds:
         self.known: dict[Partition, int] = {}
 
     async def update(self, partitions: Collection[Partition]) -> None:
-        """Update `known`; offsets that cannot be looked up keep their value."""
+        """Update `known`; offsets that cannot be looked up keep their old value."""
         if partitions:
             await asyncio.to_thread(self._update, partitions)
 

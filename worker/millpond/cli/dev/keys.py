@@ -1,4 +1,4 @@
-"""Keys in the session's own terminal: see `KEYS` in `actions`."""
+"""The keys in the session's own terminal; `KEYS` in `actions` lists them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log: logging.Logger = logging.getLogger("millpond.cli")
 
 
 class Keyboard:
-    """Performs the actions of pressed keys.
+    """The handler of pressed keys, which performs their actions.
 
     Args:
         fleet: the session's workers.
@@ -35,7 +35,7 @@ class Keyboard:
         """A pressed key that waits for the digit of a worker."""
 
     def press(self, char: str) -> None:
-        """Handle one pressed key. Keys without an action are ignored, and cancel a pending one."""
+        """Handle one pressed key. A key without an action is ignored, and cancels a pending action."""
         pending, self._pending = self._pending, None
         if pending is not None and char.isdecimal():
             self._perform(pending, f"w{char}")

@@ -44,7 +44,7 @@ class _Loss:
 
 
 class Observer:
-    """Keeps the `SessionStatus` of a session up to date.
+    """The observer that keeps the `SessionStatus` of a session up to date.
 
     Args:
         fleet: the session's workers and coordinator.
@@ -74,7 +74,7 @@ class Observer:
         )
 
     async def run(self) -> None:
-        """Observe, until cancelled."""
+        """Observe the session until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
             group.create_task(self._scrape())
@@ -114,7 +114,7 @@ class Observer:
         )
 
     def _note_regained_tasks(self) -> None:
-        """Find out which tasks of dead workers are processed again."""
+        """Record which tasks of dead workers are processed again."""
         now = time.monotonic()
         for loss in list(self._losses):
             for name, member in _members(self._view).items():
@@ -250,7 +250,7 @@ class Observer:
         )
 
     def _restoring(self, scrape: Scrape, held: Mapping[str, TaskReport]) -> tuple[Restoring, ...]:
-        """Return store partitions that a task waits for; a standby always has some lag, and is left out."""
+        """Return the store partitions that tasks wait for, without those of standbys, which always have some lag."""
         waiting = {task for task, report in held.items() if report.state is TaskState.RESTORING}
         parts = self._view.topology.subtopologies if self._view.topology is not None else ()
         wanted = {(store, _partition(task)) for task in waiting for store in _stores(parts, task)}

@@ -29,11 +29,11 @@ _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class CommandFailed(MillpondError):
-    """The session rejected a command; the message says why."""
+    """The session rejected a command; the message has the reason."""
 
 
 class NoSession(MillpondError):
-    """No session was found, or several, or it does not respond."""
+    """No session was found, or several sessions were found, or the session does not respond."""
 
 
 class SessionFile(msgspec.Struct, frozen=True):
@@ -78,10 +78,10 @@ class Remote:
         """Return this user's running session.
 
         Args:
-            name: its application id or process id, required if several run.
+            name: the session's application id or process id, required if several sessions run.
 
         Raises:
-            NoSession: none runs, or several do.
+            NoSession: no session runs, or several sessions do.
         """
         running = [each for each in _sessions() if name in (None, each.application, str(each.pid))]
         if not running:
@@ -113,7 +113,7 @@ class Remote:
         return self.send(Command(do, worker, workers, restart_after_s))
 
     def send(self, command: Command) -> str:
-        """Send a command; return what the session did.
+        """Send a command; return its result.
 
         Raises:
             CommandFailed: the session rejected it.

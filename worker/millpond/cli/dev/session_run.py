@@ -44,13 +44,13 @@ def run_fleet(launch: Launch, count: int, session: Session, title: str, reaper: 
     Args:
         launch: the options of workers.
         count: the number of workers.
-        session: where to show them.
+        session: the session of the command line, which shows the workers.
         title: the application's name.
-        reaper: kills the processes when this one dies, however it dies.
+        reaper: kills the processes when this process dies for any reason.
 
     Raises:
         MillpondError: the coordinator or the workers cannot start.
-        click.Abort: it was interrupted twice.
+        click.Abort: the session was interrupted twice.
     """
     asyncio.run(_run(Fleet(launch, count, reaper), session, title))
 
@@ -79,7 +79,7 @@ def _stopped_by_signals(fleet: Fleet) -> Iterator[list[int]]:
             fleet.kill_all()
         elif not received:
             received.append(number)
-            log.info("%s received: workers commit and stop", number.name)
+            log.info("%s received: stopping; workers commit and end", number.name)
             fleet.stop()
 
     loop = asyncio.get_running_loop()

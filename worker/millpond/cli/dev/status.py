@@ -15,15 +15,15 @@ class WorkerPhase(enum.StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     PAUSED = "paused"
-    """Stopped by SIGSTOP: alive, but it does not respond."""
+    """Stopped by SIGSTOP: the worker is alive, but does not respond."""
     DRAINING = "draining"
-    """Its tasks move to other workers; then it is stopped."""
+    """The worker's tasks move to other workers; then the worker is stopped."""
     STOPPING = "stopping"
     KILLED = "killed"
     FAILED = "failed"
-    """It ended by itself, and is started again after a pause."""
+    """The process ended by itself, and is started again after a pause."""
     DOWN = "down"
-    """Killed, and not started again until `scale` needs it."""
+    """Killed, and not started again until `scale` needs the worker."""
 
 
 class Restoring(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     restoring: tuple[Restoring, ...] = ()
     restarts: int = 0
     note: str = ""
-    """Why it is in its phase: the error it ended with, or what it waits for."""
+    """The reason for the phase: the error of the last end, or the thing that the worker waits for."""
     log: str = ""
     """The path of its log."""
     metrics: str = ""

@@ -55,9 +55,9 @@ class Fleet:
         coordinator: their coordinator.
         events: the latest events.
         wanted: the number of workers that should run.
-        deaths: workers whose process ended unplanned, and when (monotonic seconds); the observer consumes them.
+        deaths: workers whose process ended unexpectedly, and the time (monotonic seconds); the observer consumes them.
         died: set when there are new deaths.
-        ran: whether any worker has reached the running state.
+        ran: whether any worker has ever been in state RUNNING.
     """
 
     def __init__(self, launch: Launch, count: int, reaper: ChildReaper) -> None:
@@ -150,10 +150,10 @@ class Fleet:
 
         Args:
             name: the worker, or `COORDINATOR`.
-            restart_after_s: the pause before it is started again; None to keep it stopped until `scale` needs it.
+            restart_after_s: the pause before the restart, in seconds; None to keep it stopped until `scale` needs it.
 
         Raises:
-            CommandFailed: it does not exist, or has no process now.
+            CommandFailed: the worker does not exist, or has no process now.
         """
         if name == COORDINATOR:
             child = self.coordinator.child
@@ -177,7 +177,7 @@ class Fleet:
         """Move a worker's tasks to other workers, then stop it.
 
         Raises:
-            CommandFailed: it does not exist, is stopping already, or is the last worker.
+            CommandFailed: the worker does not exist, is stopping already, or is the last worker.
         """
         worker = self._find(name)
         if worker.leaving:
@@ -191,10 +191,10 @@ class Fleet:
         return f"draining {name}; then it stops"
 
     def pause(self, name: str) -> str:
-        """Send SIGSTOP to a worker: it stays alive, but does not respond.
+        """Send SIGSTOP to a worker, which then stays alive but does not respond.
 
         Raises:
-            CommandFailed: it does not exist, or does not run.
+            CommandFailed: the worker does not exist, or does not run.
         """
         worker = self._find(name)
         if worker.child is None or worker.leaving:
@@ -208,7 +208,7 @@ class Fleet:
         """Send SIGCONT to a paused worker.
 
         Raises:
-            CommandFailed: it does not exist, or is not paused.
+            CommandFailed: the worker does not exist, or is not paused.
         """
         worker = self._find(name)
         if worker.child is None or worker.phase is not WorkerPhase.PAUSED:
@@ -221,7 +221,7 @@ class Fleet:
     def _find(self, name: str) -> WorkerProcess:
         worker = self.workers.get(name)
         if worker is None:
-            raise CommandFailed(f"there is no worker '{name}'; the workers are {', '.join(self.workers)}.")
+            raise CommandFailed(f"worker '{name}' does not exist; the workers are {', '.join(self.workers)}.")
         return worker
 
     # One worker
@@ -276,7 +276,7 @@ class Fleet:
             self.workers.pop(worker.id, None)
 
     async def _pause_before_restart(self, worker: WorkerProcess, pid: int, status: int, lasted_s: float) -> None:
-        """Wait before the next start, longer after each consecutive failure."""
+        """Wait before the next start; the wait grows with each consecutive failure."""
         if worker.restart_after_s is not None:
             pause_s, worker.phase, worker.failures = worker.restart_after_s, WorkerPhase.KILLED, 0
             worker.note = f"restarting in {pause_s:g} s" if worker.wanted else ""
@@ -302,7 +302,7 @@ class Fleet:
                 await asyncio.wait_for(worker.restart_now.wait(), pause_s)
 
     def _first_failure(self, worker: WorkerProcess, status: int) -> MillpondError:
-        """Return the error of a session in which no worker ever ran: mostly of the application or its settings."""
+        """Return the error of a session in which no worker has ever run: usually of the application or a setting."""
         if worker.log.error:
             return ConfigError(worker.log.error) if status == _STATUS_USAGE else WorkersFail(worker.log.error)
         return WorkersFail(f"worker {worker.id} {_ending(status)}; the last lines of its log:\n{worker.log.tail()}")
@@ -321,7 +321,7 @@ class Fleet:
         worker.draining = self._in_background(self._drain(worker))
 
     async def _drain(self, worker: WorkerProcess) -> None:
-        """Wait until other workers have its tasks, then stop it."""
+        """Wait until other workers have a worker's tasks, then stop the worker."""
         self.add_event(f"draining {worker.id}")
         started_at = time.monotonic()
         requested = False
@@ -349,7 +349,7 @@ class Fleet:
 
     @property
     def _stop_timeout_s(self) -> float:
-        """The time a worker may take to stop: `shutdown.timeout.ms` and some seconds."""
+        """The time that a worker may take to stop, in seconds: `shutdown.timeout.ms` and some seconds more."""
         return self.launch.config.shutdown_timeout_ms / 1000 + 5
 
     # The coordinator
@@ -373,7 +373,7 @@ class Fleet:
             self.add_event("the coordinator runs again")
 
     async def _report_gone(self, name: str) -> None:
-        """Report a death to the coordinator at once; if that fails, the session timeout detects it."""
+        """Report a worker's death to the coordinator at once; otherwise it waits for the session timeout."""
         deadline = time.monotonic() + _REPORT_TIMEOUT_S
         while time.monotonic() < deadline:
             try:
@@ -385,7 +385,7 @@ class Fleet:
                 await asyncio.sleep(_POLL_S)
 
     async def _report_missing_workers(self) -> None:
-        """Report workers of an earlier session that had more workers, instead of waiting for their session timeout."""
+        """Report that surplus workers of an earlier session are dead, instead of waiting for their session timeout."""
         with contextlib.suppress(CoordinatorUnavailable):
             view = await self.coordinator.view()
             for name in {member.worker for member in view.members} | {*view.owners.values(), *view.active.values()}:
@@ -393,7 +393,7 @@ class Fleet:
                     await self._report_gone(name)
 
     async def _undrain(self, worker: WorkerProcess) -> None:
-        """Tell the coordinator that this worker takes tasks: an earlier one of its name may have been drained."""
+        """Let the coordinator assign tasks to this worker: an earlier worker of the same name may have been drained."""
         while not worker.leaving:
             try:
                 return await self.coordinator.undrain(worker.id)
@@ -431,7 +431,7 @@ class Fleet:
         await self.coordinator.stop()
 
     def _in_background(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a coroutine in the background; if it fails, the session ends with its error."""
+        """Run a coroutine in the background; if it fails, end the session with its error."""
 
         def ended(task: asyncio.Task[None]) -> None:
             self._background.discard(task)

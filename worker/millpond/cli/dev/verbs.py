@@ -28,7 +28,7 @@ _app_option = click.option(
 @verbose_option
 @click.pass_obj
 def status(session: Session, app: str | None, *, as_json: bool) -> None:
-    """Show the workers and what they do, like the session's own terminal."""
+    """Show the workers with their tasks and progress, like the session's own terminal."""
     remote = Remote.find(app)
     if as_json:
         click.echo(remote.raw_status())

@@ -31,7 +31,7 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
     """Return the table of a session, with one row per worker.
 
     Args:
-        status: of the session.
+        status: the status of the session.
         footer: further lines below the table.
     """
     head = Table.grid(expand=True, padding=(0, 1))
@@ -109,7 +109,7 @@ def _cells(worker: WorkerStatus) -> list[str | Text]:
 
 
 def _remarks(worker: WorkerStatus) -> Text:
-    """Return the last column: the phase, restore progress, or why the worker does not run."""
+    """Return the last column: the phase, the restore progress, or the reason why the worker does not run."""
     remarks = []
     if worker.phase is not WorkerPhase.RUNNING:
         remarks.append(Text(worker.phase.value, style=_COLOURS[worker.phase]))

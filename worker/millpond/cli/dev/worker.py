@@ -56,32 +56,32 @@ class WorkerProcess:
     phase: WorkerPhase = WorkerPhase.STARTING
     child: Child | None = None
     note: str = ""
-    """Why it is in its phase; empty if there is nothing to explain."""
+    """The reason for the phase; empty if the phase needs no explanation."""
     restarts: int = -1
-    """Starts of its process after the first; -1 before that."""
+    """The number of restarts of the process; -1 before the first start."""
     wanted: bool = True
-    """Whether its process is started again when it ends."""
+    """Whether the process is started again when it ends."""
     restart_after_s: float | None = None
-    """The pause before the next start after a kill, in seconds; None if it was not killed."""
+    """The pause between a kill and the next start, in seconds; None if the worker was not killed."""
     failures: int = 0
-    """Consecutive failures."""
+    """The number of consecutive failures."""
     started_at: float = 0.0
-    """When its process was started, in monotonic seconds."""
+    """The start of the process, in monotonic seconds."""
     keep_running: asyncio.Task[None] | None = None
-    """Keeps its process running."""
+    """The asyncio task that keeps the process running."""
     draining: asyncio.Task[None] | None = None
-    """Drains it."""
+    """The asyncio task that drains the worker."""
     restart_now: asyncio.Event = field(default_factory=asyncio.Event)
     """Set to end the pause before a restart."""
 
     @property
     def id(self) -> str:
-        """Its `worker.id`."""
+        """The `worker.id`."""
         return f"w{self.ordinal}"
 
     @property
     def leaving(self) -> bool:
-        """Whether it is stopping, or stopped for good."""
+        """Whether the worker is stopping, or is stopped permanently."""
         return self.phase in (WorkerPhase.DRAINING, WorkerPhase.DOWN) or (
             self.phase is WorkerPhase.STOPPING and not self.wanted
         )

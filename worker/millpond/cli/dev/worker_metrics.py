@@ -107,8 +107,8 @@ class RecentMetrics:
 
     Attributes:
         last: the latest scrape.
-        last_commit: when the number of commits last increased, in seconds of the clock that `add` is given; None
-            before.
+        last_commit: the time at which the number of commits last increased, in seconds of the clock of `add`; None
+            before the first increase.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class RecentMetrics:
 
     @property
     def records_per_second(self) -> float | None:
-        """Records per second in the last few seconds; None before the second scrape."""
+        """The records per second in the last few seconds; None before the second scrape."""
         if len(self._scrapes) < 2:
             return None
         (since, first), (now, last) = self._scrapes[0], self._scrapes[-1]
@@ -136,7 +136,7 @@ class RecentMetrics:
 
     @property
     def commit_p99_ms(self) -> float | None:
-        """The 99th percentile of the latest commits, or of all if there are none; None without a commit."""
+        """The 99th percentile of the latest commits, else of all commits; None without a commit."""
         if not self._scrapes:
             return None
         first, last = self._scrapes[0][1], self._scrapes[-1][1]

@@ -1,4 +1,4 @@
-"""A topology as an SVG picture: sub-topologies as boxes, topics between them, stores beside what uses them.
+"""A topology as an SVG picture: sub-topologies as boxes, topics between them, stores beside the nodes that use them.
 
 It is drawn without a network, a browser or another program, and follows the reader's light or dark theme.
 """

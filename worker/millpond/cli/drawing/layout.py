@@ -26,7 +26,7 @@ _ROUNDS = 4
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the items of a graph are, from its upper left corner."""
+    """The positions of a graph's items, from its upper left corner."""
 
     centres: Mapping[str, Point]
     bends: Mapping[Link, list[Point]]
@@ -34,21 +34,21 @@ class Layout:
     size: Point
 
     def moved(self, right: float, down: float) -> Layout:
-        """Return the same layout elsewhere."""
+        """Return the layout, moved to the right and down."""
         centres = {name: (x + right, y + down) for name, (x, y) in self.centres.items()}
         bends = {link: [(x + right, y + down) for x, y in points] for link, points in self.bends.items()}
         return Layout(centres, bends, self.size)
 
 
 class _Edge(Edge):  # type: ignore[misc]  # grandalf has no types
-    """A link, which is its own view. Edges go through sets: this hash makes layouts of equal graphs equal."""
+    """A link with a fixed hash: grandalf keeps links in sets, so equal graphs get equal layouts only then."""
 
     def __init__(self, start: Vertex, end: Vertex, number: int) -> None:
         self._number = number
         super().__init__(start, end)
         self.view = self
         self.points: list[Point] = []
-        """Where it runs, its two ends included."""
+        """The points of the link, with both ends."""
 
     def __hash__(self) -> int:
         return self._number
@@ -60,14 +60,14 @@ class _Edge(Edge):  # type: ignore[misc]  # grandalf has no types
 def arrange(
     sizes: Mapping[str, Point], links: Iterable[Link], *, across: float, between: float, sources_near: bool = False
 ) -> Layout:
-    """Lay out a graph: parts that are not connected stand side by side, and equal graphs get equal layouts.
+    """Return the layout of a graph: unconnected parts are side by side, and equal graphs get equal layouts.
 
     Args:
-        sizes: width and height of each item; where links leave a choice, items stand in this order from left to right.
+        sizes: width and height of each item; links permitting, items are in this order from left to right.
         links: between items; cycles are allowed, and a link that closes one runs upwards.
-        across: least distance of neighbours in a layer.
-        between: distance of layers.
-        sources_near: an item that no link ends at stands right above what it leads to, instead of in the first layer.
+        across: minimum distance of neighbours in a layer.
+        between: distance between two layers.
+        sources_near: whether an item without incoming links is in the layer above its target, not in the first one.
     """
     vertices = {name: Vertex(name) for name in sizes}
     for name, vertex in vertices.items():

@@ -1,4 +1,4 @@
-"""The picture of a topology: where its boxes, topics, nodes, stores and arrows are."""
+"""The picture of a topology: the positions of its boxes, topics, nodes, stores and arrows."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class _Box:
         self._top = self._bottom = 0.0
 
     def _extent(self, name: str) -> Point:
-        """Return the size of a node and its stores, with as much space on its other side: so chains stay straight."""
+        """Return the size of a node with its stores, and equal space on the other side, to keep chains straight."""
         stores = [store for store, owner in self._owners.items() if owner == name]
         beside = max((_STORE_GAP + shapes.width("store", each) for each in stores), default=0.0)
         return 2 * (self._halves[name] + beside), max(NODE_HEIGHT, len(stores) * _STORE_STEP - 8)
@@ -96,7 +96,7 @@ class _Box:
         return x + self._halves[owner] + _STORE_GAP + shapes.width("store", store) / 2, y + down
 
     def move_to(self, x: float, y: float) -> None:
-        """Move the box, so that its middle is there."""
+        """Move the middle of the box to a point."""
         right = x - self._middle
         self.left, self.right = self.left + right, self.right + right
         self._top, self._bottom = y - self.size[1] / 2, y + self.size[1] / 2
@@ -104,7 +104,7 @@ class _Box:
         self._at = self._layout.centres
 
     def ends(self) -> Iterator[tuple[str, float]]:
-        """Yield each topic with the x where its link arrives or leaves."""
+        """Yield each topic with the x coordinate of its link."""
         yield from ((topic, self._at[name][0]) for topic, name in self.reads)
         yield from ((topic, self._at[name][0]) for name, topic in self.writes)
 
@@ -135,7 +135,7 @@ class _Box:
         yield shapes.text("head", self.left + 14, self._top + 19, self._heading)
 
     def _use(self, name: str, store: str) -> str:
-        """Return the dotted line between a node and a store: between facing sides, or below the store's own node."""
+        """Return the dotted line from a node to a store: between facing sides, or to the store from below."""
         (x, y), (to_x, to_y) = self._at[name], self._store_place(store)
         if x < self._at[self._owners[store]][0]:
             x += self._halves[name]
@@ -159,7 +159,7 @@ def _boxes(topology: Topology) -> Iterator[_Box]:
 
 
 def _straightened(layout: Layout, sizes: Mapping[str, Point], boxes: Sequence[_Box]) -> dict[str, Point]:
-    """Return places in which topics stand where a link of theirs is straight, as far as their layer has space."""
+    """Return places with topics moved to where their link is straight, if their layer has space."""
     places = dict(layout.centres)
     wishes = {topic: (x, box) for box in boxes for topic, x in box.ends()}
     layers: dict[float, list[tuple[float, float, str]]] = {}
@@ -189,7 +189,7 @@ def _used(node: Node) -> tuple[str, ...]:
 
 
 def _topics(source: SourceNode) -> tuple[str, ...]:
-    """Return the topics of a source by their keys in the picture, which are not those of boxes."""
+    """Return the keys of a source's topics in the picture; boxes have other keys."""
     return tuple(f"topic {each}" for each in source.topics or ((source.pattern.pattern if source.pattern else ""),))
 
 

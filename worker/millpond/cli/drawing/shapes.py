@@ -1,6 +1,6 @@
 """Shapes as SVG text, and their sizes in px.
 
-x and y are the middle of a shape, from the upper left corner of the picture.
+x and y are the middle of a shape, measured from the upper left corner of the picture.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _kind(of: Node) -> str:
 
 
 def _labels(of: Node) -> tuple[str, str]:
-    """Return what a node does and its name; for a name that the user gave, the name and the kind of node."""
+    """Return a node's two lines of text: operator and generated name, or the user's name and the kind of node."""
     if of.name.startswith("KTABLE-SOURCE"):
         return "table", of.name
     if found := _GENERATED.fullmatch(of.name):
@@ -138,5 +138,5 @@ def arrow(points: Sequence[Point]) -> str:
 
 
 def _titled(title: str, *shapes: str) -> str:
-    """Return shapes with the text that appears when somebody points at them."""
+    """Return shapes with the text that appears under the mouse pointer."""
     return f"<g><title>{escape(title)}</title>{''.join(shapes)}</g>"

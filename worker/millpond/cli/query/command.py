@@ -168,7 +168,7 @@ def _reject(given: dict[str, Any], with_: str, *options: str) -> None:
     names = {"first": "from", "last": "to"}
     wrong = next((each for each in options if given[each]), None)
     if wrong is not None:
-        raise click.UsageError(f"--{names.get(wrong, wrong)} does not go with {with_}.")
+        raise click.UsageError(f"--{names.get(wrong, wrong)} cannot be used with {with_}.")
 
 
 def _complete(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:

@@ -32,7 +32,7 @@ class JsonOutput:
         self._lines(stores)
 
     def places(self, places: list[dict[str, Any]]) -> None:
-        """Print which workers hold partitions."""
+        """Print the workers that hold each partition."""
         self._lines(places)
 
     def answer(self, _key: str, answer: dict[str, Any]) -> None:
@@ -71,7 +71,7 @@ class TableOutput:
         self._console.print(table if stores else "The application has no store to query.")
 
     def places(self, places: list[dict[str, Any]]) -> None:
-        """Print which workers hold partitions."""
+        """Print the workers that hold each partition."""
         table = _table("partition", "task", "active", "standbys")
         for each in places:
             standbys = ", ".join(_worker(one) for one in each["standbys"]) or "-"
@@ -80,7 +80,7 @@ class TableOutput:
         self._console.print(table)
 
     def answer(self, key: str, answer: dict[str, Any]) -> None:
-        """Print the value of a key, and which partition and position it is from."""
+        """Print the value of a key, with its partition and its position."""
         if not answer["found"]:
             self._console.print(f"'{key}' has no value.", markup=False)
             return
@@ -92,12 +92,12 @@ class TableOutput:
         self._console.print(Text(" . ".join(notes), style="dim"))
 
     def rows(self, rows: Iterator[dict[str, Any]], limit: int | None) -> None:
-        """Print at most `limit` rows, and whether there are more."""
+        """Print at most `limit` rows, and a note if the store has more."""
         found = list(rows)
         more = limit is not None and len(found) > limit
         found = found[:limit]
         if not found:
-            self._console.print("There are no rows.")
+            self._console.print("No rows.")
             return
         columns = _columns([row["value"] for row in found])
         names = ["key", *(["from", "to"] if "window" in found[0] else []), *columns]
@@ -128,7 +128,7 @@ def _table(*names: str, **justified: Any) -> Table:
 
 
 def _columns(values: list[Any]) -> list[str]:
-    """Return the fields of the values if all are objects with few fields; else one column."""
+    """Return the columns of the values: their fields if all values are objects with few fields, else one column."""
     if not all(isinstance(value, dict) for value in values):
         return ["value"]
     names = list(dict.fromkeys(name for value in values for name in value))

@@ -25,16 +25,16 @@ def worker_urls(
     coordinator_token_file: Path | None,
     coordinator_ca_file: Path | None,
 ) -> tuple[str, ...]:
-    """Return the URLs of workers: those given, else those that the coordinator lists.
+    """Return the URLs of workers: those in the options, else those that the coordinator lists.
 
     Raises:
         click.UsageError: the options name neither workers nor a coordinator.
-        MillpondError: the coordinator did not answer with workers, or none of them serves HTTP.
+        MillpondError: the coordinator did not list the workers, or no worker serves HTTP.
     """
     if urls:
         return urls
     if coordinator_url is None or application_id is None:
-        raise click.UsageError("name the workers: --url URL, or --coordinator-url URL and --application-id NAME.")
+        raise click.UsageError("workers are missing: give --url URL, or --coordinator-url URL with --application-id.")
     if not coordinator_url.startswith(("http://", "https://")):
         raise click.UsageError(f"--coordinator-url: '{coordinator_url}' should look like http://localhost:7070.")
     path = f"/v1/applications/{quote(application_id, safe='')}/assignment"

@@ -1,1 +1,1 @@
-"""`millpond reset`: `cluster` reads what exists, `plan` decides what a reset changes, `apply` changes it."""
+"""`millpond reset`: `cluster` reads the state in Kafka, `plan` derives the changes, and `apply` makes them."""

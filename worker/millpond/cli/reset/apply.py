@@ -1,7 +1,7 @@
-"""Carries out a reset.
+"""Apply the plan of a reset.
 
 The order makes an interrupted reset repeatable: owners are fenced first, so that no worker commits over the new
-offsets; then come offsets, topics and local state. Repeating it gives the same result.
+offsets; then follow offsets, topics and local state. A repeated reset gives the same result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _POLL_S = 0.1
 
 
 def apply_reset(cluster: Cluster, plan: ResetPlan) -> None:
-    """Carry out a plan.
+    """Apply a plan.
 
     Raises:
         BrokerError: Kafka rejected a step, or did not answer in time; earlier steps stay, and the reset can be
@@ -50,10 +50,10 @@ def apply_reset(cluster: Cluster, plan: ResetPlan) -> None:
 
 
 def fence(cluster: Cluster, owner: str) -> None:
-    """Abort the open transaction of a worker, and keep its producers from committing another one.
+    """Abort the open transaction of a worker, and fence its producers.
 
     Raises:
-        BrokerError: Kafka rejected it, or did not answer in time.
+        BrokerError: Kafka rejected the request, or did not answer in time.
     """
     name = transactional_id(cluster.config.application_id, owner)
     producer = Producer(dict(cluster.config.producer_settings(fixed={"transactional.id": name})), logger=log)

@@ -1,4 +1,4 @@
-"""What Kafka holds of an application: topics, the consumer group, committed offsets. Read, never changed."""
+"""Reads the state of an application in Kafka: topics, the consumer group, committed offsets. Changes nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Committed(NamedTuple):
 
 @dataclass
 class Cluster:
-    """The Kafka clients of one reset or deletion. Close it."""
+    """The Kafka clients of one reset or deletion. The caller closes them."""
 
     config: Config
     admin: AdminClient = field(init=False)
@@ -60,11 +60,11 @@ class Cluster:
         self.consumer.close()
 
     def ask(self, request: Callable[[], _Answer], what: str) -> _Answer:
-        """Return the answer to a request.
+        """Send a request and return its answer.
 
         Args:
             request: sends the request and waits for the answer.
-            what: what is requested, for the error message: `the topics`, `to commit the new offsets`.
+            what: the requested thing, for the error message: `the topics`, `to commit the new offsets`.
 
         Raises:
             BrokerError: Kafka answered with an error, or did not answer in time.
@@ -83,7 +83,7 @@ class Cluster:
         return {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
 
     def groups(self) -> list[str]:
-        """Return all consumer groups; retry while a broker is still loading, since a group that is missed would stay.
+        """Return all consumer groups; retry while a broker is still loading them, since a reset must not miss a group.
 
         Raises:
             BrokerError: a broker could not list its groups in time.
@@ -101,7 +101,7 @@ class Cluster:
             time.sleep(_RETRY_S)
 
     def committed(self, partitions: Sequence[Partition]) -> dict[Partition, Committed]:
-        """Return the group's committed offsets of partitions that have one."""
+        """Return the group's committed offsets, without partitions that have none."""
         if not partitions:
             return {}
         wanted = [TopicPartition(*each) for each in partitions]
@@ -109,7 +109,7 @@ class Cluster:
         return _committed(found)
 
     def all_committed(self) -> dict[Partition, Committed]:
-        """Return all committed offsets of the group, which exists."""
+        """Return all committed offsets of the group, which must exist."""
         id = self.config.application_id
         asked = self.admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(id)], request_timeout=REQUEST_TIMEOUT_S
@@ -118,9 +118,9 @@ class Cluster:
         return _committed(found.topic_partitions)
 
     def active_members(self, groups: Collection[str]) -> list[str]:
-        """Return one sentence part that counts the group's members, if it has any.
+        """Return a part of a sentence with the number of the group's members; an empty list without members.
 
-        They are those of a Java application: millpond's workers do not join the group, the coordinator assigns.
+        Members are processes of a Java application: millpond's workers do not join the group.
 
         Args:
             groups: all consumer groups.
@@ -136,7 +136,7 @@ class Cluster:
         return [f"the consumer group has {len(described.members)} active members"]
 
     def ends(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[int, int]]:
-        """Return the first offset kept, and the offset after the last record, of each partition."""
+        """Return the first offset and the end offset of each partition."""
         return {each: self._watermarks(each) for each in partitions}
 
     def _watermarks(self, partition: Partition) -> tuple[int, int]:
@@ -147,7 +147,7 @@ class Cluster:
         return low, high
 
     def offsets_at(self, partitions: Sequence[Partition], timestamp_ms: int) -> dict[Partition, int]:
-        """Return the first offset at or after a time for each partition; the end offset where there is none."""
+        """Return the first offset at or after a time for each partition; the end offset if no record is so late."""
         # Negative timestamps have other meanings in the protocol, such as the end.
         wanted = [TopicPartition(each.topic, each.partition, max(0, timestamp_ms)) for each in partitions]
         found = self.ask(lambda: self.consumer.offsets_for_times(wanted, timeout=REQUEST_TIMEOUT_S), "offsets by time")
@@ -158,7 +158,7 @@ class Cluster:
         }
 
     def clamp(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Return offsets moved into what each partition holds."""
+        """Return the offsets, limited to the range from the first offset to the end of each partition."""
         ends = self.ends(list(offsets))
         return {each: min(max(offset, ends[each][0]), ends[each][1]) for each, offset in offsets.items()}
 

@@ -1,4 +1,4 @@
-"""`millpond reset`: make an application start over."""
+"""`millpond reset`: let an application process its inputs from the beginning, or from other offsets."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         named, known = topics_of(load_topology(application))
         inputs = inputs if inputs.topics else named
     elif not inputs.topics:
-        raise click.UsageError("name the application as MODULE:ATTRIBUTE, or its input topics by --input-topics.")
+        raise click.UsageError("the application is missing: give MODULE:ATTRIBUTE, or --input-topics with its inputs.")
     config = load_config(file, flags)
     with closing(Cluster(config)) as cluster:
         with session.err.status("reading topics and offsets"):
@@ -139,7 +139,7 @@ def _show_deletion(plan: DeletePlan, console: Console) -> None:
 
 
 def _confirmed(plan: ResetPlan | DeletePlan, session: Session, *, dry_run: bool, yes: bool, force: bool) -> bool:
-    """Return whether the plan is to be carried out.
+    """Return whether to apply the plan.
 
     Raises:
         MillpondError: a worker seems to be running.

@@ -1,7 +1,7 @@
-"""`millpond reset --delete`: deletes what an application keeps in Kafka, but not its input and output topics.
+"""`millpond reset --delete`: deletes an application's state in Kafka, but not its input and output topics.
 
 Owners are fenced first, so that no running worker commits again. The consumer group is deleted last, since its offsets
-name the owners: so an interrupted deletion can be repeated, with the same result.
+name the owners. So an interrupted deletion can be repeated with the same result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ("DeletePlan", "apply_deletion", "plan_deletion")
 
 @dataclass(frozen=True)
 class DeletePlan:
-    """Everything that a deletion would delete."""
+    """The plan of a deletion: everything that it deletes."""
 
     application_id: str
     delete_topics: tuple[str, ...]
@@ -31,18 +31,18 @@ class DeletePlan:
     group: bool
     """Whether the consumer group exists."""
     owners: tuple[str, ...]
-    """Workers in the metadata of the committed offsets, whose transactional ids are fenced."""
+    """Workers that the metadata of the committed offsets names; their transactional ids are fenced."""
     active: tuple[str, ...]
-    """Signs of running workers, each a part of a sentence; empty when there are none."""
+    """Signs of running workers, each a part of a sentence."""
 
     @property
     def empty(self) -> bool:
-        """Whether the deletion would change nothing."""
+        """Whether nothing is left to delete."""
         return not (self.delete_topics or self.group)
 
 
 def plan_deletion(cluster: Cluster, known: Collection[str] | None) -> DeletePlan:
-    """Return what a deletion would delete.
+    """Return the plan of a deletion.
 
     Args:
         cluster: the Kafka clients.
@@ -68,7 +68,7 @@ def plan_deletion(cluster: Cluster, known: Collection[str] | None) -> DeletePlan
 
 
 def apply_deletion(cluster: Cluster, plan: DeletePlan) -> None:
-    """Carry out a plan.
+    """Apply a plan.
 
     Raises:
         BrokerError: Kafka rejected a step, or did not answer in time; earlier steps stay, and the deletion can be

@@ -1,4 +1,4 @@
-"""What a reset would change. Nothing here changes anything: see `apply`."""
+"""The plan of a reset. This module only reads; `apply` makes the changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OffsetMove:
 
 @dataclass(frozen=True)
 class ResetPlan:
-    """Everything that a reset would change."""
+    """The plan of a reset: everything that it changes."""
 
     application_id: str
     moves: tuple[OffsetMove, ...]
@@ -49,13 +49,13 @@ class ResetPlan:
     directories: tuple[Path, ...]
     """State directories on this machine, to delete."""
     owners: tuple[str, ...]
-    """Workers in the metadata of the committed offsets, whose transactional ids are fenced."""
+    """Workers that the metadata of the committed offsets names; their transactional ids are fenced."""
     active: tuple[str, ...]
-    """Signs of running workers, each a part of a sentence; empty when there are none."""
+    """Signs of running workers, each a part of a sentence."""
 
     @property
     def empty(self) -> bool:
-        """Whether the reset would change nothing."""
+        """Whether the reset changes nothing."""
         return not (any(move.before != move.after for move in self.moves) or self.delete_topics or self.directories)
 
 
@@ -80,7 +80,7 @@ class Inputs(NamedTuple):
 def topics_of(topology: Topology) -> tuple[Inputs, set[str]]:
     """Return the inputs of a topology, and the logical names of its internal topics.
 
-    Topics of global tables are no inputs here: they have no committed offsets.
+    Topics of global tables do not count as inputs: they have no committed offsets.
     """
     internal = set(topology.repartition_topics)
     topics: set[str] = set()
@@ -99,7 +99,7 @@ def topics_of(topology: Topology) -> tuple[Inputs, set[str]]:
 def internal_topics(
     existing: Iterable[str], application_id: str, groups: Iterable[str], known: Collection[str] | None
 ) -> tuple[list[str], list[str]]:
-    """Return the internal topics of an application, and topics that look so but seem to belong to another one.
+    """Return the internal topics of an application, and similar topics that seem to belong to another application.
 
     Args:
         existing: all topics.
@@ -121,7 +121,7 @@ def internal_topics(
 
 
 def plan_reset(cluster: Cluster, inputs: Inputs, known: Collection[str] | None, target: Target) -> ResetPlan:
-    """Return what a reset would change.
+    """Return the plan of a reset.
 
     Args:
         cluster: the Kafka clients.

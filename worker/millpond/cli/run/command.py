@@ -30,8 +30,8 @@ def command(session: Session, target: str, file: Path | None, flags: dict[str, o
     The attribute is a Topology, a StreamsBuilder, or a function without arguments that returns one. Modules are found
     in the current directory and on Python's path.
 
-    SIGTERM or Ctrl-C: the worker commits what it has processed, and ends. A second Ctrl-C ends it at once: committed
-    results are kept, and the next start continues from there.
+    At SIGTERM or Ctrl-C the worker commits the processed records, and ends. A second Ctrl-C ends it at once: the next
+    start continues from the last commit.
 
     Without a coordinator, one worker runs all tasks, and does not start while another worker owns one of them. With
     --take-over it becomes their owner, and restores their state from the changelogs. The option is for a single start.

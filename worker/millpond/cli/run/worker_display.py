@@ -35,11 +35,11 @@ _RESTORE_LINE_INTERVAL_S = 5.0
 
 
 class WorkerView(WorkerListener):
-    """Collects events of the worker, and shows them.
+    """The display of one worker: collects its events and shows them.
 
     Args:
         title: the application's name.
-        config: of the worker.
+        config: the configuration of the worker.
         footer: further text for the last line, such as the broker's address.
     """
 

@@ -1,4 +1,4 @@
-"""A worker in this process: signals, display, and its end."""
+"""Runs a worker in this process, with signals and a display."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def run_worker(  # noqa: PLR0913 - the parts of a worker and of its display
 ) -> None:
     """Run one worker until a signal stops it.
 
-    SIGTERM and SIGINT: it commits what it has processed and ends, within `shutdown.timeout.ms`. A second SIGINT ends it
-    at once; only the work since the last commit is lost.
+    At SIGTERM and SIGINT the worker commits the processed records and ends, within `shutdown.timeout.ms`. A second
+    SIGINT ends it at once; records since the last commit are processed again.
 
     Args:
         topology: the application.
         config: its configuration.
-        session: where to show the worker.
+        session: the session of the command line, which shows the worker.
         title: the application's name in displays.
         footer: further text for the last line of the display, such as the broker's address.
         take_over: whether to take over the tasks of other workers.
 
     Raises:
         MillpondError: the worker failed.
-        click.Abort: it was interrupted twice.
+        click.Abort: the worker was interrupted twice.
     """
     keep_few_arenas()
     view = WorkerView(title, config, footer)

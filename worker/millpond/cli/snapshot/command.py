@@ -77,7 +77,7 @@ def create(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Make a snapshot of the stores of the application at MODULE:ATTRIBUTE.
 
-    The application may run meanwhile. If there is a previous version, only changelog records since then are read.
+    The application may run meanwhile. After a previous version, only newer changelog records are read.
     """
     try:
         from millpond_spark.session import require_spark
@@ -124,7 +124,7 @@ def list_(
     location, application = _opened(uri, credentials_dir, file, flags)
     found = versions.versions(location, application)
     if not found:
-        session.out.print(f"There is no snapshot of '{escape(application)}'.")
+        session.out.print(f"No snapshot of '{escape(application)}'.")
         return
     table = _table("version", "as of", "stores", "rows", "size")
     for version in found:
@@ -202,14 +202,14 @@ def delete(  # noqa: PLR0913 - one parameter per option
 def _opened(
     uri: str | None, credentials_dir: Path | None, file: Path | None, flags: dict[str, object]
 ) -> tuple[Location, str]:
-    """Return the location, and the `application.id`."""
+    """Return the location of snapshots, and the `application.id`."""
     config = load_config(file, flags, required=("application.id",))
     return open_location(*snapshot_place(config, uri, credentials_dir)), config.application_id
 
 
 @contextmanager
 def _sigterm_interrupts() -> Iterator[None]:
-    """Let SIGTERM end the work as Ctrl-C does, so that temporary files are removed."""
+    """Make SIGTERM end the work like Ctrl-C, so that temporary files are removed."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt

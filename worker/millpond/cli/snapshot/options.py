@@ -1,4 +1,4 @@
-"""Options of commands that read snapshots, and what they name: the place, and a version in it."""
+"""The options of commands that read snapshots, for the location and a version in it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def location_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class SnapshotPlace(NamedTuple):
-    """Where snapshots are kept."""
+    """The place of an application's snapshots."""
 
     uri: str
     credentials_dir: Path | None
@@ -40,10 +40,10 @@ class SnapshotPlace(NamedTuple):
 
 
 def snapshot_place(config: Config, uri: str | None, credentials_dir: Path | None) -> SnapshotPlace:
-    """Return the place that the options name, else the one in the configuration, from which workers load snapshots.
+    """Return the place in the options, else the one in the configuration, from which workers load snapshots.
 
     Raises:
-        ConfigError: neither names a place.
+        ConfigError: neither the options nor the configuration name a place.
     """
     if uri is not None:
         return SnapshotPlace(uri, credentials_dir)
@@ -58,15 +58,15 @@ def existing_version(location: Location, application: str, version: str | None) 
     """Return `version` if it exists; the newest version if it is None.
 
     Raises:
-        SnapshotError: the version does not exist, or there is none.
+        SnapshotError: the version does not exist, or no version exists.
     """
     found = versions.versions(location, application)
     if not found:
         raise SnapshotError(
-            f"there is no snapshot of '{application}' in '{location.uri}': check --location and --application-id."
+            f"application '{application}' has no snapshot in '{location.uri}': check --location and --application-id."
         )
     if version is not None and version not in found:
         raise SnapshotError(
-            f"there is no snapshot {version} of '{application}': 'millpond snapshot list' shows all versions."
+            f"snapshot {version} of '{application}' does not exist: 'millpond snapshot list' shows all versions."
         )
     return version or found[0]

@@ -1,4 +1,4 @@
-"""Progress and result of a snapshot that runs in a pod, reported to Kubernetes."""
+"""Reports the progress and the result of a snapshot that runs in a pod to Kubernetes."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _OnProgress = Callable[["Stage", int, int], None]
 def reporting(
     url: str | None, show: _OnProgress, every_s: float = _REPORT_INTERVAL_S, account: Path = ACCOUNT
 ) -> Iterator[_OnProgress]:
-    """Yield a function that shows progress, and writes it to the status of a StateBootstrap.
+    """Yield a function that shows progress, and reports it to the status of a StateBootstrap.
 
     Reports are sent from a thread of their own. A report that cannot be sent is dropped, since the next one is newer.
 
     Args:
         url: the status in the Kubernetes API; None to report nowhere.
-        show: called with all progress.
+        show: called with each progress.
         every_s: the pause between two reports, in seconds.
         account: a directory with `token` and `ca.crt`.
     """
@@ -100,7 +100,7 @@ def write_result(made: Snapshot) -> None:
 
 
 class _Reports:
-    """Sends the latest progress, at most once per interval."""
+    """The sender of the latest progress, at most once per interval."""
 
     def __init__(self, url: str, account: Path, every_s: float) -> None:
         self._url, self._account, self._every_s = url, account, every_s
@@ -165,7 +165,7 @@ class _Reports:
             if not self._failed:
                 # Texts of other errors may contain the token, or a response.
                 reason = str(error)[:_MAX_REASON_CHARS] if isinstance(error, OSError) else type(error).__name__
-                log.warning("progress cannot be reported to Kubernetes (%s); the snapshot continues", reason)
+                log.warning("snapshot: cannot report progress to Kubernetes (%s); the snapshot continues", reason)
             self._failed = True
         else:
             self._failed = False

@@ -200,7 +200,7 @@ def show(  # noqa: PLR0913 - one parameter per option
 
 @contextmanager
 def _progress(session: Session, what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows progress on a terminal: (done, total, or 0 if it is not known)."""
+    """Yield a function of (done, total) that shows progress on a terminal; a total of 0 is unknown."""
     if not session.live:
         yield lambda _done, _total: None
         return

@@ -47,7 +47,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Sources(NamedTuple):
-    """The sources that the options name."""
+    """The sources of rows that the options name."""
 
     config: Config
     stores: dict[str, LoggedStore] | None
@@ -74,7 +74,7 @@ class Sources(NamedTuple):
         Args:
             file: the configuration file.
             flags: settings of the command line, by key.
-            target: the application, as ``MODULE:ATTRIBUTE``; None to leave rows undecoded.
+            target: the application, as ``MODULE:ATTRIBUTE``; None to show rows as bytes.
             required: settings that must be set.
             given: the values of `source_options`.
 
@@ -96,8 +96,8 @@ class Sources(NamedTuple):
         config = self.config
         if not self.urls and config.coordinator_url is None:
             raise click.UsageError(
-                "name what to read: --url URL of a running worker (or the setting 'coordinator.url'), or --state-dir "
-                "DIR of stopped workers."
+                "the workers are missing: give --url URL of a running worker (or the setting 'coordinator.url'), or "
+                "--state-dir DIR of stopped workers."
             )
         urls = worker_urls(
             self.urls,
@@ -151,19 +151,19 @@ def open_store(stack: ExitStack, sources: Sources, store: str, version: str | No
 
     Args:
         stack: closes the sources.
-        sources: where the rows are.
-        store: its name.
-        version: of the snapshot; None for the newest one, or for another source.
+        sources: the sources of the rows.
+        store: the name of the store.
+        version: the version of the snapshot; None for the newest one, or for another source.
 
     Raises:
-        click.UsageError: options exclude each other, or one is missing.
+        click.UsageError: options exclude each other, or an option is missing.
         StateError: the store does not exist, or has another layout.
     """
     logged = None if sources.stores is None else find_store(sources.stores, store)
     if sources.directory is None and not sources.urls:
         return _open_snapshot(sources.snapshot(version), store, logged)
     if version is not None:
-        raise click.UsageError("--snapshot does not go with --url or --state-dir.")
+        raise click.UsageError("--snapshot cannot be used with --url or --state-dir.")
     if logged is None:
         raise click.UsageError("--url and --state-dir need the application, which knows the layout of rows: use --app.")
     if sources.directory is not None:

@@ -25,7 +25,7 @@ def show_checked(
     """Print a table of the compared store partitions, and the first keys that differ.
 
     Args:
-        session: where to print.
+        session: the session of the command line, which prints.
         found: the comparisons, by store and partition.
         layouts: the layouts of the snapshot's stores, by name.
         stores: the application's stores by name, which decode rows; None to show bytes.

@@ -13,13 +13,13 @@ __all__ = ("Branch",)
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Forwards each record to the first branch whose predicate is true, else to the default branch if there is one."""
+    """A body that forwards each record to the first branch whose predicate is true, else to the default branch."""
 
     branches: tuple[tuple[Callable[[Any, Any], object], str], ...]
     default: str | None
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         branches = tuple((predicate, node.child(child)) for predicate, child in self.branches)
         default = None if self.default is None else node.child(self.default)
         failed = node.failed

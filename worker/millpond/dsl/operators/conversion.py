@@ -13,19 +13,19 @@ __all__ = ("DropNullKeys", "PassThrough", "ToStream")
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """Forwards everything. It costs nothing, because its function is that of its children."""
+    """A body that forwards every record. It costs nothing, because the parent calls the children directly."""
 
     def bind(self, node: NodeContext) -> Forward:
-        """Return the function of its children."""
+        """Return the function that calls the node's children."""
         return node.forward
 
 
 @dataclass(frozen=True, slots=True)
 class DropNullKeys:
-    """Drops records without a key before a repartition topic, where they could go to any partition."""
+    """A body that drops records without a key before a repartition topic, where they could go to any partition."""
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         forward = node.forward
 
         def drop_null_keys(key: Any, value: Any, timestamp: int) -> None:
@@ -37,10 +37,10 @@ class DropNullKeys:
 
 @dataclass(frozen=True, slots=True)
 class ToStream:
-    """Forwards the new values of a table's changes."""
+    """A body that forwards the new values of a table's changes."""
 
     def bind(self, node: NodeContext) -> TableForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         forward = node.forward
 
         def to_stream(key: Any, new: Any, old: Any, timestamp: int) -> None:

@@ -14,12 +14,12 @@ __all__ = ("Peek", "Print")
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """Calls `action(key, value)` and forwards the record; a foreach has no children."""
+    """A body that calls `action(key, value)` and forwards the record; a foreach has no children."""
 
     action: Callable[[Any, Any], object]
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         action, forward, failed = self.action, node.forward, node.failed
 
         def peek(key: Any, value: Any, timestamp: int) -> None:
@@ -34,7 +34,7 @@ class Peek:
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """Writes `[label]: key, value` lines, or `[label]: ` and the text of `describe(key, value)`."""
+    """A body that writes `[label]: key, value` lines, or `[label]: ` and the text of `describe(key, value)`."""
 
     label: str
     describe: Callable[[Any, Any], str] | None
@@ -42,7 +42,7 @@ class Print:
     """None: `sys.stdout` at the time of printing, so that tests can capture it."""
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         label, describe, file, failed = self.label, self.describe, self.file, node.failed
 
         def show(key: Any, value: Any, timestamp: int) -> None:

@@ -13,13 +13,13 @@ __all__ = ("FilterStream",)
 
 @dataclass(frozen=True, slots=True)
 class FilterStream:
-    """Forwards the records for which `predicate(key, value)` is true, or false when `negate`."""
+    """A body that forwards the records for which `predicate(key, value)` is true, or false when `negate`."""
 
     predicate: Callable[[Any, Any], object]
     negate: bool = False
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         predicate, forward, failed = self.predicate, node.forward, node.failed
 
         def keep(key: Any, value: Any, timestamp: int) -> None:

@@ -15,7 +15,7 @@ __all__ = ("FlatMapRecords", "FlatMapValues")
 
 @dataclass(frozen=True, slots=True)
 class FlatMapValues:
-    """Forwards one record per item of `mapper(value)`, or `mapper(key, value)` when `with_key`.
+    """A body that forwards one record per item of `mapper(value)`, or `mapper(key, value)` when `with_key`.
 
     All items are collected before the first is forwarded: a generator that fails midway forwards none.
     """
@@ -24,7 +24,7 @@ class FlatMapValues:
     with_key: bool = False
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         mapper, with_key, forward, failed = self.mapper, self.with_key, node.forward, node.failed
 
         def flat_map_values(key: Any, value: Any, timestamp: int) -> None:
@@ -41,12 +41,12 @@ class FlatMapValues:
 
 @dataclass(frozen=True, slots=True)
 class FlatMapRecords:
-    """Forwards one record per pair of `mapper(key, value)`; all are collected before the first is forwarded."""
+    """A body that forwards one record per pair of `mapper(key, value)`, after all pairs are collected."""
 
     mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         mapper, forward, failed = self.mapper, node.forward, node.failed
 
         def flat_map(key: Any, value: Any, timestamp: int) -> None:

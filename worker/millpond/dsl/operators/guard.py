@@ -1,4 +1,4 @@
-"""Errors that never come from user code, and so never go to the processing exception handler."""
+"""The errors that user code cannot raise, and that the processing exception handler therefore never gets."""
 
 from __future__ import annotations
 

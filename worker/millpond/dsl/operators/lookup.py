@@ -11,24 +11,24 @@ from millpond.topology import NodeContext
 __all__ = ("FilteredLookup", "Get", "Lookup", "MappedLookup", "StoreLookup", "WindowLookup")
 
 Get: TypeAlias = Callable[[Any], Any]
-"""f(key) -> the value, or None if there is none. Keys are never None."""
+"""f(key) -> the value, or None for a missing key. Keys are never None."""
 
 
 class Lookup(Protocol):
     """A way to read a table. All tasks share the object."""
 
     def bind(self, node: NodeContext) -> Get:
-        """Return the function of one task."""
+        """Return the function with which one task looks up a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLookup:
-    """Reads a key-value store."""
+    """A lookup that reads a key-value store."""
 
     store: str
 
     def bind(self, node: NodeContext) -> Get:
-        """Return the function of one task."""
+        """Return the function with which one task looks up a key."""
         store = node.store(self.store)
         serialize, entry = store.serialize_key, store.entry
 
@@ -40,12 +40,12 @@ class StoreLookup:
 
 @dataclass(frozen=True, slots=True)
 class WindowLookup:
-    """Reads a window store by windowed key."""
+    """A lookup that reads a window store by windowed key."""
 
     store: str
 
     def bind(self, node: NodeContext) -> Get:
-        """Return the function of one task."""
+        """Return the function with which one task looks up a key."""
         store = node.store(self.store)
         serialize, entry = store.serialize_key, store.entry
 
@@ -57,14 +57,14 @@ class WindowLookup:
 
 @dataclass(frozen=True, slots=True)
 class FilteredLookup:
-    """Reads the table above and hides the rows that the filter drops."""
+    """A lookup that reads the table above and hides the rows that the filter drops."""
 
     above: Lookup
     predicate: Callable[[Any, Any], object]
     negate: bool
 
     def bind(self, node: NodeContext) -> Get:
-        """Return the function of one task."""
+        """Return the function with which one task looks up a key."""
         above, predicate, negate = self.above.bind(node), self.predicate, self.negate
 
         def get(key: Any) -> Any:
@@ -76,14 +76,14 @@ class FilteredLookup:
 
 @dataclass(frozen=True, slots=True)
 class MappedLookup:
-    """Reads the table above and maps its values."""
+    """A lookup that reads the table above and maps its values."""
 
     above: Lookup
     mapper: Callable[..., Any]
     with_key: bool
 
     def bind(self, node: NodeContext) -> Get:
-        """Return the function of one task."""
+        """Return the function with which one task looks up a key."""
         above, mapper, with_key = self.above.bind(node), self.mapper, self.with_key
 
         def get(key: Any) -> Any:

@@ -15,13 +15,13 @@ __all__ = ("MapRecords", "MapValues", "SelectKey")
 
 @dataclass(frozen=True, slots=True)
 class MapValues:
-    """Replaces the value by `mapper(value)`, or `mapper(key, value)` when `with_key`."""
+    """A body that replaces the value by `mapper(value)`, or `mapper(key, value)` when `with_key`."""
 
     mapper: Callable[..., Any]
     with_key: bool = False
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         mapper, forward, failed = self.mapper, node.forward, node.failed
 
         def map_value(key: Any, value: Any, timestamp: int) -> None:
@@ -43,12 +43,12 @@ class MapValues:
 
 @dataclass(frozen=True, slots=True)
 class MapRecords:
-    """Replaces key and value by the pair `mapper(key, value)`."""
+    """A body that replaces key and value by the pair `mapper(key, value)`."""
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         mapper, forward, failed = self.mapper, node.forward, node.failed
 
         def map_record(key: Any, value: Any, timestamp: int) -> None:
@@ -64,12 +64,12 @@ class MapRecords:
 
 @dataclass(frozen=True, slots=True)
 class SelectKey:
-    """Replaces the key by `selector(key, value)`."""
+    """A body that replaces the key by `selector(key, value)`."""
 
     selector: Callable[[Any, Any], Any]
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         selector, forward, failed = self.selector, node.forward, node.failed
 
         def select_key(key: Any, value: Any, timestamp: int) -> None:

@@ -1,4 +1,4 @@
-"""Checks of what users' functions return: pairs and iterables."""
+"""Checks of the results of users' functions: pairs and iterables."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ("as_items", "as_pair")
 
 
 def as_pair(operator: str, given: Any) -> tuple[Any, Any]:
-    """Return the two items of a pair that is no tuple, such as a list of two.
+    """Return the two items of a pair that is not a tuple, such as a list of two.
 
     Raises:
-        TypeError: it is no pair. A string of two letters is not one either.
+        TypeError: the object is not a pair. A string of two letters does not count as one.
     """
     if isinstance(given, str | bytes | dict | set | frozenset):
         raise TypeError(_no_pair(operator, given))
@@ -25,10 +25,10 @@ def as_pair(operator: str, given: Any) -> tuple[Any, Any]:
 
 
 def as_items(operator: str, given: Any) -> tuple[Any, ...]:
-    """Return the items of what a function returned.
+    """Return the items of an iterable that a function returned.
 
     Raises:
-        TypeError: it cannot be iterated, or is a string or bytes.
+        TypeError: the result cannot be iterated, or is a string or bytes.
     """
     kind = type(given)
     if kind is str or kind is bytes:  # they can be iterated, but a record per letter is never meant

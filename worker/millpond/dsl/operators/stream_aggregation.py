@@ -19,12 +19,12 @@ __all__ = ("AggregateStream", "CountStream", "ReduceStream")
 
 @dataclass(frozen=True, slots=True)
 class CountStream:
-    """Counts the records of each key that have a value."""
+    """A body that counts the records of each key, without those that have no value."""
 
     store: str
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         store = node.store(self.store)
         serialize, entry, stage = store.serialize_key, store.entry, store.stage_count
         forward, failed, dropped = node.forward, node.failed, node.dropped
@@ -57,14 +57,14 @@ class CountStream:
 
 @dataclass(frozen=True, slots=True)
 class ReduceStream:
-    """Calls `reducer(aggregate, value)` per key; the first value of a key is its first aggregate."""
+    """A body that calls `reducer(aggregate, value)` per key; the first value of a key is its first aggregate."""
 
     store: str
     reducer: Callable[[Any, Any], Any]
     send_old: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         store, reducer = node.store(self.store), self.reducer
         serialize, entry, stage = store.serialize_key, store.entry, store.stage
         forward, failed, dropped = node.forward, node.failed, node.dropped
@@ -109,7 +109,7 @@ class ReduceStream:
 
 @dataclass(frozen=True, slots=True)
 class AggregateStream:
-    """Calls `aggregator(key, value, aggregate)` per key, starting with `initializer()`."""
+    """A body that calls `aggregator(key, value, aggregate)` per key, starting with `initializer()`."""
 
     store: str
     initializer: Callable[[], Any]
@@ -117,7 +117,7 @@ class AggregateStream:
     send_old: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         store, initializer, aggregator = node.store(self.store), self.initializer, self.aggregator
         serialize, entry, stage = store.serialize_key, store.entry, store.stage
         forward, failed, dropped = node.forward, node.failed, node.dropped

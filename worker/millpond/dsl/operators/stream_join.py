@@ -20,7 +20,7 @@ def _joiner(combine: Callable[..., Any], *, with_key: bool) -> Callable[[Any, An
 
 @dataclass(frozen=True, slots=True)
 class JoinTable:
-    """Joins each record with the table's current row of its key.
+    """A body that joins each record with the table's current row of its key.
 
     A left join joins records without a row, or without a key, with None. Records without a value are dropped and
     counted; for an inner join also those without a key.
@@ -32,7 +32,7 @@ class JoinTable:
     left: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         if not self.left and not self.with_key and isinstance(self.table, StoreLookup):
             return _inner(node, self.table.store, self.combine)
         get, combine, left = self.table.bind(node), _joiner(self.combine, with_key=self.with_key), self.left
@@ -56,7 +56,7 @@ class JoinTable:
 
 
 def _inner(node: NodeContext, name: str, combine: Callable[[Any, Any], Any]) -> StreamForward:
-    """Return the function of the most frequent case, without any call that can be saved."""
+    """Return the function for the most frequent case, with as few calls as possible."""
     store = node.store(name)
     serialize, entry = store.serialize_key, store.entry
     forward, failed, dropped = node.forward, node.failed, node.dropped
@@ -80,7 +80,7 @@ def _inner(node: NodeContext, name: str, combine: Callable[[Any, Any], Any]) -> 
 
 @dataclass(frozen=True, slots=True)
 class JoinGlobalTable:
-    """Joins each record with the row of the key `selector(key, value)`.
+    """A body that joins each record with the row of the key `selector(key, value)`.
 
     Records without a value are dropped and counted. If the selected key is None, an inner join drops and counts the
     record, and a left join joins it with None.
@@ -93,7 +93,7 @@ class JoinGlobalTable:
     left: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         get, selector, left = self.table.bind(node), self.selector, self.left
         combine = _joiner(self.combine, with_key=self.with_key)
         forward, failed, dropped = node.forward, node.failed, node.dropped

@@ -19,7 +19,7 @@ STREAM_TIME = "stream_time"
 
 @dataclass(frozen=True, slots=True)
 class SuppressTable:
-    """Buffers the latest change of each key, and forwards it when stream time has reached its time plus `wait_ms`.
+    """A body that buffers the latest change of each key, and forwards it at its time plus `wait_ms` in stream time.
 
     Its time is the end of its window for `final` results, else the timestamp of the first buffered change of the key.
     Final deletions are not forwarded, because nothing was forwarded before them.
@@ -34,7 +34,7 @@ class SuppressTable:
     reads_origin: ClassVar[bool] = True
 
     def bind(self, node: NodeContext) -> TableForward:  # noqa: C901 - one flat function per record
-        """Return the function of one task."""
+        """Return the function that one task calls for each change."""
         buffer = node.store(self.store)
         serialize, put, evict_while = buffer.serialize_key, buffer.put, buffer.evict_while
         task, forward, failed, name = node.task, node.forward, node.failed, node.name
@@ -95,13 +95,13 @@ def _limits(body: SuppressTable) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SuppressedLookup:
-    """Reads the value that was sent before the one that is held back; if none is held back, the table above."""
+    """A lookup of the last sent value of a key whose change is held back; for other keys, of the table above."""
 
     store: str
     above: Lookup
 
     def bind(self, node: NodeContext) -> Get:
-        """Return the function of one task."""
+        """Return the function with which one task looks up a key."""
         buffer = node.store(self.store)
         serialize, prior_value, above = buffer.serialize_key, buffer.prior_value, self.above.bind(node)
 

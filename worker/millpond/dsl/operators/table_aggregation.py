@@ -15,7 +15,7 @@ __all__ = ("AggregateTable", "ReduceTable")
 
 @dataclass(frozen=True, slots=True)
 class AggregateTable:
-    """Calls `subtractor`, then `adder`, both f(key, value, aggregate) -> aggregate, for (new, old) values."""
+    """A body that calls `subtractor` and then `adder`, both f(key, value, aggregate) -> aggregate."""
 
     store: str
     initializer: Callable[[], Any]
@@ -24,7 +24,7 @@ class AggregateTable:
     send_old: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each change."""
         store, initializer, adder, subtractor = node.store(self.store), self.initializer, self.adder, self.subtractor
         serialize, entry, stage = store.serialize_key, store.entry, store.stage
         forward, failed = node.forward, node.failed
@@ -64,7 +64,7 @@ class AggregateTable:
 
 @dataclass(frozen=True, slots=True)
 class ReduceTable:
-    """Calls `subtractor`, then `adder`, both f(aggregate, value) -> aggregate, for (new, old) values."""
+    """A body that calls `subtractor` and then `adder`, both f(aggregate, value) -> aggregate."""
 
     store: str
     adder: Callable[[Any, Any], Any]
@@ -72,7 +72,7 @@ class ReduceTable:
     send_old: bool
 
     def bind(self, node: NodeContext) -> StreamForward:  # noqa: C901 - one flat function per record
-        """Return the function of one task."""
+        """Return the function that one task calls for each change."""
         store, adder, subtractor = node.store(self.store), self.adder, self.subtractor
         serialize, entry, stage = store.serialize_key, store.entry, store.stage
         forward, failed = node.forward, node.failed

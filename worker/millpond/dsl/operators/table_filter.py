@@ -15,7 +15,7 @@ __all__ = ("FilterTable",)
 
 @dataclass(frozen=True, slots=True)
 class FilterTable:
-    """Forwards rows for which `predicate(key, value)` is true (false when `negate`) and deletions of the others.
+    """A body that forwards rows with a true `predicate(key, value)` (with `negate`, false) and deletes the others.
 
     With old values, a row that passed neither before nor now is not forwarded.
     """
@@ -26,7 +26,7 @@ class FilterTable:
     send_old: bool
 
     def bind(self, node: NodeContext) -> TableForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each change."""
         if self.store is not None:
             return self._materialized(node, self.store)
         predicate, negate, send_old = self.predicate, self.negate, self.send_old

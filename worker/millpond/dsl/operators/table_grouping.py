@@ -15,17 +15,17 @@ __all__ = ("RegroupTable",)
 
 @dataclass(frozen=True, slots=True)
 class RegroupTable:
-    """Forwards `(new, old)` values under the keys of `selector(key, value)`.
+    """A body that forwards `(new, old)` values under the keys of `selector(key, value)`.
 
     If both have the same key, they are one record, so that no intermediate result is visible (KIP-904). Else the old
-    value goes first, to be subtracted, and then the new one, to be added. One whose selected key or value is None is
-    left out.
+    value goes first, to be subtracted, and then the new one, to be added. A pair
+    whose selected key or value is None is left out.
     """
 
     selector: Callable[[Any, Any], tuple[Any, Any]]
 
     def bind(self, node: NodeContext) -> TableForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each change."""
         selector, forward, failed = self.selector, node.forward, node.failed
 
         def regroup(key: Any, new: Any, old: Any, timestamp: int) -> None:

@@ -15,7 +15,7 @@ __all__ = ("MapTableValues",)
 
 @dataclass(frozen=True, slots=True)
 class MapTableValues:
-    """Maps each value by `mapper(value)`, or `mapper(key, value)` when `with_key`; deletions stay deletions."""
+    """A body that maps each value by `mapper(value)`, or by `mapper(key, value)` with `with_key`; deletions stay."""
 
     mapper: Callable[..., Any]
     with_key: bool
@@ -23,7 +23,7 @@ class MapTableValues:
     send_old: bool
 
     def bind(self, node: NodeContext) -> TableForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each change."""
         if self.store is not None:
             return self._materialized(node, self.store)
         mapper, with_key, send_old = self.mapper, self.with_key, self.send_old

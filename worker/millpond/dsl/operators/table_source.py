@@ -17,7 +17,7 @@ class PassingSource:
     """A source table without a store: every record is a change, and old values are not known."""
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         forward, dropped = node.forward, node.dropped
 
         def update(key: Any, value: Any, timestamp: int) -> None:
@@ -38,7 +38,7 @@ class MaterializedSource:
     """Whether the store has the newest value of each key of the topic, and nothing else."""
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         store = node.store(self.store)
         serialize, entry, stage = store.serialize_key, store.entry, store.stage
         forward, failed, dropped = node.forward, node.failed, node.dropped

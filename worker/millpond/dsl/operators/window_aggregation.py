@@ -2,7 +2,7 @@
 
 A record belongs to one tumbling window or to several hopping ones. A window takes records until stream time has reached
 its end plus grace. Stream time is that of this operator in this task, over records of all keys. It is committed with
-the task's offsets, so that after a restart no record is accepted that was late before it.
+the task's offsets, so that a record that was late before a restart is late after it, too.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ STREAM_TIME = "stream_time"
 
 @dataclass(frozen=True, slots=True)
 class CountWindows:
-    """Counts the records of each key and window; records without a value count too."""
+    """A body that counts the records of each key and window; records without a value count too."""
 
     store: str
     windows: TimeWindows
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         if not self.windows.tumbling:
             return _hopping(node, self.store, self.windows, _count, copy_old=False)
         return _count_tumbling(node, self.store, self.windows)
@@ -41,7 +41,7 @@ class CountWindows:
 
 @dataclass(frozen=True, slots=True)
 class ReduceWindows:
-    """Calls `reducer(aggregate, value)` per key and window; the first value is the first aggregate."""
+    """A body that calls `reducer(aggregate, value)` per key and window; the first value is the first aggregate."""
 
     store: str
     windows: TimeWindows
@@ -49,7 +49,7 @@ class ReduceWindows:
     send_old: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         reducer = self.reducer
 
         def step(_key: Any, value: Any, aggregate: Any) -> Any:
@@ -60,7 +60,7 @@ class ReduceWindows:
 
 @dataclass(frozen=True, slots=True)
 class AggregateWindows:
-    """Calls `aggregator(key, value, aggregate)` per key and window, starting with `initializer()`."""
+    """A body that calls `aggregator(key, value, aggregate)` per key and window, starting with `initializer()`."""
 
     store: str
     windows: TimeWindows
@@ -69,7 +69,7 @@ class AggregateWindows:
     send_old: bool
 
     def bind(self, node: NodeContext) -> StreamForward:
-        """Return the function of one task."""
+        """Return the function that one task calls for each record."""
         if self.windows.tumbling:
             return _aggregate_tumbling(self, node)
         initializer, aggregator = self.initializer, self.aggregator

@@ -44,7 +44,7 @@ class CommitFailed(Exception):
 
     Attributes:
         fenced: another producer uses this worker's transactional id.
-        cause: the client's error; None if the error is not the client's.
+        cause: the error of the Kafka client; None for other errors.
     """
 
     def __init__(self, message: str, *, fenced: bool = False, cause: KafkaError | None = None) -> None:
@@ -66,14 +66,14 @@ SealedRows = tuple[Any, Any, bytes]
 
 
 class Commit:
-    """One commit: the offsets, the state rows that belong to them, and its start.
+    """One commit: the offsets, the state rows that belong to them, and the start of the commit.
 
     Attributes:
         offsets: input positions with metadata.
         rows: rows for the state file, to be written once the offsets are committed.
         released: tasks that the commit hands over to their next owners.
         started: start of the commit, in monotonic seconds.
-        started_ms: the same by the wall clock, in epoch milliseconds.
+        started_ms: the same by the wall-clock time, in epoch milliseconds.
     """
 
     __slots__ = ("offsets", "released", "rows", "started", "started_ms")
@@ -89,10 +89,13 @@ class Commit:
 
 
 class OffsetSink(Protocol):
-    """Commits offsets without blocking the caller."""
+    """The interface for committing offsets without blocking the caller."""
 
     def start(self, offsets: Offsets) -> None:
-        """Start, while records of the commit are being delivered. Commits nothing yet; no other commit is in flight."""
+        """Start a commit, while its records are being delivered, without committing anything yet.
+
+        No other commit may be in flight.
+        """
 
     def complete(self) -> None:
         """Commit the offsets, since all records are delivered."""
@@ -134,11 +137,11 @@ def portions(offsets: list[TopicPartition]) -> list[list[TopicPartition]]:
 
 
 class TransactionCommitter:
-    """Commits with exactly once: a thread adds offsets to the transaction, and commits it once records are delivered.
+    """The committer for exactly_once: a thread adds offsets to the transaction, and commits it after all deliveries.
 
-    After a failure it is of no more use: the worker continues with another producer. After a timeout, the client's
-    calls may be repeated, so they are repeated until the broker answers. The broker aborts a transaction that is open
-    for longer than `transaction.timeout.ms`.
+    After a failure it cannot be used again: the worker continues with another producer. After a timeout, the client
+    allows the same call again, so the call is repeated until the broker answers. The broker aborts a transaction that
+    is open for longer than `transaction.timeout.ms`.
     """
 
     def __init__(self, producer: Producer, consumer: Consumer, on_done: Callable[[], None]) -> None:
@@ -172,7 +175,7 @@ class TransactionCommitter:
         if self._answers.empty():
             called_at = self._called_at
             if called_at is not None and time.monotonic() - called_at > _STUCK_S:
-                raise CommitFailed("the client's call does not return, so the outcome of the commit is unknown")
+                raise CommitFailed("a call of the client does not return, so the outcome of the commit is unknown")
             return False
         failure = self._answers.get()
         if failure is not None:
@@ -180,14 +183,14 @@ class TransactionCommitter:
         return True
 
     def cause_of(self, error: KafkaError, offset: tuple[Partition, int]) -> KafkaError:
-        """Return why a transaction failed, for an error of `produce` that only reports that it did.
+        """Return the reason of a failed transaction, for an error of `produce` that only reports the failure.
 
-        The client returns the reason from calls about the transaction. This one adds an offset, and is never followed
-        by a commit: the next producer with this transactional id aborts the transaction.
+        The client returns the reason only from calls about the transaction. So this method adds an offset. A commit
+        never follows: the next producer with this transactional id aborts the transaction.
 
         Args:
             error: the error of `produce`; any other error is returned as it is.
-            offset: a committed position of the worker.
+            offset: a position that the worker has committed.
         """
         if error.code() != error_codes.STATE:
             return error
@@ -201,7 +204,7 @@ class TransactionCommitter:
         return error
 
     def close(self) -> None:
-        """End the thread once its current call returns. A commit that is not complete is not done."""
+        """End the thread once its current call returns. A commit in flight is abandoned."""
         self._closing = True
         self._deliveries.put(item=False)
         self._jobs.put(None)
@@ -244,7 +247,7 @@ class TransactionCommitter:
                 if self._closing or not cause.retriable() or cause.txn_requires_abort():
                     raise
                 self._repeated = True
-                log.warning("the commit got no answer from the broker (%s); retrying", cause.str())
+                log.warning("commit: no answer from the broker (%s); retrying", cause.str())
             else:
                 return
             finally:
@@ -252,7 +255,7 @@ class TransactionCommitter:
 
 
 class OffsetCommitter:
-    """Commits with at least once: the consumer commits the offsets, and its `poll` delivers the answer."""
+    """The committer for at_least_once: the consumer commits the offsets, and its `poll` delivers the answer."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -271,7 +274,7 @@ class OffsetCommitter:
         self._consumer.commit(offsets=self._sent, asynchronous=True)
 
     def on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """Take in an answer; the consumer's `on_commit` callback."""
+        """Record the broker's answer; the consumer's `on_commit` callback."""
         if _positions(partitions) != _positions(self._sent):
             return  # the answer to a commit from before the worker went back
         errors = [each.error for each in partitions if each.error is not None]
@@ -290,14 +293,14 @@ class OffsetCommitter:
             return True
         assert isinstance(answer, KafkaError)
         if answer.retriable() or answer.code() in _TRANSIENT:
-            log.warning("the offsets were not committed (%s); retrying", answer.str())
+            log.warning("commit: the broker did not commit the offsets (%s); retrying", answer.str())
             self._answer = None
             self._consumer.commit(offsets=self._sent, asynchronous=True)
             return False
         raise CommitFailed(str(answer), cause=answer)
 
     def close(self) -> None:
-        """Do nothing: there is no thread."""
+        """Do nothing, since no thread is used."""
 
 
 _TRANSIENT = frozenset(
@@ -330,7 +333,7 @@ def is_fenced(error: KafkaException) -> bool:
 
 
 class CommitPipeline:
-    """Drives the one commit in flight. The worker's loop calls `advance()`, which never blocks."""
+    """The commit in flight, which `advance()` drives. The worker's loop calls it; it never blocks."""
 
     def __init__(self, collector: RecordCollector, offsets: OffsetSink) -> None:
         self._collector = collector
@@ -348,10 +351,10 @@ class CommitPipeline:
         self._collector.hasten()
 
     def advance(self) -> Commit | None:
-        """Advance the commit as far as possible; return it when it is done.
+        """Advance the commit as far as possible without blocking; return the commit when it is complete.
 
         Raises:
-            CommitFailed, KafkaException, BrokerError: the commit failed; the worker goes back to the last one.
+            CommitFailed, KafkaException, BrokerError: the commit failed; the worker goes back to the last commit.
         """
         if self.phase is CommitPhase.DELIVERING and self._commit is not None:
             delivered = self._collector.delivered()

@@ -1,4 +1,4 @@
-"""Sends the rows of the outbox as records of the producer, in a transaction with exactly once.
+"""Sends the rows of the outbox as records of the producer; with exactly_once, in a transaction.
 
 Rows are tuples in the order of the arguments of `Producer.produce`, so one C loop sends a whole batch.
 """
@@ -31,7 +31,7 @@ _timestamp = itemgetter(_TIMESTAMP_SLOT)
 
 
 class RecordCollector:
-    """Sends rows in order, and tracks the offset of the last record of every changelog partition.
+    """The sender of rows in order, which tracks the offset of the last record of every changelog partition.
 
     Attributes:
         outbox: rows to send, shared by all tasks of the worker.
@@ -89,7 +89,7 @@ class RecordCollector:
         """Wait up to 50 ms for room in the producer's queue.
 
         Args:
-            was_empty: whether the queue was empty before this record did not fit into it.
+            was_empty: whether the queue was empty when the client rejected the record for lack of room.
 
         Returns:
             Whether the queue was empty before the wait.
@@ -114,7 +114,7 @@ class RecordCollector:
 
     @property
     def transaction_s(self) -> float:
-        """Time for which the transaction has been open, in seconds; 0 if none is open."""
+        """The time for which the transaction has been open, in seconds; 0 without an open transaction."""
         return time.monotonic() - self._begun_at if self.in_transaction else 0.0
 
     def send_tracked(self, key: Any, rows: list[Outgoing]) -> None:
@@ -141,11 +141,11 @@ class RecordCollector:
 
     @property
     def unacknowledged(self) -> int:
-        """Number of records without an acknowledgement, as of the last `poll` of the producer."""
+        """The number of records without an acknowledgement, as of the last `poll` of the producer."""
         return len(self.producer)
 
     def hasten(self) -> None:
-        """Have the client send records that it holds back for larger batches. Takes about a millisecond."""
+        """Make the client send the records that it holds back for larger batches. Takes about a millisecond."""
         self.producer.flush(_HASTEN_S)
 
     def delivered(self) -> bool:
@@ -163,10 +163,10 @@ class RecordCollector:
 
 
 def timestamped(row: Outgoing) -> Outgoing:
-    """Return the row with timestamp 1 ms instead of 0, which the client replaces by now: decades in stream time."""
+    """Return the row with timestamp 1 ms instead of 0, since the client replaces 0 by the current time."""
     return row if row[_TIMESTAMP_SLOT] else (*row[:_TIMESTAMP_SLOT], _FIRST_MS, *row[_TIMESTAMP_SLOT + 1 :])
 
 
 def _taken(rows: Sequence[Outgoing], remaining: Iterator[Outgoing]) -> int:
-    """Return how many rows the iterator has handed out, the rejected one included."""
+    """Return the number of rows taken from the iterator, with the rejected one."""
     return len(rows) - remaining.__length_hint__()  # type: ignore[attr-defined, no-any-return]

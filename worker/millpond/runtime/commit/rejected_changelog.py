@@ -1,7 +1,8 @@
 """The error for a changelog record that the client or the broker rejects.
 
-No handler is called for one: if it were dropped, state and changelog would differ, and the next owner of the task would
-restore the old value. So the worker stops and the commit fails; a restart continues from the last commit.
+No handler is called for such a record: if it were dropped, state and changelog would differ, and the next owner of
+the task would restore the old value. So the worker stops and the commit fails; a restart continues from the last
+commit.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def changelog_rejected(
         row: the record.
         error: why it was rejected.
         limits: the maximum size of a record.
-        by_client: whether the client rejected it, before any broker.
+        by_client: whether the client rejected the record, before it was sent to a broker.
     """
     topic, value, key = row[0], row[1] or b"", row[2] or b""
     size = len(key) + len(value)

@@ -8,8 +8,8 @@ Careful mode ends when everything that was in flight at the first rejection is p
 
 A changelog record must not be dropped: no handler is called for it, and the worker stops (`rejected_changelog.py`).
 
-With exactly_once, a rejection aborts the whole transaction. So the record is remembered, the worker goes back once
-more, and this time the handler is called before the record would be sent.
+With exactly_once, a rejection aborts the whole transaction. So the record is remembered, the worker goes back
+again, and this time the handler is called instead of sending the record.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _REJECTING = frozenset(
 
 
 def is_rejection(error: KafkaError) -> bool:
-    """Return whether the error is about a record, so that a retry would fail in the same way."""
+    """Return whether the error is the fault of a record, so that a retry would fail in the same way."""
     return error.code() in _REJECTING or error.code() == error_codes.GAPLESS_GUARANTEE
 
 
@@ -76,7 +76,7 @@ class _LoggedRow(tuple[Any, ...]):  # noqa: SLOT001 - a tuple of varying length 
 
 
 class RejectedRecords:
-    """The rejected records of one worker, over all its recoveries.
+    """The rejected records of one worker, kept across its recoveries.
 
     Attributes:
         careful: whether the worker is in careful mode.
@@ -101,10 +101,10 @@ class RejectedRecords:
             self._until[partition] = max(position, self._until.get(partition, 0))
 
     def add(self, row: SourcedRow, error: KafkaError) -> None:
-        """Remember a rejected row, for the next time it is about to be sent.
+        """Remember a rejected row, to handle it instead of sending it next time.
 
         Raises:
-            BrokerError: it was remembered before and is rejected again.
+            BrokerError: the row was remembered before and is rejected again.
         """
         if row.identity in self._known:
             raise BrokerError(
@@ -114,11 +114,11 @@ class RejectedRecords:
         self._count += 1
 
     def error_of(self, row: Outgoing) -> KafkaError | None:
-        """Return why the row was rejected before; None if it was not."""
+        """Return the reason why the row was rejected before; None if it was not rejected."""
         return self._known.get(row.identity) if isinstance(row, SourcedRow) else None
 
     def count(self) -> None:
-        """Count a rejected row for which the handler is called at once."""
+        """Count a rejected row whose handler is called at once."""
         self._count += 1
 
     def forget(self, row: Outgoing) -> None:
@@ -126,21 +126,21 @@ class RejectedRecords:
         self._known.pop(getattr(row, "identity", ()), None)
 
     def is_behind(self, positions: Mapping[Partition, int]) -> bool:
-        """Return whether records that were in flight at the first rejection are still to be processed."""
+        """Return whether any record that was in flight at the first rejection is still unprocessed."""
         return any(position < self._until.get(partition, 0) for partition, position in positions.items())
 
     def is_pending(self, partitions: Iterable[Partition]) -> bool:
-        """Return whether such records are in these partitions, whose tasks do not run yet."""
+        """Return whether any such record is in these partitions, whose tasks do not run yet."""
         return any(partition in self._until for partition in partitions)
 
     def finish(self) -> None:
-        """End careful mode, since all these records are processed and committed."""
+        """End careful mode: all records in flight at the first rejection are processed and committed."""
         if self._too_large and not self._count:
             # No single record was too large, so the batch was: the topic's limit is below the client's batch size.
             self.batch_bytes = max(_SMALLEST_BATCH, (self.batch_bytes or _LARGEST_BATCH) // 4)
             log.info(
-                "a topic rejected a batch as too large, but none of its records; sending batches of at most %d bytes "
-                "from now on",
+                "producer: a topic rejected a batch as too large, but none of its records; sending batches of at most "
+                "%d bytes from now on",
                 self.batch_bytes,
             )
         self.careful = False
@@ -174,9 +174,9 @@ class _SourcedOutbox(list[Outgoing]):
 
 
 class CarefulCollector(RecordCollector):
-    """Sends each record in a batch of its own, and handles its delivery report.
+    """A collector that sends each record in a batch of its own, and handles its delivery report.
 
-    It needs a producer made with `make_producer(…, careful=True)`.
+    The collector needs a producer made with `make_producer(…, careful=True)`.
     """
 
     sent: int
@@ -249,7 +249,7 @@ class CarefulCollector(RecordCollector):
                 return
 
     def _await_rejection(self) -> None:
-        """Wait for the report of the rejected record, because of which the client accepts no more records.
+        """Wait for the delivery report of the rejected record that made the client stop accepting records.
 
         Raises:
             KafkaException: the error of the first report.
@@ -315,8 +315,8 @@ class CarefulCollector(RecordCollector):
         """Call the production handler for a rejected row.
 
         Raises:
-            ProcessingFailed: it returned FAIL.
-            KafkaException: it returned RETRY.
+            ProcessingFailed: the handler returned FAIL.
+            KafkaException: the handler returned RETRY.
         """
         cause = error.args[0]
         context = getattr(row, "context", None) or next(iter(self._contexts()))

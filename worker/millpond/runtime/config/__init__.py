@@ -1,1 +1,1 @@
-"""The configuration of a worker: its settings, their sources and types, and the properties of the Kafka clients."""
+"""The configuration of a worker: settings with their sources and types, and the properties of the Kafka clients."""

@@ -2,7 +2,7 @@
 
 A property with the prefix ``consumer.``, ``producer.`` or ``admin.`` goes to that client, one without a prefix to
 every client that has it; the prefixed one wins. A Java name is translated if librdkafka has the same property under
-another name, and rejected with a hint if it has not. Properties that exactly-once, ordering or co-partitioning depend
+another name, and is otherwise rejected with a hint. Properties that exactly-once, ordering or co-partitioning depend
 on are set by millpond, and rejected with the reason.
 """
 
@@ -173,7 +173,7 @@ def route(key: str) -> Route | None:
     """Return a key's clients and librdkafka's name for it; None if it is not a client property.
 
     Raises:
-        ValueError: only millpond sets the property, or it is one of another client or of Java. The message is the end
+        ValueError: only millpond sets the property, or another client or Java has it. The message is the end
             of a sentence that begins with the key.
     """
     client, name = split_prefix(key)
@@ -207,7 +207,7 @@ def value_for(name: str, given: object) -> ClientValue:
     """Return the value of a client property, checked against librdkafka's limits.
 
     Raises:
-        ValueError: it is outside the limits; the message never shows the value of a secret.
+        ValueError: the value is outside the limits; the message never shows the value of a secret.
     """
     found = PROPERTIES[name]
     if is_secret(name):
@@ -228,7 +228,7 @@ def value_for(name: str, given: object) -> ClientValue:
 
 
 def topic_value(name: str, given: object) -> str:
-    """Return a configuration value of internal topics. Unknown names that resemble no known one are left to the broker.
+    """Return a configuration value of internal topics. The broker checks unknown names that resemble no known name.
 
     Raises:
         ValueError: the name is misspelled, or only millpond sets it; the message is the end of a sentence.
@@ -268,7 +268,7 @@ def _choice(found: Property, given: object) -> str:
 
 
 def suggest(near: str) -> str:
-    """Return the end of a sentence about an unknown key that resembles `near`: advice, or why `near` cannot be set."""
+    """Return the end of a sentence about an unknown key near `near`: a suggestion, or the reason not to set `near`."""
     try:
         route(near)
     except ValueError as error:

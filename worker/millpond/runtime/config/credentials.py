@@ -1,6 +1,6 @@
 """Credentials from a directory in which each file is named like a client property and contains its value.
 
-A Secret that is mounted into a container looks like this. No message shows any content of a file.
+A Secret that is mounted into a container has this form. No message shows any content of a file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHECK_INTERVAL_S = 10.0
 
 
 def read_credentials(directory: Path) -> Iterator[tuple[str, str, bool]]:
-    """Yield the properties in a directory: name, value, and whether it may be a file that other properties refer to.
+    """Yield the properties in a directory: name, value, and whether other properties may refer to the file.
 
     Hidden entries and directories are skipped. One newline at the end is not part of the value.
 
@@ -52,14 +52,14 @@ def read_credentials(directory: Path) -> Iterator[tuple[str, str, bool]]:
 
 
 class CredentialFiles:
-    """Detects changes of files with credentials, since Kafka clients read them only once.
+    """The check for changes of files with credentials, since Kafka clients read them only once.
 
     It keeps a digest of their content, under a key that never leaves the process.
 
     Args:
         directory: a directory for `read_credentials`, or None.
         files: further files.
-        monotonic: seconds of a clock that never goes back.
+        monotonic: returns the seconds of a clock that never goes back.
     """
 
     def __init__(

@@ -191,7 +191,7 @@ class Config(WorkerSettings):
         return built
 
     def as_mapping(self) -> Mapping[str, object]:
-        """Return all settings by key, as processors get them; secrets stay hidden."""
+        """Return all settings by key, for processors; secrets stay hidden."""
         flat: dict[str, object] = {one.key: getattr(self, one.attribute) for one in settings()}
         for prefix in (*clients.CLIENTS, "topic", "app"):
             flat.update({f"{prefix}.{name}": value for name, value in getattr(self, prefix).items()})
@@ -207,7 +207,7 @@ def check_config(given: object) -> None:
     """Check that `given` is a `Config`.
 
     Raises:
-        ConfigError: it is something else, such as a dictionary of settings.
+        ConfigError: `given` is something else, such as a dictionary of settings.
     """
     if not isinstance(given, Config):
         hint = "; mp.Config.of(settings) makes one of it" if isinstance(given, Mapping) else ""

@@ -1,7 +1,7 @@
-"""Parsers of setting values, from a file, the environment, a flag or a program, to what the runtime uses.
+"""Parsers of setting values from a file, the environment, a flag or a program.
 
-Every parser takes any object and returns the value, or raises `ValueError` with the end of a sentence that says what is
-expected; the caller adds the setting and its source.
+Every parser takes any object and returns the value for the runtime, or raises `ValueError` with the end of a sentence:
+the expected form. The caller adds the setting and its source.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def _without_full_stop(error: TopologyError) -> str:
 def as_object(short: dict[str, str], what: str) -> Parser:
     """Return a parser of objects: the object itself, a short name, or an import path such as ``package.module:NAME``.
 
-    A class gives an instance of it, made without arguments.
+    For a class, the object is an instance that is made without arguments.
 
     Args:
         short: import paths by short name.
@@ -363,7 +363,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def shown_default(key: str, default: object) -> str:
-    """Return a default as a person writes it, with a unit where it has one; the text is a valid value."""
+    """Return the text of a default, with a unit if it has one; the text is a valid value."""
     if default is None or default in ("", ()):
         return ""
     if isinstance(default, bool):

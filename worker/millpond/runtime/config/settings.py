@@ -63,11 +63,11 @@ class Setting(NamedTuple):
     default: str
     """The default, as text; empty without one."""
     doc: str
-    """What it does, in Markdown."""
+    """The description, in Markdown."""
     parse: Parser
     """Returns the value to use, or raises `ValueError`."""
     required: bool
-    """Whether it must be given."""
+    """Whether the setting must be given."""
 
 
 def _setting(key: str, parse: Parser, default: Any, doc: str, *, shown: str | None = None) -> Any:

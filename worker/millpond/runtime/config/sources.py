@@ -87,12 +87,12 @@ class Collected:
         """Add one setting.
 
         Args:
-            written: the key as it was written.
+            written: the key in the form of the source.
             value: the value, of any type that a source may give.
             origin: its source, such as "in millpond.toml".
 
         Raises:
-            ConfigError: there is no such setting, it cannot be set, or the value is invalid.
+            ConfigError: the setting does not exist, cannot be set, or has an invalid value.
         """
         key = self._aliases.get(written, written)
         try:
@@ -111,7 +111,7 @@ class Collected:
         """Add the settings of the environment: first those of MILLPOND_CONFIG_INLINE, then the others.
 
         Raises:
-            ConfigError: as in `add`, or MILLPOND_CONFIG_INLINE is not a JSON object.
+            ConfigError: see `add`; or MILLPOND_CONFIG_INLINE is not a JSON object.
         """
         for key, value in _read_inline(environ.get(_INLINE, "")):
             self.add(key, value, f"in {_INLINE}")
@@ -142,7 +142,7 @@ class Collected:
         """Add one variable of the environment, unless it is empty or not a setting of millpond.
 
         Raises:
-            ConfigError: as in `add`.
+            ConfigError: see `add`.
         """
         if (
             not text
@@ -242,7 +242,7 @@ class Collected:
 
 
 class _Rejection(Exception):
-    """Why a setting is rejected: the end of a sentence that begins with the setting and its source."""
+    """The reason why a setting is rejected: the end of a sentence that begins with the setting and its source."""
 
 
 def key_of(name: str, parsers: Mapping[str, Parser]) -> str:
@@ -266,7 +266,7 @@ def read_toml(path: Path) -> Iterator[tuple[str, object]]:
     """Yield the settings of a TOML file; keys of tables are joined by dots.
 
     Raises:
-        ConfigError: the file cannot be read, or is not TOML.
+        ConfigError: the file cannot be read, or is not valid TOML.
     """
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -37,7 +37,7 @@ def _e2e(task: Any) -> float | None:
 
 
 def _of(attribute: str) -> Callable[[Any], float | None]:
-    """Return a function that reads an attribute or calls a method; it returns None if there is none."""
+    """Return a function that reads an attribute or calls a method of an object; it returns None for a missing one."""
 
     def value(source: Any) -> float | None:
         found = getattr(source, attribute, None)
@@ -158,7 +158,7 @@ def families(
         rows: the rows of the families.
         labels: labels of every sample, with their values.
         more: names of additional labels.
-        sources: values of the additional labels, and the object to read the metrics of.
+        sources: values of the additional labels, and the object whose metrics to read.
     """
     labelled = [([*labels.values(), *values], source) for values, source in sources]
     for row in rows:

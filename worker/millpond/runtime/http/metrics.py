@@ -41,22 +41,22 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class ObservedTasks(Protocol):
-    """The part of the worker that the probes and metrics read."""
+    """The interface of the worker for probes and metrics."""
 
     waiting: Blockers
     contact: BrokerContact
 
     @property
     def state(self) -> WorkerState:
-        """Where the worker is in its life."""
+        """The state of the worker."""
 
     @property
     def last_turn(self) -> float:
-        """When the last turn of its loop began, in monotonic seconds."""
+        """The start of the last turn of the worker's loop, in monotonic seconds."""
 
     @property
     def rejection(self) -> str | None:
-        """Why the coordinator has not admitted the worker; None if it has, or without a coordinator."""
+        """The reason why the coordinator has not admitted the worker; None if it has, or without a coordinator."""
 
 
 class WorkerMetrics:
@@ -107,7 +107,7 @@ class WorkerMetrics:
         return self.http.port
 
     def watch(self, executor: Any, state_file: Any, topics: Any = None) -> None:
-        """Set the tasks, state file and topics that scrapes read."""
+        """Set the tasks, the state file and the topics that scrapes read."""
         self._topics = topics
         self._executor = executor
         self._state_file = state_file
@@ -139,7 +139,7 @@ class WorkerMetrics:
         self._worker = worker
         with self.http:
             if self.http.url is not None:
-                log.info("metrics on %s/metrics", self.http.url)
+                log.info("HTTP server: metrics on %s/metrics", self.http.url)
             yield
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
@@ -166,7 +166,7 @@ class WorkerMetrics:
         return web.Response(status=200 if ok else 503, text=f"{state}{suffix}\n")
 
     def _obstacle(self) -> str | None:
-        """Return what the worker is waiting for, as text; None if nothing."""
+        """Return the thing that the worker waits for, as text; None if it does not wait."""
         worker = self._worker
         if worker is None:
             return None

@@ -1,4 +1,4 @@
-"""The query service of a worker and the HTTP site it runs on, made from the `query.*` settings."""
+"""The query service of a worker and its HTTP site, made from the `query.*` settings."""
 
 from __future__ import annotations
 

@@ -44,18 +44,20 @@ class HttpSite:
 
     Attributes:
         host: the address to listen on.
-        port: the port that it listens on; 0 while it does not listen.
+        port: the port that the site listens on; 0 while it does not listen.
     """
 
     def __init__(
         self, server: HttpServer, host: str, port: int, tls: ssl.SSLContext | None = None, setting: str = "http.port"
     ) -> None:
-        """Args:
-        server: the server whose thread it runs on.
-        host: the address to listen on.
-        port: the port; 0 for any free port, negative for no server.
-        tls: TLS context for HTTPS; None for HTTP.
-        setting: name of the setting for the port, for messages.
+        """Create the site; the start of the server opens it.
+
+        Args:
+            server: the server whose thread the site runs on.
+            host: the address to listen on.
+            port: the port; 0 for any free port, negative for no server.
+            tls: TLS context for HTTPS; None for HTTP.
+            setting: name of the setting for the port, for messages.
         """
         self.host = host
         self.port: int = 0
@@ -67,7 +69,7 @@ class HttpSite:
 
     @property
     def url(self) -> str | None:
-        """The base URL; None while it does not listen."""
+        """The base URL; None while the site does not listen."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}" if self.port else None
 
@@ -128,9 +130,11 @@ class HttpServer:
     """
 
     def __init__(self, host: str, port: int) -> None:
-        """Args:
-        host: the address to listen on.
-        port: the port; 0 for any free port, negative for no server.
+        """Create the server; `start` starts it.
+
+        Args:
+            host: the address to listen on.
+            port: the port; 0 for any free port, negative for no server.
         """
         self.main: HttpSite = HttpSite(self, host, port)
         self._sites = [self.main]
@@ -163,7 +167,7 @@ class HttpServer:
     def resource(self, opened: Callable[[], AbstractAsyncContextManager[object]]) -> None:
         """Enter a context on the event loop before the first request, and exit it after the last one.
 
-        It is for resources that handlers share, such as connections of a client. Call it before the start.
+        Handlers can share such a resource, for example the connections of a client. Call it before the start.
         """
         self.check_not_started()
         self._resources.append(opened)
@@ -211,7 +215,7 @@ class HttpServer:
         thread.join()
 
     def check_not_started(self) -> None:
-        """Raise RuntimeError after the start."""
+        """Raise RuntimeError if the thread is already running."""
         if self._thread is not None:
             raise RuntimeError("the HTTP thread is already running: add routes and resources before its start")
 
@@ -231,7 +235,7 @@ class HttpServer:
             asyncio.run(self._serve(started))
         except BaseException as error:
             if started.done():
-                log.exception("the HTTP thread failed; it no longer answers requests and sends no heartbeats")
+                log.exception("HTTP thread: failed; it no longer answers requests and sends no heartbeats")
             else:
                 started.set_exception(error)
         finally:
@@ -257,7 +261,7 @@ class HttpServer:
         try:
             return await coroutine
         except Exception:
-            log.exception("a coroutine of the HTTP thread failed")
+            log.exception("HTTP thread: a coroutine failed")
             raise
         finally:
             self._spawned.discard(task)
@@ -269,4 +273,4 @@ class HttpServer:
         if tasks:
             _, remaining = await asyncio.wait(tasks, timeout=_GRACE_S)
             for task in remaining:
-                log.warning("a coroutine of the HTTP thread did not end after its cancellation: %r", task)
+                log.warning("HTTP thread: a coroutine did not end after its cancellation: %r", task)

@@ -74,8 +74,8 @@ class KafkaAdmin:
 
         Args:
             settings: the client's properties.
-            patience: how long to retry when no broker answers.
-            stopping: whether to give up at once; called while waiting.
+            patience: how long to retry if no broker answers.
+            stopping: returns whether to give up at once; called while waiting.
             blockers: the worker's blockers, to which unreachable brokers are added.
 
         Raises:
@@ -160,7 +160,7 @@ class KafkaAdmin:
             self._connection_errors.setdefault(code, _VARYING_PARTS.sub("", error.str()))
 
     def _unreachable(self, error: KafkaError) -> BrokerError:
-        """Return why the cluster does not answer. Errors of connections explain more than the error of the request."""
+        """Return the reason why the cluster does not answer: a connection error if known, else the request's error."""
         before, self._connection_errors = self._connection_errors, {}
         self._admin.poll(0)  # calls `_note_error`
         # Keep the first of several texts for the same code: a changed text would look like news.
@@ -281,7 +281,7 @@ class KafkaAdmin:
         return None if found is None else int(found)
 
     def _retry(self, request: Callable[[], T], what: str) -> T:
-        """Send a request until there is an answer.
+        """Send a request, and repeat it until a broker answers.
 
         Raises:
             BrokerError: no broker answered in time, or it rejected the request.
@@ -307,7 +307,7 @@ class KafkaAdmin:
                 return answer
 
     def ask_ends(self, partitions: Collection[Partition]) -> dict[Partition, Future[Any]]:
-        """Request the offsets after the last committed records, without waiting. A result has it as its `offset`."""
+        """Request the offset after the last committed record of each partition, as `offset` of a future's result."""
         asked = self._admin.list_offsets(
             {
                 TopicPartition(each.topic, each.partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -328,7 +328,7 @@ class KafkaAdmin:
         return {Partition(each.topic, each.partition): int(found.result().offset) for each, found in asked.items()}
 
     def purge(self, positions: Mapping[tuple[str, int], int]) -> bool:
-        """Delete consumed records of repartition topics, without waiting. The next call repeats what failed.
+        """Delete consumed records of repartition topics, without waiting. The next call repeats failed deletions.
 
         Args:
             positions: by topic and partition, the offset below which to delete.

@@ -1,6 +1,6 @@
 """Checks in a thread whether brokers answer this worker (docs/decisions/0025-workers-without-brokers.md).
 
-Without brokers, polls are empty, and if there is nothing to commit, nothing fails. So a thread sends a request every
+Without brokers, polls are empty, and without a commit, nothing fails. So a thread sends a request every
 few seconds. Its result goes to the coordinator, to `/readyz` and to the metrics.
 """
 
@@ -38,14 +38,14 @@ _BLOCKER = "brokers of a running worker"
 
 
 class BrokerContact:
-    """Checks the brokers in a thread, from `start` to `close`.
+    """The check of the brokers in a thread, from `start` to `close`.
 
     Args:
-        probe: whether a broker answers within so many seconds.
-        lost_after_s: brokers count as lost if none has answered for so long, in seconds.
+        probe: returns whether a broker answers within a number of seconds.
+        lost_after_s: the time without an answer after which brokers count as lost, in seconds.
         blockers: the worker's blockers, to which unreachable brokers are added.
         servers: the brokers' addresses, for messages.
-        now: a clock, in seconds.
+        now: returns the time of a clock, in seconds.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class BrokerContact:
 
     @property
     def silent_s(self) -> float:
-        """Time for which no broker has answered, in seconds; 0 while they answer."""
+        """The time for which no broker has answered, in seconds; 0 while brokers answer."""
         return 0.0 if self._answering_since is not None else self._now() - self._silent_since
 
     @property
@@ -128,10 +128,10 @@ class BrokerContact:
 
 
 def make_probe(settings: dict[str, Any]) -> Callable[[float], bool]:
-    """Return a function that returns whether a broker answers within so many seconds.
+    """Return a function that returns whether a broker answers within a number of seconds.
 
-    It keeps a connection. If that gives no answer, it tries a new client, since a client may not reconnect to brokers
-    that were down (see `reconnect.py`).
+    The function keeps a connection. If that gives no answer, it tries a new client, since a client may not reconnect to
+    brokers that were down (see `reconnect.py`).
 
     Args:
         settings: properties of an admin client.

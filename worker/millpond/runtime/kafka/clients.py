@@ -1,4 +1,4 @@
-"""The worker's Kafka clients, with the properties that differ from librdkafka's defaults and why.
+"""The worker's Kafka clients, with the properties that differ from librdkafka's defaults, and the reasons.
 
 librdkafka waits in places where a stream processor must not: most of these properties shorten such a wait.
 """
@@ -59,7 +59,7 @@ def make_consumer(
     on_error: Callable[[KafkaError], None],
     read_ahead_kib: int = READ_AHEAD_KIB,
 ) -> Consumer:
-    """Return a consumer for inputs or for changelogs. Partitions are assigned by hand; it never joins the group.
+    """Return a consumer for inputs or for changelogs. The worker assigns its partitions; it never joins the group.
 
     Args:
         config: the worker's configuration.
@@ -98,7 +98,7 @@ def make_offset_reader(config: Config, on_error: Callable[[KafkaError], None], *
     Args:
         config: the worker's configuration.
         on_error: called with errors of the client.
-        stable: whether it waits for the end of transactions with pending offsets.
+        stable: whether the consumer waits for the end of transactions with pending offsets.
     """
     fixed: dict[str, Any] = {
         "group.id": config.application_id,

@@ -24,11 +24,11 @@ _Job = Callable[[], None]
 
 
 class ConsumerThreads:
-    """A pool of threads, which are started when there are jobs.
+    """A pool of threads, which start with the first jobs.
 
     Args:
         name: prefix of the threads' names.
-        most: maximum number of threads.
+        most: the maximum number of threads.
         make_consumer: makes the consumer of a thread, at its first use.
     """
 
@@ -74,7 +74,7 @@ class ConsumerThreads:
         return found
 
     def forget_consumer(self) -> None:
-        """Replace the consumer of the calling thread, which gave no answer, at its next use (see `reconnect.py`)."""
+        """Replace the consumer of the calling thread at its next use, since it got no answer (see `reconnect.py`)."""
         found: Consumer | None = getattr(self._local, "consumer", None)
         if found is not None:
             self._local.consumer = None

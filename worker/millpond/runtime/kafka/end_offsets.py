@@ -1,6 +1,6 @@
 """Requests end offsets from the brokers periodically, to know up to which moment a copy is complete.
 
-One request at a time for all partitions. The worker's loop never waits for the answer. Without an answer nothing is
+Each request is for all partitions. The worker's loop never waits for the answer. Without an answer nothing is
 updated, so a copy without brokers falls behind visibly.
 """
 
@@ -22,17 +22,17 @@ EndOffsetCallback = Callable[[Moment, int], None]
 
 
 class EndOffsetSource(Protocol):
-    """The client that sends the requests."""
+    """The interface of the client that sends the requests."""
 
     def ask_ends(self, partitions: Collection[Partition]) -> Mapping[Partition, Future[Any]]:
-        """Request the offsets after the last committed records. A result has it as its `offset`."""
+        """Request the offset after the last committed record of each partition, as `offset` of a future's result."""
 
     def unanswered(self) -> None:
-        """Take in that a request got no answer."""
+        """Record that a request got no answer."""
 
 
 class EndOffsets:
-    """The request in flight.
+    """The periodic requests for end offsets; at most one is in flight.
 
     Args:
         source: sends the requests.

@@ -14,7 +14,7 @@ _NUMBERS = re.compile(r"\d+")
 
 
 class RepeatFilter(logging.Filter):
-    """Drops expected messages, and those that differ only in numbers from one logged within the last `seconds`."""
+    """A filter that drops expected messages, and those that differ only in numbers from one of the last `seconds`."""
 
     def __init__(self, seconds: float = 30.0) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Finds clients that lost all brokers and do not reconnect.
+"""Finds Kafka clients that lost all brokers and do not reconnect.
 
 A broker that is shutting down may return metadata without brokers. librdkafka, from 2.10 on, then forgets all
 brokers; whether it connects to `bootstrap.servers` again is a race between two of its threads
@@ -51,11 +51,11 @@ def answers(client: Consumer | Producer | AdminClient, topic: str | None, timeou
 
 
 class ReconnectCheck:
-    """Finds those of a worker's clients that do not reconnect.
+    """The check for a worker's clients that do not reconnect.
 
     Args:
-        clients: for each client, whether it gets an answer within so many seconds.
-        brokers: whether a new client gets one; called in a thread.
+        clients: for each client, a function that returns whether it gets an answer within a number of seconds.
+        brokers: returns whether a new client gets an answer; called in a thread.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ReconnectCheck:
 
     @property
     def due(self) -> bool:
-        """Whether `dead` may be called: brokers have answered for long enough that live clients have reconnected."""
+        """Whether `dead` may be called: brokers have answered for so long that all live clients have reconnected."""
         back_at = self._back_at
         return back_at is not None and time.monotonic() >= back_at + _RECONNECT_S
 

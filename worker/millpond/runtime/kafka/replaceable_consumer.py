@@ -15,10 +15,10 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 class _Proxy:
-    """Passes every call on to the current consumer.
+    """A consumer that passes every call on to the current client.
 
-    After a broker was down, or the process was suspended, a client sometimes delivers nothing any more, for any
-    partition, and reports no error (see `reconnect.py`). Only a new client helps.
+    After a broker was down, or the process was suspended, a client sometimes stops delivering records of all
+    partitions, and reports no error (see `reconnect.py`). Only a new client helps.
 
     Args:
         make: makes a consumer.
@@ -45,8 +45,8 @@ def close_in_background(consumer: Consumer) -> None:
 def _close(consumer: Consumer) -> None:
     try:
         consumer.close()
-    except Exception as error:  # noqa: BLE001 - the end of a thread that nobody waits for
-        log.info("a replaced consumer was not closed: %s", error)
+    except Exception as error:  # noqa: BLE001 - the end of a thread that no code waits for
+        log.info("replaced consumer: cannot close it: %s", error)
 
 
 if TYPE_CHECKING:

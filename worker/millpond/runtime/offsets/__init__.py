@@ -1,1 +1,1 @@
-"""Committed offsets: their metadata, and whether an answer about them is up to date."""
+"""Committed offsets: their metadata, and the check that an answer of Kafka is up to date."""

@@ -34,9 +34,9 @@ class Completeness:
     """The completeness of one copy of a topic partition.
 
     Attributes:
-        at: the newest moment up to which the copy is complete, in monotonic seconds; None if there is none since the
-            start of this process.
-        as_of_ms: the same by the wall clock, in epoch milliseconds; it may be from before this process.
+        at: the newest moment up to which the copy is complete, in monotonic seconds; None if no moment is known
+            since the start of this process.
+        as_of_ms: the same by the wall-clock time, in epoch milliseconds; it may be from before this process.
         asked_at: when the newest end offset was requested, in monotonic seconds; None before the first answer.
     """
 
@@ -47,12 +47,12 @@ class Completeness:
         self._pending: deque[tuple[Moment, int]] = deque()
 
     def record_end(self, asked: Moment, end: int, position: int) -> None:
-        """Take in an answer of a broker.
+        """Record a broker's answer to a request for end offsets.
 
         Args:
             asked: when the end offset was requested.
             end: the end offset.
-            position: the offset below which the copy has everything.
+            position: the offset below which the copy has all records.
         """
         self.asked_at = asked.monotonic
         if len(self._pending) >= _MAX_PENDING:
@@ -62,7 +62,7 @@ class Completeness:
         self.advance(position)
 
     def advance(self, position: int) -> None:
-        """Take in that the copy has everything below `position`."""
+        """Record that the copy has all records below `position`."""
         while self._pending and self._pending[0][1] <= position:
             moment, _ = self._pending.popleft()
             self.at = moment.monotonic

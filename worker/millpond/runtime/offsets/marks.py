@@ -22,7 +22,7 @@ __all__ = ("Marks", "mark_of")
 
 log: logging.Logger = logging.getLogger(__name__)
 
-#: An outdated answer is accepted after so long: somebody reset the offsets, or the broker lost them.
+#: The time after which an outdated answer is accepted: a person reset the offsets, or the broker lost them.
 _ACCEPTED_AFTER_S = 30.0
 #: After a pause of so long between two requests, an outdated answer is rejected for the full time again.
 _FORGOTTEN_AFTER_S = 60.0
@@ -34,7 +34,7 @@ def mark_of(committed: Mapping[Partition, CommittedOffset]) -> Mark:
 
 
 class _Rejection(NamedTuple):
-    """An outdated answer that is being rejected, in monotonic seconds."""
+    """An outdated answer that is being rejected, with times in monotonic seconds."""
 
     since: float
     last: float
@@ -69,7 +69,7 @@ class Marks:
             self._known[task] = (frozenset(inputs), mark)
 
     def outdated(self, found: Mapping[Partition, CommittedOffset]) -> bool:
-        """Return whether committed offsets from Kafka are outdated. A task's offsets are rejected for 30 s at most."""
+        """Return whether committed offsets from Kafka are outdated: for a task, for 30 s at most."""
         outdated = False
         for task, (inputs, mark) in list(self._known.items()):
             if not inputs <= found.keys():
@@ -81,15 +81,15 @@ class Marks:
         return outdated
 
     def _rejects(self, task: TaskId, mark: Mark) -> bool:
-        """Return whether to reject offsets of `task` that are older than `mark`; after a while they are accepted."""
+        """Return whether to reject offsets of `task` that are older than `mark`; after 30 s they are accepted."""
         now = self._now()
         rejection = self._rejected.get(task)
         if rejection is None or now - rejection.last > _FORGOTTEN_AFTER_S:
             self._rejected[task] = _Rejection(now, now)
             log.warning(
                 "task %s: Kafka returned committed offsets that are older than the last known commit (epoch %d, sum of "
-                "offsets %d). Either a restarted broker has not loaded all offsets yet, or somebody reset them. Asking "
-                "again for up to %g s.",
+                "offsets %d). Either a restarted broker has not loaded all offsets yet, or a person reset them. "
+                "Reading them again for up to %g s.",
                 task, mark.epoch, mark.offset, _ACCEPTED_AFTER_S,
             )  # fmt: skip
             return True

@@ -1,4 +1,4 @@
-"""Offset metadata: the text that Kafka keeps with every committed offset, the only authority on who owns a task.
+"""Offset metadata: the text that Kafka keeps with every committed offset, the only authority on the owner of a task.
 
 Each commit writes, for every input partition of a task: the owner, the owner's epoch, the topology's hash, the
 partition time and the processors' own integers. This module has the rules that read it, as pure functions;
@@ -68,29 +68,29 @@ class OffsetMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """Digest of the ids of the changelog topics with the task's state; empty if unknown. A claim for another topology,
     whose changelogs may differ, keeps the former digest with a prefix (`changelogs_for`)."""
     packed: str = msgspec.field(default="", name="q")
-    """Packed form of `processors`, used if there are many (`operator_times.py`); always empty after decoding."""
+    """Packed form of `processors`, used for many of them (`operator_times.py`); always empty after decoding."""
 
     def changelogs_for(self, topology: str) -> str:
-        """Return the digest to write in a claim for a topology, by its hash: with a prefix if it is another's."""
+        """Return the digest to write in a claim for the topology with a hash; a digest of another one gets a prefix."""
         if self.topology == topology or not self.changelogs or self.former_changelogs:
             return self.changelogs
         return _FORMER + self.changelogs
 
     @property
     def former_changelogs(self) -> bool:
-        """Whether the digest is that of another topology's changelogs."""
+        """Whether the digest is of another topology's changelogs."""
         return self.changelogs.startswith(_FORMER)
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset with its metadata; the offset is None if nothing was ever committed."""
+    """A committed offset with its metadata; the offset is None without a commit."""
 
     offset: int | None
     metadata: OffsetMetadata
 
 
 class Claim(enum.Enum):
-    """What a starting worker may do with a task: resume its own, claim one without owner, or leave a foreign one."""
+    """The right of a worker to a task: resume its own task, claim a task without an owner, or leave a foreign task."""
 
     RESUME = "resume"
     CLAIM = "claim"
@@ -160,7 +160,7 @@ def check_metadata(task: TaskId, processors: Collection[str], topology: str) -> 
         topology: the hash of its topology.
 
     Raises:
-        TopologyError: it may become too large, so that no commit would succeed; or two names have the same short name.
+        TopologyError: the metadata may become too large for any commit, or two names have the same short name.
     """
     if not processors:
         return
@@ -178,7 +178,7 @@ def check_metadata(task: TaskId, processors: Collection[str], topology: str) -> 
 
 
 def claim_of(worker: str, committed: Mapping[Partition, CommittedOffset]) -> tuple[Claim, str | None]:
-    """Return what `worker` may do with the task whose inputs have these committed offsets.
+    """Return the right of `worker` to the task whose inputs have these committed offsets.
 
     Returns:
         RESUME if the metadata names the worker, CLAIM if it names no owner, FOREIGN with the owner's name if it names
@@ -209,7 +209,7 @@ def next_epoch(committed: Mapping[Partition, CommittedOffset]) -> int:
 
 
 def takeable(previous: str | None, committed: Mapping[Partition, CommittedOffset]) -> bool:
-    """Return whether a task may be taken from `previous`, an owner that some input names, or None if none has one."""
+    """Return whether a task may be taken over from `previous`: an input names that owner, or none does for None."""
     owners = {each.metadata.owner for each in committed.values()} - {None}
     return previous in owners if previous is not None else not owners
 

@@ -22,7 +22,7 @@ _SHORT = re.compile(f"{_MARK}[0-9a-f]{{{2 * _NAME_BYTES}}}")
 
 
 def short_name(name: str) -> str:
-    """Return the short name of an operator; a short name is returned as it is."""
+    """Return the short name of an operator; a short name is returned unchanged."""
     if _SHORT.fullmatch(name):
         return name
     return f"{_MARK}{zlib.crc32(name.encode()):0{2 * _NAME_BYTES}x}"
@@ -32,7 +32,7 @@ def check_names(names: Iterable[str]) -> None:
     """Check that no two operators have the same short name.
 
     Raises:
-        TopologyError: two of them have.
+        TopologyError: two operators have the same short name.
     """
     seen: dict[str, str] = {}
     for name in names:
@@ -45,7 +45,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def value_of(values: Mapping[str, int], name: str) -> int | None:
-    """Return the value of an operator, by its name or its short name; None if there is none."""
+    """Return the value of an operator, by its name or its short name; None if it has no value."""
     return max((values[each] for each in (name, short_name(name)) if each in values), default=None)
 
 
@@ -72,7 +72,7 @@ def unpack(text: str, near: int) -> dict[str, int]:
     """Return the values of a packed text by short name.
 
     Raises:
-        ValueError: the text is not one of `pack`.
+        ValueError: `pack` did not write the text.
     """
     try:
         packed = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)

@@ -1,6 +1,6 @@
 """Lookups and changes of task ownership in Kafka, in threads beside the worker's loop.
 
-Each request may wait for a broker, an open transaction, or the fencing of an owner. The loop submits it, goes on
+Each request may wait for a broker, an open transaction, or the fencing of an owner. The loop submits it, continues
 processing, and collects the answer later.
 """
 
@@ -73,7 +73,7 @@ class OwnershipLookups:
         cluster: reads offset ranges and topics.
         offsets: reads committed offsets, in one of those threads.
         partitions_of: returns the inputs and the changelogs of a task.
-        fencing: makes a producer that fences the owner with that transactional id; None without transactions.
+        fencing: makes a producer that fences the owner of a transactional id; None without transactions.
         start_of: returns where a partition without a committed offset begins, from its range.
         topology: hash of the worker's topology.
     """
@@ -100,7 +100,7 @@ class OwnershipLookups:
     # Requests whose answers are collected with `answers`
 
     def look_up(self, tasks: Collection[TaskId], *, number: int, committed: bool) -> None:
-        """Look up tasks; with `committed`, also their committed offsets and so their owners.
+        """Look tasks up; with `committed`, also their committed offsets and so their owners.
 
         An answer proves this worker's ownership only if the lookup began after the producer that will commit for the
         task was initialised, and if that producer has committed nothing for the task since.
@@ -111,7 +111,7 @@ class OwnershipLookups:
         self._submit(lambda: self._look_up(tasks, committed=committed, number=number))
 
     def look_up_named(self, worker: str, tasks: Collection[TaskId], number: int) -> None:
-        """Look up the tasks that `tasks_naming` would return; there is one answer, which may be empty."""
+        """Look up the tasks that `tasks_naming` would return. The single answer may be empty."""
         self._submit(lambda: self._read(self._naming(worker, tasks), committed=True, number=number))
 
     def take_over(self, previous: str | None, owners: Mapping[TaskId, str]) -> None:
@@ -119,7 +119,7 @@ class OwnershipLookups:
         self._submit(lambda: self._take_over(previous, owners))
 
     def answers(self) -> Iterator[LookupAnswer | TakeOverAnswer]:
-        """Yield the answers that have arrived; those that the caller does not take stay for the next call.
+        """Yield the answers that have arrived. Answers that the caller does not consume stay for the next call.
 
         Raises:
             BrokerError: the broker rejected a request, or did not answer in time.
@@ -148,11 +148,11 @@ class OwnershipLookups:
         return self._errands.run(lambda: self._read(tasks, committed=True, number=0)).result()
 
     def tasks_naming(self, worker: str, tasks: Collection[TaskId]) -> list[TaskId]:
-        """Return the tasks that name a worker as owner, and no other topology, without waiting for transactions."""
+        """Return the tasks whose offsets name a worker and no other topology, without waiting for transactions."""
         return self._errands.run(lambda: self._naming(worker, tasks)).result()
 
     def survey(self, tasks: Collection[TaskId]) -> dict[TaskId, Mapping[Partition, CommittedOffset]]:
-        """Return committed offsets without waiting for transactions: only good to choose which tasks to look up."""
+        """Return committed offsets without waiting for transactions, to choose which tasks to look up."""
         return self._errands.run(lambda: self._survey(tasks)).result()
 
     def take_over_now(self, previous: str | None, owners: Mapping[TaskId, str]) -> TakeOverAnswer:
@@ -177,7 +177,7 @@ class OwnershipLookups:
         self._errands.run(run).result()
 
     def close(self) -> None:
-        """Start no more requests; running ones end by themselves."""
+        """Stop sending requests. Running requests end by themselves."""
         self._errands.close()
 
     # In the threads
@@ -204,7 +204,7 @@ class OwnershipLookups:
         inputs = {task: self._partitions_of(task) for task in tasks}
         if offsets is None:
             offsets = self._offsets.read([each for own, _ in inputs.values() for each in own]) if committed else {}
-        # Ends are read after offsets, so all commits before are below them, whoever owns a task now. They are the ends
+        # Ends are read after offsets, so earlier commits of any owner are below them. They are the ends
         # of all records, not of committed ones: transaction markers reach offsets and changelogs at different times.
         asked = Moment.now()
         ranges = self._cluster.ranges({each for own, logs in inputs.values() for each in (*own, *logs)})
@@ -251,7 +251,7 @@ class OwnershipLookups:
         except OwnershipError as error:
             log.warning("%s", error)
         except KafkaException as error:
-            log.warning("cannot take over tasks from owner %s: %s", previous or UNOWNED, error.args[0].str())
+            log.warning("owner %s: cannot take over its tasks: %s", previous or UNOWNED, error.args[0].str())
         found: dict[TaskId, str | None] = {task: owners[task] for task in taken}
         others = [task for task in owners if task not in found]
         if others:

@@ -44,7 +44,7 @@ _PAUSE_S = 0.02
 _COMMIT_TIMEOUT_S = 60.0
 _TRY_READ_TIMEOUT_S = 0.1
 #: While the broker ends an open transaction, it rejects the next producer with that id. That client would retry after a
-#: fixed half second; a new client retries earlier, provided that the old one is gone before its own retry. The wait is
+#: fixed half second; a new client retries earlier, if the old one is closed before its own retry. The wait is
 #: also short because a live owner starts again a tenth of a second after it was fenced.
 _FIRST_INIT, _LONGEST_INIT = timedelta(milliseconds=50), timedelta(seconds=10)
 #: From this wait on, the client's own retry is used: the transaction will not end soon.
@@ -52,18 +52,18 @@ _CLIENT_RETRY_S = 0.5
 
 
 class _OutOfDate(KafkaException):
-    """A committed offset is below its mark. It is read again until `Marks` accepts it, after half a minute at most."""
+    """A committed offset is below its mark. It is read again until `Marks` accepts it, after 30 s at most."""
 
 
 class OffsetStore:
     """The committed offsets of the application's group.
 
     Args:
-        consumer: returns the calling thread's consumer of the group; by its isolation level it waits for pending
-            transactions or not.
+        consumer: returns the calling thread's consumer of the group; its isolation level decides whether it waits for
+            pending transactions.
         forget_consumer: called when that consumer gets no answer, so that the calling thread gets another one.
         surveyor: makes a consumer of the group that does not wait for pending transactions.
-        stopping: called while waiting; True gives up.
+        stopping: returns whether to give up; called while waiting.
         patience_s: how long to wait for a broker, in seconds.
 
     Attributes:
@@ -98,7 +98,7 @@ class OffsetStore:
         )
 
     def try_read(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset] | None:
-        """Read once, without a retry; return None without an up-to-date answer within `timeout_s`."""
+        """Return committed offsets like `read`, without a retry; None without an up-to-date answer in time."""
         try:
             return self._check_marks(_committed(self._consumer(), partitions, timeout_s))
         except KafkaException:
@@ -108,7 +108,7 @@ class OffsetStore:
         """Return committed offsets like `read`, without waiting for pending transactions unless they are out of date.
 
         A broker that served offsets while it loaded them answers such a request with earlier offsets until the next
-        commit, which may not come. So an answer that is out of date is replaced by that of `read`.
+        commit, which may never happen. So an answer that is out of date is replaced by that of `read`.
 
         Raises:
             BrokerError: the group coordinator did not answer in time, or rejected the request.
@@ -186,7 +186,7 @@ def init_producer(make: Callable[[], Producer], stopping: Callable[[], bool], pa
 
     Args:
         make: makes the producer; called again if an open transaction delays the initialisation.
-        stopping: called while waiting; True gives up.
+        stopping: returns whether to give up; called while waiting.
         patience_s: how long to try, in seconds.
 
     Raises:
@@ -210,7 +210,7 @@ def init_producer(make: Callable[[], Producer], stopping: Callable[[], bool], pa
                 producer = make()
             wait = next(waits)
             if wait == _LONGEST_INIT.total_seconds():
-                log.warning("the broker does not initialise transactions (%s); retrying", cause.str())
+                log.warning("producer: the broker does not initialise transactions (%s); retrying", cause.str())
                 producer = make()  # a client that lost its brokers may not find them again (see `reconnect.py`)
 
 
@@ -227,7 +227,7 @@ def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
     """Commit new owners of those tasks that `previous` still owns: a compare-and-swap.
 
     Args:
-        producer_of: makes a producer that fences the owner with that transactional id; None without transactions,
+        producer_of: makes a producer that fences the owner of a transactional id; None without transactions,
             where the compare-and-swap is not atomic.
         consumer: a consumer of the application's group.
         store: reads the committed offsets, after the fencing.
@@ -241,7 +241,7 @@ def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
         the tasks that have new owners now.
 
     Raises:
-        OwnershipError: another worker was faster.
+        OwnershipError: another worker took the tasks over first.
         KafkaException: the broker rejected the commit for another reason.
     """
     producer = None if producer_of is None else producer_of(previous or UNOWNED)
@@ -266,7 +266,7 @@ def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
         commit_directly(consumer, wanted)
     else:
         commit_under(producer, consumer.consumer_group_metadata(), wanted)
-    log.info("took over %d partitions from owner %s", len(wanted), previous or UNOWNED)
+    log.info("owner %s: took over the tasks of %d input partitions", previous or UNOWNED, len(wanted))
     return taken
 
 
@@ -310,7 +310,7 @@ def claimed(  # noqa: PLR0913 - the parts of the metadata
 ) -> dict[Partition, tuple[int, OffsetMetadata]]:
     """Return the unchanged offsets with `worker` as owner, for a task of the topology with this hash.
 
-    A partition without a committed offset begins at `start_of`. With `of`, only partitions of those owners.
+    A partition without a committed offset begins at `start_of`. With `of`, only partitions of these owners change.
     """
     return {
         partition: (

@@ -1,1 +1,1 @@
-"""Processing: the path of a record through one task, from the bytes of an input to rows of the outbox. Without I/O."""
+"""Processing: the path of a record through one task, from the bytes of an input to rows of the outbox, without I/O."""

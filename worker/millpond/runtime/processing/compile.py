@@ -28,7 +28,7 @@ _NOT_FOR_HANDLERS = (ProcessingFailed, StateError, BrokerError, OwnershipError)
 
 
 class NodeBinding:
-    """One node of one task, as its body sees it while it is bound (`topology.NodeContext`)."""
+    """One node of one task, from the view of its body while the body is bound (`topology.NodeContext`)."""
 
     def __init__(  # noqa: PLR0913 - the parts of a task, in one call
         self,
@@ -98,7 +98,7 @@ class NodeBinding:
         self._handlers.handle(self._handlers.processing, context, error, self.task)
 
     def dropped(self) -> None:
-        """Count a record that an operator dropped by its own rules."""
+        """Count a record that an operator dropped."""
         self.task.dropped += 1
 
     def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001 - the signature of `NodeContext`
@@ -144,7 +144,7 @@ class TaskHooks:
         self.closers: list[Callable[[], None]] = []
 
     def remember(self, name: str, value: Callable[[], int]) -> int | None:
-        """Commit `value()` with every offset from now on; return the last committed one, None without one."""
+        """Commit `value()` with each later offset; return the last committed value, None without one."""
         self.memories[name] = value
         return value_of(self._remembered, name)
 
@@ -198,8 +198,8 @@ def compile_graph(  # noqa: C901, PLR0913 - one pass over the nodes; its closure
         sources: the source nodes.
         processors: the processors in topological order, parents first.
         sinks: the sink nodes.
-        stores: the task's store instances by name; a node sees only those connected to it.
-        global_stores: the worker's global stores by name; every node sees them.
+        stores: the task's store instances by name; a node can use only those connected to it.
+        global_stores: the worker's global stores by name; every node can use them.
         task: the task's context.
         environment: the worker's settings and lookups.
         remembered: the last committed integers of the task's nodes.

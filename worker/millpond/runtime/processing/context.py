@@ -1,6 +1,6 @@
 """The context of one task: the current record, stream time and the outbox.
 
-There is one mutable object per task, and none per record: the task's loop sets `message`, and topic, partition and
+Each task has one mutable object, and no record has its own: the task's loop sets `message`, and topic, partition and
 offset are derived when they are read.
 """
 
@@ -43,7 +43,7 @@ class TaskContext:
         message: the source record that is being processed; None in punctuators and flushes.
         origin: the source record of a forwarded record if it is not `message`, as for a flushed cache or a suppressed
             change.
-        headers: the headers of a forwarded record; None without any.
+        headers: the headers of a forwarded record; None without headers.
         stream_time: the highest timestamp processed, in epoch milliseconds; -1 if unknown.
         timestamp: the timestamp of the current record, in epoch milliseconds.
         config: all settings by key.

@@ -1,6 +1,6 @@
-"""Explains serialization errors: which serde rejected which key or value.
+"""Explains serialization errors: names the serde, and the key or value that it rejects.
 
-Operators and sinks call the bare functions of serdes, so this is found out after the error. For a number under
+Operators and sinks call the bare functions of serdes, so the cause is determined after the error. For a number under
 `String`, Python's own error is only `descriptor 'encode' for 'str' objects doesn't apply to a 'int' object`.
 """
 
@@ -43,7 +43,7 @@ def explain_store_error(error: Exception, key: Any, stores: Mapping[str, Any]) -
 
 
 def _rejection(serde: Serde[Any], given: Any) -> SerializationError | None:
-    """Return why a serde rejects a key or value; None if it does not."""
+    """Return the reason why a serde rejects a key or value; None if it accepts them."""
     if given is None:
         return None
     try:

@@ -18,7 +18,7 @@ __all__ = ("Environment",)
 
 @dataclass(frozen=True)
 class Environment:
-    """Settings and lookups that all tasks of a worker share."""
+    """The settings and lookups that all tasks of a worker share."""
 
     application_id: str
     """Prefix of internal topics."""
@@ -50,7 +50,7 @@ class Environment:
         return decorate(self.application_id, name) if name in self.internal_topics else name
 
     def complete(self, builder: Any) -> Any:
-        """Return a store builder with default serdes where it names none, and without caching if there is no cache.
+        """Return a store builder with default serdes for missing ones, and without caching if the worker has no cache.
 
         Raises:
             TopologyError: neither the store nor the configuration names a serde.
@@ -69,12 +69,12 @@ class Environment:
         """Return the key serde of a node for a topic, or the default one.
 
         Raises:
-            TopologyError: neither the node nor the configuration names one.
+            TopologyError: neither the node nor the configuration names a serde.
         """
         return _resolve(serde, self.default_key, node, "key").for_topic(topic, True)  # noqa: FBT003 - public, positional
 
     def value_serde(self, serde: Serde[Any] | None, node: str, topic: str) -> Serde[Any]:
-        """Return the value serde of a node for a topic; as `key_serde`."""
+        """Return the value serde of a node for a topic, or the default one; raises as `key_serde`."""
         return _resolve(serde, self.default_value, node, "value").for_topic(topic, False)  # noqa: FBT003 - public, positional
 
 

@@ -1,7 +1,7 @@
 """Handlers of records that cannot be deserialized, processed or produced (KIP-161, KIP-210, KIP-1033, KIP-1034).
 
 A handler returns FAIL, CONTINUE or, for production only, RETRY. `fail` and `continue` are built in. Both send the
-source record to the dead-letter topic, if there is one, through the task's outbox and so in the same transaction.
+source record to the dead-letter topic, if any, through the task's outbox and so in the same transaction.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 class Result(enum.Enum):
-    """What to do after an error."""
+    """The decision of a handler after an error."""
 
     FAIL = "fail"
     """Stop the worker."""
@@ -61,7 +61,7 @@ class Response(NamedTuple):
     """The answer of a handler."""
 
     result: Result
-    """What to do."""
+    """The decision."""
     dead_letters: Sequence[DeadLetter] = ()
     """Records for dead-letter topics."""
 

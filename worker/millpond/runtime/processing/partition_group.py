@@ -19,7 +19,7 @@ class PartitionGroup:
 
     Attributes:
         queues: the queues, one per input partition.
-        enforced: how often records were processed although an input was empty, after its `max.task.idle.ms`.
+        enforced: the number of times that records were processed despite an empty input, after `max.task.idle.ms`.
     """
 
     __slots__ = ("_max_idle_ms", "enforced", "queues")
@@ -57,7 +57,7 @@ class PartitionGroup:
         return True
 
     def next(self) -> tuple[RecordQueue, int | None]:
-        """Return the queue to take from, and the highest timestamp up to which to take from it.
+        """Return the queue to take records from, and the highest timestamp of the records to take.
 
         Call it only if `ready()`. The bound is the smallest head of the other queues; None if these are empty.
         """

@@ -1,7 +1,7 @@
 """The schedules of punctuators: a heap for each kind of time (Kafka Streams' `PunctuationQueue`).
 
 Stream-time schedules are aligned to zero, and fire as soon as stream time is known. Wall-clock schedules first fire
-after one interval. After a late firing, missed ones are skipped: there are no bursts after a gap.
+after one interval. After a late firing, missed firings are skipped, so that no burst follows a gap.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ OnDropped = Callable[[], None]
 
 
 class Decoder:
-    """Deserializes messages of one source node into chunks.
+    """The decoder of one source node's messages into chunks.
 
     With `trust_timestamps`, the extractor is called only for negative timestamps.
     """
@@ -179,7 +179,7 @@ class RecordQueue:
         consumed: number of records polled since the task was created.
         bad_first: bad records before the first chunk; the task's loop handles them.
         at_end: whether the broker has no more records (lag 0, KIP-695).
-        idle_since_ms: since when the queue is empty at its end, in epoch milliseconds; None while it is not.
+        idle_since_ms: the time since which the queue is empty at its end, in epoch milliseconds; None otherwise.
     """
 
     __slots__ = (
@@ -235,7 +235,7 @@ class RecordQueue:
             self.position = chunk.next_offset
 
     def _queue_bad(self, chunk: Chunk) -> None:
-        """Queue the bad records before the chunk's first good one: in `bad_first`, or after the last chunk."""
+        """Queue the bad records before the chunk's first good record: in `bad_first`, or after the last chunk."""
         bad = chunk.bad
         while bad and bad[0][0] == 0:
             _, record = bad.popleft()
@@ -264,7 +264,7 @@ class RecordQueue:
         return chunk.timestamps[chunk.start]
 
     def run_end(self, bound: int | None, limit: int) -> int:
-        """Return the end index, in the first chunk, of the records to process in a row.
+        """Return the end index, in the first chunk, of the records to process without a switch to another input.
 
         Args:
             bound: the highest timestamp to take, that of the next record of other partitions; None without a bound.
@@ -284,7 +284,7 @@ class RecordQueue:
         return end
 
     def advance(self, end: int) -> None:
-        """Move past the records of the first chunk before `end`, and call the handler for bad ones that follow.
+        """Move past the records of the first chunk before `end`, and call the handler for the bad records that follow.
 
         Raises:
             ProcessingFailed: the handler returned FAIL for a bad record.
@@ -303,7 +303,7 @@ class RecordQueue:
             self.position = _offset_of(chunk.messages[end])
 
     def reached_end(self, offset: int) -> None:
-        """Take in that the broker has no records from `offset` on. Records before it may still be in the queue.
+        """Record that the broker has no records from `offset` on. Earlier records may still be in the queue.
 
         Transaction markers between the last record and the end count as read.
         """

@@ -53,7 +53,7 @@ def on_bad_record(node: str, task: TaskContext, handlers: Handlers) -> Any:
 
 
 def _extraction(extractor: Any, node: str, task: TaskContext) -> ExtractTimestamp:
-    """Return the function that calls a timestamp extractor. Without one, a negative timestamp stops the worker."""
+    """Return the function that calls the timestamp extractor. Without one, a negative timestamp stops the worker."""
 
     def extract(message: Message, key: Any, value: Any, partition_time: int) -> int:
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0

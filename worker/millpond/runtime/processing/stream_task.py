@@ -36,7 +36,7 @@ class StreamTask:
         stores: its store instances by name, in the order in which a commit flushes them.
         inputs: its queues, by the topic's name in Kafka.
         group: the choice of the next record.
-        commit_needed: whether something changed since the last commit.
+        commit_needed: whether the task has changes since the last commit.
         processed: number of records processed since the task was created.
         punctuated: number of punctuators fired since then.
         latest_timestamp: timestamp of the last processed record, in epoch milliseconds.
@@ -154,7 +154,7 @@ class StreamTask:
         return done
 
     def _handle_bad_first(self) -> None:
-        """Call the handler for bad records that are next in their input. They have no timestamp to be ordered by."""
+        """Call the handler for the bad records that are next in their input, since they have no timestamp."""
         self._bad_first = False
         for queue in self.inputs.values():
             if queue.bad_first:
@@ -209,7 +209,7 @@ class StreamTask:
         return fired
 
     def next_wall_clock_due(self) -> int | None:
-        """Return when the next wall-clock punctuator is due, in epoch milliseconds; None without one."""
+        """Return the time at which the next wall-clock punctuator is due, in epoch milliseconds; None without one."""
         return self._hooks.wall_clock.next_due()
 
     # Commit
@@ -254,7 +254,7 @@ class StreamTask:
             store.revert()
 
     def close(self) -> None:
-        """Call the processors' `close()`. The stores stay open; their owner closes them."""
+        """Call the processors' `close()`. The stores stay open; the code that opened them closes them."""
         for closer in self._hooks.closers:
             closer()
         self._hooks.closers.clear()

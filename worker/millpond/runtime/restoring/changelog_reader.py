@@ -47,7 +47,7 @@ def _wall_ms() -> int:
 
 @dataclass(eq=False)
 class Restoration:
-    """The restoring of one store partition from its changelog."""
+    """The restore of one store partition from its changelog."""
 
     store: Any
     """The store instance."""
@@ -68,7 +68,7 @@ class Restoration:
     completeness: Completeness = field(default_factory=lambda: Completeness(_wall_ms()))
     """The moment up to which the store is known to be complete."""
     whole: bool = False
-    """Whether it started with an empty store at the beginning of the changelog."""
+    """Whether the restore started with an empty store at the beginning of the changelog."""
     position: int = field(init=False)
     """Offset after the last record applied."""
     held: list[Message] = field(default_factory=list)
@@ -97,12 +97,12 @@ class Restoration:
         self.stamped_ms = self.completeness.as_of_ms
 
     def provenance(self, as_of_ms: int) -> Provenance:
-        """Return what is stored with the offset of rows that are complete up to `as_of_ms`."""
+        """Return the provenance to store with the offset of rows that are complete up to `as_of_ms`."""
         return Provenance(self.facts.id, as_of_ms)
 
     @property
     def remaining(self) -> int:
-        """Offsets up to the end, an upper bound of the remaining records."""
+        """The number of offsets up to the end, an upper bound of the remaining records."""
         return max(0, self.end - self.position) if self.following or not self.done else 0
 
 
@@ -132,11 +132,11 @@ class ChangelogReader:
 
     @property
     def rate(self) -> float | None:
-        """Records restored per second, over all stores, when last measured; None before the first measurement."""
+        """The records restored per second, over all stores, as last measured; None before the first measurement."""
         return self._meter.rate
 
     def add(self, restoration: Restoration) -> None:
-        """Start to restore a store. It is done at once if there is nothing to read."""
+        """Start to restore a store. With no records to read, the restore ends at once."""
         self.restorations[restoration.source] = restoration
         log.info(
             "store %s partition %d: %s from %s, offsets %d to %d (%d to read)",
@@ -156,7 +156,7 @@ class ChangelogReader:
             del self.restorations[restoration.source]
 
     def promote(self, restoration: Restoration, end: int) -> None:
-        """Turn a copy's store into that of an active task: it is done at `end`, which no longer moves."""
+        """Turn a copy's store into that of an active task: the restore ends at the fixed offset `end`."""
         self._apply(restoration)
         restoration.following = False
         restoration.end = end
@@ -165,12 +165,12 @@ class ChangelogReader:
         restoration.done = seen >= end
 
     def demote(self, restoration: Restoration) -> None:
-        """Turn an active task's store into that of a copy."""
+        """Turn an active task's store into a copy's, which follows the changelog."""
         restoration.following = True
         self.restorations[restoration.source] = restoration
 
     def records(self, partition: Partition, messages: Sequence[Message]) -> None:
-        """Take the records of one poll for a changelog partition, and write them when a batch is complete.
+        """Add the records of one poll of a changelog partition, and write them when a batch is complete.
 
         Records of a changelog that was removed, or that is read to its end, are ignored.
         """
@@ -236,7 +236,7 @@ class ChangelogReader:
             self._on_progress(restoration)
 
     def reached_end(self, partition: Partition, offset: int) -> None:
-        """Take in that the broker reported the end of a partition."""
+        """Record that a partition is read to its end, as the broker reports."""
         restoration = self.restorations.get(partition)
         if restoration is None or restoration.expired:
             return

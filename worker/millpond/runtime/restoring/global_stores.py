@@ -42,7 +42,7 @@ class GlobalStores:
     Attributes:
         bootstrap: restores from snapshots; None without a location for snapshots.
         updaters: the updater of each store.
-        behind: partitions of their topics that were not read to the end yet.
+        behind: partitions of their topics that are not read to the end yet.
     """
 
     def __init__(  # noqa: PLR0913 - its collaborators
@@ -105,7 +105,7 @@ class GlobalStores:
         return [TopicPartition(updater.topic, number, offset) for number, offset in updater.positions.items()]
 
     def restored(self, id: TaskId) -> bool:
-        """Start to read the topic of a store that waited for a snapshot; False if no store with that id waited.
+        """Start to read the topic of a store that waited for a snapshot; return False if no store with that id waited.
 
         Raises:
             BrokerError: the brokers did not return the offsets of the topic in time.
@@ -125,10 +125,10 @@ class GlobalStores:
         return [each for each in self.updaters if each.id not in self._waiting]
 
     def apply(self, partition: Partition, messages: Sequence[Message]) -> bool:
-        """Process records of a global store's topic; False if the topic belongs to no global store.
+        """Process records of a global store's topic; return False if the topic belongs to no global store.
 
         Raises:
-            CommitFailed: the store is being rebuilt, and tasks must wait for that.
+            CommitFailed: the store is being rebuilt, and tasks must wait for the end of that.
         """
         updater = self.of_topic(partition.topic)
         if updater is None:
@@ -145,7 +145,7 @@ class GlobalStores:
 
         Args:
             updater: the updater of the store.
-            why: the reason, as a clause whose subject is the topic.
+            why: the reason, as a clause after the subject "topic".
 
         Raises:
             CommitFailed: always, unless the store waits for a snapshot: tasks return to their last commit, and run
@@ -164,14 +164,14 @@ class GlobalStores:
         raise CommitFailed(f"global store {name} is being rebuilt: topic {topic} {why}")
 
     def reached_end(self, partition: Partition, offset: int) -> None:
-        """Take in that the broker reported the end of a partition."""
+        """Record that a partition is read to its end, as the broker reports."""
         updater = self.of_topic(partition.topic)
         if updater is not None and updater.id not in self._waiting:
             updater.reached_end(partition.partition, offset)
             self.behind.discard(partition)
 
     def look_at_ends(self) -> None:
-        """Handle end offsets of the topics, and request them when it is time. Cheap otherwise."""
+        """Handle end offsets of the topics, and request them when they are due. Cheap otherwise."""
         if self.updaters:
             self._ends.poll(self._end_offset_callbacks)
 
@@ -198,7 +198,7 @@ class GlobalStores:
             self._consumer.incremental_assign(positions)
 
     def reread(self) -> None:
-        """Read again from the stores' positions: records polled during a wait for a commit were not applied."""
+        """Read again from the stores' positions, since records polled during the wait for a commit were not applied."""
         self._unassign()
         self.resume()
 

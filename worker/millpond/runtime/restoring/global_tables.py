@@ -12,14 +12,14 @@ __all__ = ("global_layout", "reason_not_plain")
 
 
 def reason_not_plain(definition: GlobalStore, default_extractor: Any) -> str | None:
-    """Return why the rows of a global store are not the newest records of its topic by key; None if they are.
+    """Return the reason why a global store is not the newest records of its topic by key; None if it is.
 
     Args:
         definition: the definition of the store.
         default_extractor: the configured timestamp extractor; None for the records' own timestamps.
 
     Returns:
-        A clause whose subject is the store.
+        A clause without its subject, the store.
     """
     if not getattr(definition.processor.body, "keeps_newest", False):
         return "is a global store that a processor fills"

@@ -78,13 +78,13 @@ class GlobalStateUpdater:
     def begin(
         self, ranges: Mapping[Partition, tuple[int, int]], facts: TopicIdentity, asked: Moment, now_ms: int
     ) -> None:
-        """Set the positions to read from. Rows on disk are kept if they are of this topic and new enough.
+        """Set the positions to read from. Rows on disk are kept if they are from this topic and new enough.
 
         Args:
             ranges: first and end offset of the partitions.
             facts: identity of the topic.
-            asked: when the ranges were requested from the brokers.
-            now_ms: the wall clock, in epoch milliseconds.
+            asked: the time of the request for the ranges.
+            now_ms: the wall-clock time, in epoch milliseconds.
         """
         self.facts = facts
         name, backend = self.store.name, self.backend
@@ -133,12 +133,12 @@ class GlobalStateUpdater:
         return min(each.as_of_ms for each in self.completeness.values())
 
     def stamp(self) -> None:
-        """Update the time up to which rows on disk are complete, if it is long ago and no rows were written since."""
+        """Update the time up to which rows on disk are complete, if that time is old and no rows were written since."""
         if self.as_of_ms - self._stamped_ms > longest_unwritten_ms(self.facts):
             self.write()
 
     def drop(self) -> None:
-        """Delete the rows and offsets of all partitions; rows do not tell which partition they are from."""
+        """Delete the rows and offsets of all partitions, since rows do not contain the partition of their record."""
         name = self.store.name
         rows = Rows((), [(partition_prefix(GLOBAL_PARTITION), partition_prefix(GLOBAL_PARTITION + 1))])
         self.backend.write(
@@ -152,7 +152,7 @@ class GlobalStateUpdater:
         return completeness.at is not None and now_ms >= oldest_ms(completeness.as_of_ms, self.facts)
 
     def reached_end(self, partition: int, offset: int) -> None:
-        """Take in that the broker reported the end of a partition."""
+        """Record that a partition is read to its end, as the broker reports."""
         self.positions[partition] = max(offset, self.positions[partition])
         self.completeness[partition].advance(self.positions[partition])
 
@@ -162,7 +162,7 @@ class GlobalStateUpdater:
         chunk = self._decoder.decode(messages, context.stream_time)
         for _, bad in chunk.bad or ():
             self._decoder.on_bad_record(bad)
-        # Dead letters need a transaction, and there is none.
+        # Dead letters need a transaction, and global stores have none.
         context.outbox.clear()
         entry = self._entry
         for message, key, value, timestamp in zip(

@@ -55,7 +55,7 @@ class ChangelogFacts(NamedTuple):
 
 
 class LocalRowsVerdict(enum.Enum):
-    """What to do with local rows."""
+    """The decision about local rows."""
 
     KEEP = "keep"
     """Restore from their offset on."""
@@ -70,16 +70,16 @@ class Verdict(NamedTuple):
 
     trust: LocalRowsVerdict
     reason: str = ""
-    """The reason, as a clause whose subject is the local rows; empty for KEEP."""
+    """The reason, as a clause after the subject "local rows"; empty for KEEP."""
 
 
 def judge(rows: LocalRows, log: ChangelogFacts, now_ms: int) -> Verdict:
-    """Decide what to do with local rows.
+    """Decide whether local rows are reused.
 
     Args:
         rows: the local rows.
         log: their changelog.
-        now_ms: the wall clock, in epoch milliseconds.
+        now_ms: the wall-clock time, in epoch milliseconds.
     """
     id, was = log.facts.id, rows.provenance.topic_id
     if id and was and id != was:
@@ -114,7 +114,7 @@ def lacks_beginning(log: ChangelogFacts) -> bool:
 
 
 def oldest_ms(as_of_ms: int, facts: TopicIdentity) -> float:
-    """Return until when rows complete up to `as_of_ms` may be reused, in epoch ms; infinite without a limit."""
+    """Return the time until which rows complete up to `as_of_ms` may be reused, in epoch ms; may be infinite."""
     retention = facts.delete_retention_ms
     if retention is None:
         return float("inf")
@@ -122,7 +122,7 @@ def oldest_ms(as_of_ms: int, facts: TopicIdentity) -> float:
 
 
 def longest_unwritten_ms(facts: TopicIdentity) -> int:
-    """Return how old the time on disk may become while no rows are written, in milliseconds."""
+    """Return the maximum age of the time on disk while no rows are written, in milliseconds."""
     retention = facts.delete_retention_ms
     return _MAX_UNWRITTEN_MS if retention is None else min(_MAX_UNWRITTEN_MS, retention // 4)
 

@@ -26,12 +26,12 @@ __all__ = (
     "usable_part",
 )
 
-#: Time to find a snapshot and to start with it, whatever its size, in seconds.
+#: Time to find a snapshot and to start with it, of any size, in seconds.
 OVERHEAD_S = 3.0
 
 
 class RestoreMethod(Enum):
-    """How a store is restored."""
+    """The method that restores a store."""
 
     REPLAY = "replay"
     SNAPSHOT = "snapshot"
@@ -70,7 +70,7 @@ class WantedStore(NamedTuple):
 
     @property
     def replay_records(self) -> int:
-        """Offsets that a replay would read, an upper bound of the records."""
+        """The number of offsets that a replay would read, an upper bound of the records."""
         return max(0, self.log.end - (self.log.first if self.offset is None else self.offset))
 
     @property
@@ -80,7 +80,7 @@ class WantedStore(NamedTuple):
 
 
 class Unusable(Exception):
-    """A snapshot cannot be used for a store. The message is a clause whose subject is the snapshot."""
+    """A snapshot cannot be used for a store. The message is a clause after the subject "the snapshot"."""
 
 
 class Estimate(NamedTuple):
@@ -131,7 +131,7 @@ def choose_parts(
         manifest: the manifest of the snapshot.
         wanted: the store partitions; at least one.
         application: the worker's application id.
-        now_ms: the wall clock, in epoch ms.
+        now_ms: the wall-clock time, in epoch ms.
         rates: the restore rates of the worker.
 
     Raises:
@@ -155,7 +155,7 @@ def usable_part(manifest: Manifest, wanted: WantedStore, application: str, now_m
         manifest: the manifest of the snapshot.
         wanted: the store partition.
         application: the worker's application id.
-        now_ms: the wall clock, in epoch ms.
+        now_ms: the wall-clock time, in epoch ms.
 
     Raises:
         Unusable: the snapshot has no usable part.

@@ -48,11 +48,11 @@ class FetchProgress:
 
     @property
     def done(self) -> int:
-        """Bytes on disk so far."""
+        """The number of bytes on disk so far."""
         return self._done
 
     def arrived(self, count: int, *, before: bool = False) -> None:
-        """Count bytes that have arrived, or that were on disk `before` this fetch.
+        """Count bytes that have arrived, or that were already on disk `before` this fetch.
 
         Raises:
             Cancelled: the files are no longer needed.
@@ -68,10 +68,12 @@ class SnapshotFiles:
     """The folder of fetched files until they are ingested. Their names are their hashes, so a restart can use them."""
 
     def __init__(self, location: Location, folder: Path, fetchers: ConsumerThreads) -> None:
-        """Args:
-        location: the location of the snapshots.
-        folder: the folder in the state directory, on the same file system as the database.
-        fetchers: threads that each fetch one file at a time.
+        """Prepare the folder; it is created with the first fetch.
+
+        Args:
+            location: the location of the snapshots.
+            folder: the folder in the state directory, on the same file system as the database.
+            fetchers: threads that each fetch one file at a time.
         """
         self._location = location
         self._folder = folder
@@ -107,7 +109,7 @@ class SnapshotFiles:
             raise
 
     def set_aside(self) -> bool:
-        """Rename the folder of earlier fetches, for `delete_aside`; return whether there is any to delete. Fast."""
+        """Rename the folder of earlier fetches, fast, for `delete_aside`; return whether any folder is to delete."""
         if self._folder.exists():
             self._set_aside_count += 1
             with suppress(OSError):
@@ -125,11 +127,11 @@ class SnapshotFiles:
         return self._folder.parent.glob(f"{self._folder.name}{_OLD}*")
 
     def close(self) -> None:
-        """Start no more fetches."""
+        """Stop starting fetches; running fetches end by themselves."""
         self._fetchers.close()
 
     def _check_free_space(self, files: Sequence[File]) -> None:
-        """Check that the files fit: a full disk would stop the worker, whose other tasks write to it.
+        """Check that the files fit on the disk: a full disk would stop the whole worker.
 
         Raises:
             SnapshotError: the files do not fit.

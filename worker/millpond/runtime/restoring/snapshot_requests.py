@@ -33,26 +33,26 @@ class SnapshotStore:
 
     @property
     def partition(self) -> int:
-        """Partition of the rows in the store."""
+        """The partition of the rows in the store."""
         return GLOBAL_PARTITION if self.wanted[0].layout.is_global else self.wanted[0].partition
 
     @property
     def partitions(self) -> list[int]:
-        """Partitions of the changelog."""
+        """The partitions of the changelog."""
         return [each.partition for each in self.wanted]
 
     @property
     def files(self) -> list[File]:
-        """Its files in the manifest."""
+        """The files in the manifest."""
         return [file for part in self.parts for file in part.files]
 
     @property
     def rows(self) -> int:
-        """Number of rows in the files."""
+        """The number of rows in the files."""
         return sum(part.rows for part in self.parts)
 
     def ends(self) -> dict[int, Checkpoint]:
-        """Return what is written with the rows when they are ingested, by partition of the changelog."""
+        """Return the checkpoints to write when the rows are ingested, by partition of the changelog."""
         return {
             wanted.partition: Checkpoint(
                 part.offset, part.metadata, Provenance(self.topic_id, part.as_of_ms, of_snapshot=True)
@@ -68,7 +68,7 @@ class SnapshotRequest:
     task: TaskId
     wanted: Sequence[WantedStore]
     rates: Rates
-    """Its share of the worker's restore rates."""
+    """The request's share of the worker's restore rates."""
     progress: FetchProgress = field(default_factory=FetchProgress)
     started: float | None = None
     """When a thread started to prepare it, in monotonic seconds; None before that."""
@@ -83,7 +83,7 @@ class SnapshotRequest:
 
     @property
     def name(self) -> str:
-        """Name of the task or global store, for the log."""
+        """The name of the task or global store, for the log."""
         is_global = any(each.layout.is_global for each in self.wanted)
         return store_label(self.wanted) if is_global else f"task {self.task}"
 
@@ -96,7 +96,7 @@ class SnapshotRequest:
 
     @property
     def replay_records(self) -> int:
-        """Upper bound of the changelog records that a replay would read."""
+        """The upper bound of the changelog records that a replay would read."""
         return sum(each.replay_records for each in self.wanted)
 
 

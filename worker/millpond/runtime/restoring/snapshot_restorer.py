@@ -1,6 +1,6 @@
 """Restoring of stores from snapshots, if that is faster than a replay of their changelogs.
 
-A task waits for its activation while threads read the newest manifest, decide, and fetch and verify files. Then the
+The activation of a task waits while threads read the newest manifest, decide, and fetch and verify files. Then the
 worker's loop ingests the files, one step per turn, and the task is looked up again: its stores open with the rows of
 the snapshot, and the changelog is read from the snapshot's offset on, as after any restart. If a snapshot cannot be
 used, the reason is logged and the changelog is replayed.
@@ -74,13 +74,15 @@ class SnapshotRestorer:
         files: SnapshotFiles,
         now_ms: Callable[[], int],
     ) -> None:
-        """Args:
-        location: the location of the snapshots.
-        application: the worker's application id.
-        backend_of: returns the backend of a store.
-        preparers: threads that each prepare one task at a time.
-        files: fetches files.
-        now_ms: the wall clock, in epoch ms.
+        """Create the restorer.
+
+        Args:
+            location: the location of the snapshots.
+            application: the worker's application id.
+            backend_of: returns the backend of a store.
+            preparers: threads that each prepare one task at a time.
+            files: fetches files.
+            now_ms: the wall-clock time, in epoch ms.
         """
         self.rates: Rates = Rates()
         self.fetched: int = 0
@@ -137,7 +139,7 @@ class SnapshotRestorer:
 
     @property
     def waiting(self) -> int:
-        """Number of tasks that wait."""
+        """The number of tasks that wait."""
         return len(self._requests)
 
     def pending(self, task: TaskId) -> bool:
@@ -145,12 +147,12 @@ class SnapshotRestorer:
         return task in self._requests
 
     def described(self, task: TaskId) -> str:
-        """Return what a waiting task waits for, with the progress, as a noun phrase."""
+        """Return the thing that a task waits for, with the progress, as a noun phrase."""
         progress = self._requests[task].progress
         return f"a snapshot ({progress.done} of {progress.total} bytes fetched)"
 
     def forget(self, task: TaskId) -> bool:
-        """Stop the wait of a task; return whether it waited. Fetched files are kept for a while."""
+        """Stop the wait of a task; return whether the task waited. Fetched files are kept for a while."""
         self._decided.discard(task)
         request = self._requests.pop(task, None)
         if request is None:
@@ -164,15 +166,15 @@ class SnapshotRestorer:
         return True
 
     def distrust(self, store: str) -> None:
-        """Restore a store only from its changelog for the life of this process, because its rows were corrupted."""
+        """Restore a store only from its changelog until this process ends, because its rows were corrupted."""
         self._distrusted.add(store)
 
     def skip(self, task: TaskId) -> None:
-        """Activate a task without a snapshot after its next lookup."""
+        """Make a task restore without a snapshot after its next lookup."""
         self._decided.add(task)
 
     def replay_rate(self, rate: float | None) -> None:
-        """Set the measured rate of replays, in records per second; None if there is no measurement."""
+        """Set the measured rate of replays, in records per second; None if it is not measured."""
         if rate is not None:
             self.rates.replay = rate
 
@@ -214,7 +216,7 @@ class SnapshotRestorer:
 
     @property
     def _stuck(self) -> bool:
-        """Whether all threads still work on tasks that were given up, so that a new request would not be prepared."""
+        """Whether all threads still work on abandoned requests, so that a new request would not be prepared."""
         late = time.monotonic() - _MANIFEST_TIMEOUT_S
         stuck = [each for each in self._preparing if each.unwanted and each.started is not None and each.started < late]
         return len(stuck) >= _PREPARERS
@@ -283,7 +285,7 @@ class SnapshotRestorer:
 
     @staticmethod
     def _expected(waited: float, request: SnapshotRequest) -> float:
-        """Return the part of the bytes that must be there by now: half in the allowed time, all in twice that time."""
+        """Return the fraction of bytes that must have arrived: half in the allowed time, all in twice that time."""
         allowed = max(_FETCH_TIMEOUT_S, request.replay_records / request.rates.replay)
         return 0.0 if waited <= allowed else min(1.0, waited / allowed / 2)
 
@@ -314,7 +316,7 @@ class SnapshotRestorer:
             self._answers.put((request, ready))
 
     def _newest(self) -> Manifest | None:
-        """Return the manifest of the newest complete version; None if there is none."""
+        """Return the manifest of the newest complete version; None without one."""
         with self._reading:
             if self._manifest is None or time.monotonic() - self._manifest[0] > _MANIFEST_AGE_S:
                 manifest: Manifest | SnapshotError | None
@@ -324,7 +326,7 @@ class SnapshotRestorer:
                     manifest = error  # other tasks need not wait for the same error
                 if manifest is None:
                     log.warning(
-                        "no usable snapshot of '%s' in %s: check 'bootstrap.location' or take a snapshot; "
+                        "application %s: no usable snapshot in %s: check 'bootstrap.location' or take a snapshot; "
                         "restoring from changelogs",
                         self._application, self._location.uri,
                     )  # fmt: skip
@@ -353,7 +355,7 @@ class SnapshotRestorer:
         return chosen
 
     def _choose(self, manifest: Manifest, wanted: Sequence[WantedStore], rates: Rates) -> SnapshotStore | None:
-        """Return the store to restore, without its files yet; None if its changelog is replayed."""
+        """Return the store to restore, still without its files; None if its changelog is replayed."""
         try:
             choice = choose_parts(manifest, wanted, self._application, self._now_ms(), rates)
         except Unusable as reason:
@@ -381,7 +383,7 @@ def open_bootstrap(
     Args:
         config: the configuration of the worker.
         backend_of: returns the backend of a store.
-        now_ms: the wall clock, in epoch ms.
+        now_ms: the wall-clock time, in epoch ms.
 
     Raises:
         ConfigError: the location is of an unknown kind, or a library for it is not installed.

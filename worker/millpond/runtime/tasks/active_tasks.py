@@ -1,4 +1,4 @@
-"""The active tasks that process: created from their committed offsets, started, and stopped."""
+"""Creates the active tasks from their committed offsets, starts them, and stops them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 class ActiveTasks:
-    """Creates and stops tasks, and assigns their inputs to the consumer.
+    """The active tasks of a worker, with the assignment of their inputs to the consumer.
 
     Args:
-        resources: of the worker's tasks.
+        resources: the shared parts of the worker's tasks.
         positions: the start positions of inputs.
         topology: the hash of the worker's topology.
 
     Attributes:
-        running: the tasks that process, in the order in which they were started.
+        running: the tasks that process records, in the order in which they were started.
         by_input: the running task of each input partition.
         outbox: the list for the output of tasks. Set before the first task is started, and again with each producer.
     """
@@ -55,7 +55,7 @@ class ActiveTasks:
         self._subtopologies = {each.id: each for each in plan.subtopologies}
 
     def start(self, held_tasks: Iterable[HeldTask], global_stores: Mapping[str, Any]) -> None:
-        """Create tasks whose stores are restored, and read their inputs.
+        """Create tasks whose stores are restored, and start to read their inputs.
 
         Raises:
             TopicError: a committed offset is beyond the end of its topic.

@@ -68,14 +68,14 @@ _LAGS_UNKNOWN_S = 1.0
 
 
 class AssignmentFollower:
-    """Turns the coordinator's answers into events of the tasks' life cycle.
+    """The state machine that turns the coordinator's answers into events of the tasks' life cycle.
 
     Args:
         lifecycle: the tasks; events of the follower are added to its story.
         worker: this worker's id.
         tasks: all tasks of the application.
         session_timeout: the coordinator's session timeout, until its first answer states it.
-        cleanup_delay: how long the state of a task that is not held stays on disk.
+        cleanup_delay: the time for which the state of a task that is not held stays on disk, in seconds.
         fenced_by_brokers: whether brokers fence this worker when its tasks are taken over (exactly_once).
         now: the current time, in monotonic seconds.
 
@@ -199,7 +199,7 @@ class AssignmentFollower:
         yield Report(urgent)
 
     def _hide_lags(self, now: float) -> None:
-        """Report no lags for a moment, so that no task moves here before the copies have read what they missed."""
+        """Report no lags for a moment, so that no task moves here before the copies have read the missed records."""
         self._lags_unknown_until = now + _LAGS_UNKNOWN_S
         self._next_report = 0.0
 
@@ -285,7 +285,7 @@ class AssignmentFollower:
             yield ReadDisk()
 
     def _known(self, by_task: Mapping[str, T]) -> dict[TaskId, T]:
-        """Return the entries of tasks that this worker knows, by parsed task id."""
+        """Return the entries whose tasks this worker knows, by parsed task id."""
         found: dict[TaskId, T] = {}
         for text, value in by_task.items():
             try:
@@ -299,7 +299,7 @@ class AssignmentFollower:
             if text not in self._unknown:
                 self._unknown.add(text)
                 log.warning(
-                    "task %s: assigned by the coordinator, but this worker has no such task yet; "
+                    "task %s: assigned by the coordinator, but unknown to this worker; "
                     "looking for new input partitions",
                     text,
                 )
@@ -320,9 +320,9 @@ class AssignmentFollower:
                 continue
             if tasks:
                 if previous is None:
-                    log.info("claiming %d tasks that have no owner", len(tasks))
+                    log.info("tasks without an owner: claiming %d", len(tasks))
                 else:
-                    log.info("taking %d tasks over from worker %s", len(tasks), previous)
+                    log.info("tasks of worker %s: taking %d over", previous, len(tasks))
                 self._ordered[previous] = order.owners
                 self._under_way.add(previous)
                 yield TakeTasksOver(previous, tasks)
@@ -413,11 +413,11 @@ class AssignmentFollower:
         self._searching = 0
         found = tuple(task for task, ownership in event.tasks.items() if ownership.resumable)
         if found and not self._rejected:
-            log.info("%d tasks were handed over to this worker; activating them", len(found))
+            log.info("tasks handed over to this worker: activating %d", len(found))
             yield from self._lifecycle.apply(Hold(found, Role.ACTIVE))
 
     def _back_at_commit(self, event: BackAtCommit) -> Iterable[Instruction]:
-        """Cancel the check of owners and the search for own tasks; they start again when there is a reason to."""
+        """Cancel the check of owners and the search for own tasks, until they are needed again."""
         if event.tasks != self.tasks:
             self.tasks = event.tasks
             self._unknown.clear()

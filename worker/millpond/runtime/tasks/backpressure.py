@@ -17,10 +17,10 @@ __all__ = ("BackPressure",)
 
 
 class BackPressure:
-    """The inputs that are unassigned at the moment because too many of their records are buffered.
+    """The inputs that are currently unassigned, since too many of their records are buffered.
 
     Args:
-        consumer: the worker's.
+        consumer: the consumer of the worker's inputs.
         limit: the number of records that may be buffered per partition (`buffered.records.per.partition`).
     """
 
@@ -57,7 +57,7 @@ class BackPressure:
                 )
 
     def forget(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """Forget partitions that are no longer read; return those of them that are still assigned."""
+        """Forget partitions that are no longer read; return those that are still assigned."""
         return [each for each in partitions if self._detached.pop(each, None) is None]
 
     def clear(self) -> None:

@@ -23,7 +23,7 @@ _END_OFFSETS_INTERVAL_S = 0.25
 
 
 class ChangelogCopies:
-    """Assigns to the consumer of changelogs what is being restored or followed.
+    """The changelogs that are assigned to a consumer, to be restored or followed.
 
     Args:
         consumer: reads changelogs, and nothing else.
@@ -91,7 +91,7 @@ class ChangelogCopies:
         self._to_assign.clear()
 
     def look_at_ends(self) -> None:
-        """Request the end offsets of copies' changelogs, when it is time for that."""
+        """Request the end offsets of copies' changelogs when they are due."""
         self._ends.poll(self._callbacks)
 
     def update_ends(self, held: HeldTask) -> None:

@@ -1,4 +1,4 @@
-"""Does the I/O of a worker with a coordinator: between its client, the assignment follower, and the task executor."""
+"""Does the I/O of a worker with a coordinator: connects its client, the assignment follower and the task executor."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 class Coordination:
-    """Connects a worker to its coordinator. Only the worker's loop may use it.
+    """The connection of a worker to its coordinator. Only the worker's loop may use it.
 
     Args:
         executor: holds the tasks.
         client: exchanges heartbeats with the coordinator.
-        config: the worker's.
+        config: the worker's configuration.
         tasks: all tasks of the application.
         contact: reports whether brokers answer. While they do not, no owner is looked up: that would end the worker.
         on_unknown: called when the coordinator names an unknown task: an input may have new partitions.
@@ -114,7 +114,7 @@ class Coordination:
 
     @property
     def may_leave(self) -> bool:
-        """Whether a leaving worker need not wait: its tasks are handed over, or no worker can take them over."""
+        """Whether a leaving worker may end: its tasks are handed over, or no worker can take them over."""
         if not self._executor.active_tasks or self._client.refusal is not None:
             return True
         if not self._follower.connected(time.monotonic()):
@@ -141,7 +141,7 @@ class Coordination:
     # The loop
 
     def turn(self, now: float) -> None:
-        """Handle the coordinator's answer, if there is one, and report changes.
+        """Handle the coordinator's newest answer, if any, and report changes.
 
         Raises:
             OwnershipError: a newer process runs under this worker's id.
@@ -154,12 +154,12 @@ class Coordination:
             self._handle(AnswerReceived(now, answer))
 
     def for_the_loop(self) -> Iterator[Instruction]:
-        """Yield the instructions for the loop: `Withdraw`, then `GoBack`. The next call yields those not consumed."""
+        """Yield the instructions for the loop: `Withdraw`, then `GoBack`. The next call yields the rest."""
         while self._for_the_loop:
             yield self._for_the_loop.pop(0)
 
     def looked_up(self, answer: lookups.LookupAnswer) -> bool:
-        """Handle the answer to a lookup; return whether it was for the follower or the ownership check."""
+        """Handle the answer to a lookup; return whether the follower or the ownership check requested it."""
         tasks = {task: self._ownership(lookup) for task, lookup in answer.tasks.items()}
         check = self._ownership_check
         if check is not None and check.awaits(answer.number):

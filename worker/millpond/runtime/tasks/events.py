@@ -42,7 +42,7 @@ __all__ = (
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened."""
+    """An event."""
 
 
 # Orders, by the coordinator or by a worker that has none
@@ -87,7 +87,7 @@ class Finding:
 
     task: TaskId
     claim: Claim = Claim.RESUME
-    """What this worker may do by the owner in the offset metadata; not used for a copy."""
+    """The right of this worker, by the owner in the offset metadata; not used for a copy."""
     owner: str | None = None
     epoch: int = 0
     """The owner's epoch."""
@@ -105,7 +105,7 @@ class LookedUp(Event):
 
 @dataclass(frozen=True, slots=True)
 class TakenAway(Event):
-    """Another worker owns a task that is active here."""
+    """The loss of an active task: another worker owns it."""
 
     task: TaskId
 
@@ -156,7 +156,7 @@ class CopyProgress(Event):
 
     task: TaskId
     restored: bool
-    """Whether it has reached the ends of all its changelogs."""
+    """Whether the copy has reached the ends of all its changelogs."""
     caught_up: bool
     """Whether its lag is within `acceptable.recovery.lag`."""
 

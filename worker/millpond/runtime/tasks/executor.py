@@ -83,12 +83,12 @@ class TaskExecutor:
     Attributes:
         lifecycle: the state machine that decides what happens to the tasks.
         held: all held tasks by id, whatever their role.
-        active: the active tasks that process.
-        running, by_input: those of `active`.
+        active: the active tasks that process records.
+        running, by_input: the attributes of `active`.
         reader: restores stores from changelogs.
         globals: the global stores.
         stores: the state of all tasks.
-        bootstrap: restores stores from snapshots; None if the application has none.
+        bootstrap: restores stores from snapshots; None without a location of snapshots.
         registrar: looks up and changes owners in Kafka.
         topology: the hash of the worker's topology.
         claims: decides by the offset metadata what this worker may do with a task.
@@ -147,7 +147,7 @@ class TaskExecutor:
         return [task for task, each in self.held.items() if each.role is Role.ACTIVE]
 
     def unsettled(self, longer_than_s: float) -> list[str]:
-        """Return, for each active task that has waited longer than so many seconds, why it does not run yet."""
+        """Return the reasons why active tasks do not run yet, for tasks that have waited for a number of seconds."""
         lines: list[str] = []
         now = time.monotonic()
         for held in self.held.values():
@@ -194,7 +194,7 @@ class TaskExecutor:
         self.perform(self.lifecycle.handle(event))
 
     def perform(self, instructions: Iterable[Instruction]) -> None:
-        """Carry out instructions of the life cycle; raises as `handle`."""
+        """Carry out instructions of the life cycle; raise as `handle` does."""
         self._perform(instructions)
         self._copies.assign()
 
@@ -208,7 +208,7 @@ class TaskExecutor:
         self.handle(Hold(tuple(tasks), role))
 
     def drop(self, tasks: Iterable[TaskId]) -> None:
-        """Stop holding tasks. What they did not commit is dropped; their rows on disk stay."""
+        """Stop holding tasks. Their uncommitted changes are dropped; their rows on disk stay."""
         self.handle(Drop(tuple(tasks)))
 
     def release(self, task: TaskId, owner: str) -> None:
@@ -224,7 +224,7 @@ class TaskExecutor:
         """Handle the answer to a lookup in Kafka.
 
         Raises:
-            OwnershipError: another worker owns a task, and there is no coordinator that could have assigned it.
+            OwnershipError: another worker owns a task, and no coordinator can have assigned it.
         """
         findings: list[Finding] = []
         for task, lookup in answer.tasks.items():
@@ -262,7 +262,7 @@ class TaskExecutor:
         self.active.balance()
 
     def look_at_ends(self) -> None:
-        """Request the end offsets of copies' changelogs and of global stores' topics, when it is time for that."""
+        """Request the end offsets of copies' changelogs and of global stores' topics when they are due."""
         self._copies.look_at_ends()
         self.globals.look_at_ends()
 
@@ -345,7 +345,7 @@ class TaskExecutor:
             }
 
     def learn(self, marks: Mapping[TaskId, Mark]) -> None:
-        """Remember how far other workers have committed tasks."""
+        """Record the commits of other workers, as lower bounds for committed offsets."""
         for task, mark in marks.items():
             self._marks.record(task, self._plan.inputs_of(task), mark)
 
@@ -377,14 +377,14 @@ class TaskExecutor:
         self._copies.renew()
 
     def adopt(self, plan: Plan) -> None:
-        """Use a plan with more inputs or tasks. Call `go_back` next, which creates the tasks again with all inputs."""
+        """Use a plan with more inputs or tasks. Call `go_back` next, to create the tasks again with all inputs."""
         self._plan = plan
         self.stores.adopt(plan)
         self.start_positions.adopt(plan)
         self.active.adopt(plan)
 
     def rebuild_corrupted(self, error: StateCorrupted) -> None:
-        """Close everything, delete the local rows of a corrupted store, and hold the same tasks again."""
+        """Close all tasks, delete the local rows of a corrupted store, and hold the same tasks again."""
         before = {task: held.role for task, held in self.held.items()}
         self.drop_all()
         self.stores.rebuild(error)
@@ -395,7 +395,7 @@ class TaskExecutor:
             self.hold([task for task, former in before.items() if former is role], role)
 
     def drop_all(self) -> None:
-        """Drop all tasks and global stores, with what they did not commit."""
+        """Drop all tasks and global stores, with their uncommitted changes."""
         self.active.outbox.clear()
         self._copies.forget()
         self.drop(list(self.held))

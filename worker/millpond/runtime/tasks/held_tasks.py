@@ -28,21 +28,21 @@ class HeldTask:
     """A held task: its place in the life cycle, and its stores. Only the worker's loop may use it."""
 
     record: TaskRecord
-    """Its place in the life cycle."""
+    """The place of the task in the life cycle."""
     stores: dict[str, Any] = field(default_factory=dict)
-    """Its store instances by name."""
+    """The store instances by name."""
     changelogs: list[Restoration] = field(default_factory=list)
-    """The restorations of its stores that have a changelog."""
+    """The restorations of the stores that have a changelog."""
     task: StreamTask | None = None
     """The active task, as soon as its stores are restored."""
     committed: Mapping[Partition, CommittedOffset] = field(default_factory=dict)
-    """Of an active task: the committed offsets of its inputs."""
+    """For an active task, the committed offsets of its inputs."""
     last_lookup: TaskLookup | None = None
-    """The answer to its last lookup."""
+    """The answer to the last lookup of the task."""
     activated_with: TaskLookup | None = None
-    """Of an active task: the lookup with which it was activated."""
+    """For an active task, the lookup with which it was activated."""
     digest: str = ""
-    """Of an active task: the digest of its changelogs in the offset metadata."""
+    """For an active task, the digest of its changelogs in the offset metadata."""
     looked_up_at: float = field(default_factory=time.monotonic)
     """The time of the last lookup, in monotonic seconds."""
 
@@ -53,36 +53,36 @@ class HeldTask:
 
     @property
     def role(self) -> Role:
-        """The worker's role for it."""
+        """The worker's role for the task."""
         return self.record.role
 
     @property
     def state(self) -> TaskState:
-        """Its state in the life cycle."""
+        """The state of the task in the life cycle."""
         return self.record.state
 
     @property
     def epoch(self) -> int:
-        """Of an active task: its owner's epoch in the offset metadata."""
+        """The owner's epoch in the offset metadata, for an active task."""
         return self.record.epoch
 
     @property
     def release_to(self) -> str | None:
-        """Its owner after the next commit; None if it is not handed over."""
+        """The owner of the task after the next commit; None if the task is not handed over."""
         return self.record.release_to
 
     @property
     def opened(self) -> bool:
-        """Whether its stores are open."""
+        """Whether the stores are open."""
         return self.record.opened
 
     @property
     def caught_up(self) -> bool:
-        """Of a copy: whether its lag was acceptable when it was last measured."""
+        """Whether the lag of a copy was acceptable at its last measurement."""
         return self.record.caught_up
 
     def end_task(self) -> None:
-        """Close the active task, if there is one."""
+        """Close the active task, if any."""
         if self.task is not None:
             self.task.close()
             self.task = None
@@ -106,7 +106,7 @@ class HeldTask:
 
     @property
     def caught_up_at(self) -> float | None:
-        """The last time its stores were known to be complete, in monotonic seconds; None for never.
+        """The last time at which the stores were known to be complete, in monotonic seconds; None for never.
 
         That is the time of the request that a broker answered with the ends; ends that a client has cached do not
         count.
@@ -118,7 +118,7 @@ class HeldTask:
 
     @property
     def known_lag(self) -> int | None:
-        """The lag; None for a copy if brokers have not reported the ends of its changelogs for `LAG_KNOWN_S`."""
+        """The lag; None for a copy whose changelog ends are older than `LAG_KNOWN_S`."""
         if self.role is not Role.ACTIVE:
             oldest = time.monotonic() - LAG_KNOWN_S
             if any((each.completeness.asked_at or -1.0) < oldest for each in self.changelogs):
@@ -127,15 +127,15 @@ class HeldTask:
 
     @property
     def mark(self) -> Mark | None:
-        """How far it is committed; None unless it is active here."""
+        """The progress of the task's commits; None unless the task is active here."""
         return mark_of(self.committed) if self.role is Role.ACTIVE and self.committed else None
 
     def report(self) -> TaskReport:
-        """Return its report for the coordinator."""
+        """Return the task's report for the coordinator."""
         return TaskReport(self.role, self.state, self.lag, sum(each.position for each in self.changelogs))
 
     def view(self) -> TaskView:
-        """Return its view for queries."""
+        """Return the task's view for queries."""
         positions = {
             str(partition): each.offset for partition, each in self.committed.items() if each.offset is not None
         }

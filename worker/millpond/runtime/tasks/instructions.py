@@ -78,14 +78,14 @@ class BecomeActive(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class StartTasks(Instruction):
-    """Create the tasks, whose stores are restored, and read their inputs."""
+    """Create tasks whose stores are restored, and start to read their inputs."""
 
     tasks: tuple[TaskId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StopReading(Instruction):
-    """Stop reading the inputs of a task, which processes nothing from now on."""
+    """Stop reading the inputs of a task, so that it stops processing."""
 
     task: TaskId
 
@@ -99,7 +99,7 @@ class BecomeCopy(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class CloseStores(Instruction):
-    """Close the task if it is active, and its stores. What is not committed is dropped."""
+    """Close the stores of a task, and the task itself if it is active. Uncommitted changes are dropped."""
 
     task: TaskId
     for_good: bool
@@ -155,7 +155,7 @@ class TakeTasksOver(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class FindOwnTasks(Instruction):
-    """Find those of the tasks whose offsets name this worker as the owner; answered by `OwnTasksFound`."""
+    """Find the tasks whose offsets name this worker as the owner; answered by `OwnTasksFound`."""
 
     number: int
     tasks: frozenset[TaskId]
@@ -163,14 +163,14 @@ class FindOwnTasks(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class LearnMarks(Instruction):
-    """Remember how far other workers have committed tasks: a lower committed offset from Kafka is out of date."""
+    """Record the commits of other workers: a lower committed offset from Kafka is out of date."""
 
     marks: Mapping[TaskId, Mark]
 
 
 @dataclass(frozen=True, slots=True)
 class Report(Instruction):
-    """Report to the coordinator what this worker holds."""
+    """Report the tasks that this worker holds to the coordinator."""
 
     urgent: bool
     """Whether to send a heartbeat at once."""

@@ -72,26 +72,26 @@ class TaskRecord:
     role: Role
     state: TaskState = TaskState.ACQUIRING
     lookup: int = 0
-    """The number of the lookup whose answer it waits for; 0 for none."""
+    """The number of the lookup whose answer the task waits for; 0 for none."""
     opened: bool = False
-    """Whether its stores are open."""
+    """Whether the stores are open."""
     awaits_snapshot: bool = False
-    """Whether its stores are opened only once a snapshot is ingested."""
+    """Whether the stores are opened only after a snapshot is ingested."""
     epoch: int = 0
-    """Of an active task: its owner's epoch in the offset metadata."""
+    """The owner's epoch in the offset metadata, for an active task."""
     release_to: str | None = None
-    """Of an active task: its owner after the next commit; None if it is not handed over."""
+    """The owner of an active task after the next commit; None if the task is not handed over."""
     caught_up: bool = False
-    """Of a copy: whether its lag was acceptable when it was last measured."""
+    """Whether the lag of a copy was acceptable at its last measurement."""
 
     @property
     def active(self) -> bool:
-        """Whether its role is active, in any state."""
+        """Whether the role is active, in any state."""
         return self.role is Role.ACTIVE
 
     @property
     def running(self) -> bool:
-        """Whether it processes."""
+        """Whether the task processes records."""
         return self.active and self.state is TaskState.RUNNING
 
 
@@ -102,8 +102,8 @@ class TaskLifecycle:
         restores_inputs: whether an input of a task is also a changelog, which is restored up to the committed offset.
 
     Attributes:
-        tasks: by id, whatever the role.
-        changes: grows with each event that may have changed a task.
+        tasks: the held tasks by id, in any role.
+        changes: a number that grows with each event that may have changed a task.
         story: the newest events and their instructions.
     """
 

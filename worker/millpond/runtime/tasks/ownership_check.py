@@ -42,7 +42,7 @@ class SessionSeen:
 
 
 class OwnershipCheck:
-    """Decides whether the worker may write, and asks for a lookup of its tasks when in doubt. No I/O.
+    """The decision whether the worker may write, with a request for a lookup of its tasks in case of doubt. No I/O.
 
     Args:
         lifecycle: the tasks; it is not changed.
@@ -119,7 +119,7 @@ class OwnershipCheck:
         self._doubtful = self._stays_doubtful
 
     def forget(self) -> None:
-        """Drop the lookup under way, since the worker goes back and resumes its tasks from a newer one."""
+        """Drop the lookup in flight, since the worker goes back and resumes its tasks from a newer lookup."""
         self._number = 0
         self._unchecked.clear()
         self._owned_at = None

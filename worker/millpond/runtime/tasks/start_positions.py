@@ -22,7 +22,7 @@ class StartPositions:
 
     Args:
         plan: the tasks and their inputs.
-        config: the worker's.
+        config: the worker's configuration.
         environment: maps topics of the topology to their names in Kafka.
         topology: the hash of the worker's topology.
     """
@@ -38,7 +38,7 @@ class StartPositions:
         self._plan = plan
 
     def position(self, partition: Partition, lookup: TaskLookup) -> int:
-        """Return the committed offset of an input, or the offset of its reset policy if there is none."""
+        """Return the committed offset of an input, or else the offset of its reset policy."""
         offset = lookup.committed[partition].offset
         return self.start_of(partition, lookup.ranges[partition]) if offset is None else offset
 

@@ -19,13 +19,13 @@ __all__ = ("StoreOperations",)
 
 
 class StoreOperations:
-    """Opens and closes the stores of tasks, and starts to read their changelogs.
+    """The operations that open and close the stores of tasks, and start to read their changelogs.
 
     Args:
         stores: the state of all tasks.
         reader: restores stores from changelogs.
         copies: assigns changelogs to their consumer.
-        environment: of the worker.
+        environment: the environment of the worker.
         topology: the hash of the worker's topology.
     """
 
@@ -49,7 +49,7 @@ class StoreOperations:
         Args:
             held: the task.
             how: the instruction.
-            snapshots: restores stores from snapshots; None if the application has none.
+            snapshots: restores stores from snapshots; None without a location of snapshots.
 
         Returns:
             `StoresOpened`, `SnapshotAwaited` or `ChangelogReplaced`.
@@ -97,7 +97,7 @@ class StoreOperations:
         self._copies.unassign(changelog for changelog in held.changelogs if changelog.done)
 
     def become_copy(self, held: HeldTask) -> Event:
-        """Demote a task: drop what is not committed, and follow the changelogs from there."""
+        """Demote a task: drop its uncommitted changes, and follow the changelogs from the last commit."""
         ran = held.task is not None
         held.end_task()
         held.committed, held.activated_with = {}, None
@@ -130,7 +130,7 @@ class StoreOperations:
 
         Args:
             held: the task.
-            for_good: whether the worker no longer holds the task, so that rows in memory are dropped as well.
+            for_good: whether the worker no longer holds the task, so that rows in memory are dropped, too.
         """
         self.stop_restoring([held])
         # Stores are not reverted before they are closed: that may have to read a corrupted file.

@@ -1,4 +1,4 @@
-"""What a worker may do with a task, by the owner in the offset metadata."""
+"""The right of a worker to a task, by the owner in the offset metadata."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ("TaskClaims",)
 
 
 class TaskClaims:
-    """Compares the owners in Kafka with this worker.
+    """The comparison of the owners in Kafka with this worker.
 
     Args:
-        config: the worker's.
+        config: the worker's configuration.
         topology: the hash of the worker's topology.
         positions: the start positions of inputs.
 
@@ -48,7 +48,7 @@ class TaskClaims:
         """Return the result of a lookup for the life cycle of the task.
 
         Raises:
-            OwnershipError: as `check_own`, if there is no coordinator.
+            OwnershipError: see `check_own`; only without a coordinator.
         """
         if held.role is not Role.ACTIVE:
             return Finding(held.id)

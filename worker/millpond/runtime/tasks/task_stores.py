@@ -42,8 +42,8 @@ class TaskStores:
 
     Args:
         plan: the tasks, stores and changelogs of the application.
-        environment: of the worker.
-        state_file: the RocksDB.
+        environment: the environment of the worker.
+        state_file: the RocksDB database.
         ranges: requests the first offsets and the ends of partitions.
 
     Attributes:
@@ -168,7 +168,7 @@ class TaskStores:
         return restoration
 
     def _judged(self, store: str, task: TaskId, lookup: TaskLookup) -> Verdict | None:
-        """Return what to do with the local rows of a store; None if there are none."""
+        """Return the decision about the local rows of a store; None without local rows."""
         topic = self._plan.changelogs[task.subtopology].get(store)
         if topic is None:
             return None
@@ -187,12 +187,12 @@ class TaskStores:
         return verdict
 
     def _provenance(self, store: str, partition: int) -> Provenance:
-        """Return the provenance of local rows. Without a time of their own, they are as old as the state file."""
+        """Return the provenance of local rows. Without a stored time, rows count as old as the state file."""
         known: Provenance | None = self._backends[store].provenance(store, partition)
         return known or Provenance("", self._state_file.last_used_ms or 0)
 
     def _drop_snapshots_of_other_topics(self, task: TaskId, lookup: TaskLookup) -> None:
-        """Drop rows of a snapshot whose changelog was created again since, as if the disk were empty."""
+        """Drop rows of a snapshot if the changelog was created again since, as if the disk were empty."""
         for builder in self._builders[task.subtopology]:
             verdict = self._judged(builder.name, task, lookup)
             if verdict is None or verdict.trust is not LocalRowsVerdict.OTHER_TOPIC:
@@ -249,7 +249,7 @@ class TaskStores:
         """Check that a changelog was created again by a reset of the application.
 
         Raises:
-            TopicError: it was not, so the changelog was replaced by someone else.
+            TopicError: the changelog was created again for another reason.
         """
         digests = {each.metadata.changelogs for each in lookup.committed.values()} - {""}
         if digests and digests == {self.digest(lookup, task)}:
@@ -292,7 +292,7 @@ class TaskStores:
         log.warning("task %s: a changelog was created again since the last commit; using its present content", task)
 
     def _is_empty(self, topic: str, task: TaskId) -> bool:
-        """Return whether all partitions are empty, since a single one may always have been."""
+        """Return whether all partitions are empty, since a single partition may always have been empty."""
         partitions = [
             Partition(topic, each.partition) for each in self._plan.tasks if each.subtopology == task.subtopology
         ]

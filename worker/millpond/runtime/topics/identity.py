@@ -27,7 +27,7 @@ class TopicIdentity(NamedTuple):
     delete_retention_ms: int | None
     """The minimum time that a tombstone stays, in milliseconds; None if tombstones are never compacted away."""
     only_compacted: bool = False
-    """Whether brokers never delete the newest record of a key. Such a topic starts at offset 0, unless somebody deletes
+    """Whether brokers never delete the newest record of a key. Such a topic starts at offset 0, unless a person deletes
     records."""
 
 

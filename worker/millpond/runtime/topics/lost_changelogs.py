@@ -1,7 +1,7 @@
 """Checks that no changelog with state was deleted before missing changelogs are created.
 
 A changelog that is created again is empty. Local rows would be dropped, since they are ahead of it, and counts would
-start again at 1. So a missing changelog is only created if there is no trace of a former one: committed offsets name
+start again at 1. So a missing changelog is created only without a trace of a former one: committed offsets name
 the topology whose state it had, and local rows name the store (docs/decisions/0026-changelogs-that-were-deleted.md).
 """
 
@@ -36,7 +36,7 @@ class LocalOffsets(Protocol):
     path: Path
 
     def offset(self, store: str, partition: int) -> int | None:
-        """Return the changelog offset of a store partition's local rows; None if there are none."""
+        """Return the changelog offset of a store partition's local rows; None without local rows."""
 
 
 def check_changelogs(
@@ -51,8 +51,8 @@ def check_changelogs(
     Args:
         plan: the topics that the application needs.
         existing: the partition count of every topic.
-        topics: returns the partition counts anew.
-        survey: reads the committed offsets of partitions, whatever transactions are open.
+        topics: requests the partition counts again and returns them.
+        survey: reads the committed offsets of partitions, without waiting for open transactions.
         local: the state on the worker's disk.
 
     Returns:

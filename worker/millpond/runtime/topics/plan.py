@@ -58,7 +58,7 @@ class Unread:
 
 @dataclass(frozen=True)
 class Plan:
-    """The topics and tasks of an application. Topic names are those in Kafka."""
+    """The topics and tasks of an application, with the topics' names in Kafka."""
 
     subtopologies: tuple[Subtopology, ...]
     """The sub-topologies, with patterns resolved to topics."""
@@ -206,11 +206,11 @@ def _keep_task_counts(
 
 
 def summary(plan: Plan) -> TopologySummary:
-    """Return the topology as the coordinator sees it, with a hash of what all workers must agree on: tasks and state.
+    """Return the topology for the coordinator, with a hash of the parts that all workers share: tasks and state.
 
-    The processors of a sub-topology may differ between two versions of an application that run at the same time. So
-    may the topics that match a pattern, the partitions of a topic up to the number of tasks, and the number of tasks
-    where it follows the inputs, since workers notice new topics and partitions at different times.
+    The processors of a sub-topology may differ between two versions of an application that run at the same time. The
+    same is true for the topics that match a pattern, for the partitions of a topic up to the number of tasks, and for
+    a number of tasks that follows the inputs: workers notice new topics and partitions at different times.
     """
     parts = tuple(_summary_of(each, plan) for each in plan.subtopologies)
     fixed = [_without_counts(each) if each.follows_inputs else each for each in parts]
@@ -274,7 +274,7 @@ def _require_topics(kind: str, topics: set[str], existing: Mapping[str, int]) ->
 def _derive_repartition(
     subtopologies: list[Subtopology], repartition: Mapping[str, Any], known: dict[str, int]
 ) -> None:
-    """Set the partition count of repartition topics: the given one, else the highest of their upstream topics."""
+    """Set the partition count of each repartition topic: the given one, else the highest of its upstream topics."""
     for name, topic in repartition.items():
         if topic.partitions is not None:
             known[name] = topic.partitions
@@ -325,7 +325,7 @@ def _mismatch(subtopology: Subtopology, topics: list[str], known: Mapping[str, i
 
 
 def _common_processor(subtopology: Subtopology, topics: set[str]) -> str | None:
-    """Return the first processor that records of all the topics reach."""
+    """Return the first processor that gets records of all the topics."""
     reached: dict[str, set[str]] = {source.name: set(source.topics) & topics for source in subtopology.sources}
     store_topics: dict[str, set[str]] = {}
     for node in subtopology.processors:

@@ -1,10 +1,10 @@
 """Watches the inputs of a running worker: new partitions, and new topics that match a pattern.
 
 A thread lists the topics, as often as Kafka clients refresh their metadata. Inputs that change neither tasks nor
-state are read from then on (docs/decisions/0028-inputs-that-change.md). With a coordinator, so are new partitions of
-an input whose sub-topology has no state (docs/decisions/0031-tasks-that-follow-their-inputs.md). Other new partitions
-stay unread, which is reported: in the log, in heartbeats and so in the conditions of a StreamApp, and by the metric
-`millpond_worker_unread_partitions`.
+state are read from then on (docs/decisions/0028-inputs-that-change.md). With a coordinator, new partitions of
+an input whose sub-topology has no state are read, too (docs/decisions/0031-tasks-that-follow-their-inputs.md). Other
+new partitions stay unread, which is reported: in the log, in heartbeats and so in the conditions of a StreamApp, and by
+the metric `millpond_worker_unread_partitions`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MIN_INTERVAL_S = 1.0
 
 
 class TopicWatch:
-    """Compares the existing topics with the plan. Used by the worker's loop only.
+    """The comparison of the existing topics with the plan. Used by the worker's loop only.
 
     Args:
         plan: the plan that the worker runs.
@@ -65,7 +65,7 @@ class TopicWatch:
         self._report({each.topic: _more_than_tasks(each) for each in plan.unread}, plan.unread)
 
     def hurry(self) -> None:
-        """List topics within a second: another worker knows more partitions."""
+        """List topics within a second, since another worker knows more partitions."""
         if self._next is not None:
             self._next = min(self._next, self._requested_at + _MIN_INTERVAL_S)
 
@@ -76,7 +76,7 @@ class TopicWatch:
             now: monotonic seconds.
 
         Returns:
-            A plan for the worker to adopt, with more inputs for the same tasks or with more tasks; None without one.
+            A new plan for the worker, with more inputs for the same tasks or with more tasks; None without changes.
         """
         if self._request is None:
             if self._next is None or now >= self._next:
@@ -94,14 +94,14 @@ class TopicWatch:
     def _compare(self, existing: Mapping[str, int]) -> Plan | None:
         plan = self._plan
         if any(topic not in existing for topic in plan.partitions):
-            return None  # whoever reads a deleted topic notices
+            return None  # the code that reads a deleted topic reports it
         grown = tuple(
             Unread(topic, count, existing[topic]) for topic, count in plan.partitions.items() if existing[topic] > count
         )
         try:
             new = self._make(existing)
         except TopicError as error:
-            # For example, the partition counts of joined topics are not equal any more.
+            # For example, the partition counts of joined topics are no longer equal.
             self._report({each.topic: f"{_more(each)} {error}" for each in grown}, grown)
             return None
         if self._may_adopt(new):
@@ -115,7 +115,7 @@ class TopicWatch:
             if new.tasks == plan.tasks:
                 return None
             added = sorted(set(new.partitions) - set(plan.partitions)) or [each.topic for each in grown]
-            log.info("inputs %s: new topics or partitions found; reading them from now on", ", ".join(added))
+            log.info("inputs %s: reading newly found topics or partitions", ", ".join(added))
             self._plan = new
             return new
         added_topics = tuple(
@@ -126,14 +126,14 @@ class TopicWatch:
         return None
 
     def _may_adopt(self, new: Plan) -> bool:
-        """Return whether running tasks stay as they are, and new ones, if any, may be added."""
+        """Return whether running tasks stay unchanged, and new tasks, if any, are allowed."""
         plan = self._plan
         if summary(new).hash != summary(plan).hash or new.internal != plan.internal:
             return False
         return new.tasks.keys() == plan.tasks.keys() or (self._more_tasks and new.tasks.keys() > plan.tasks.keys())
 
     def _report(self, sentences: Mapping[str, str], unread: tuple[Unread, ...]) -> None:
-        """Report unread partitions, by topic, and withdraw what is not true any more."""
+        """Report unread partitions by topic, and remove reports that are out of date."""
         self.unread = sum(each.found - each.read for each in unread)
         for topic in [topic for topic in self._reported if topic not in sentences]:
             del self._reported[topic]

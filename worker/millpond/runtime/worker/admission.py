@@ -1,7 +1,7 @@
 """The contact of a worker with its coordinator at the start, before the worker knows its tasks.
 
-The worker reports who it is and what blocks it, and asks whether the application may run on the Kafka cluster it
-reaches.
+The worker reports its id and its blockers, and asks whether the application may run on the Kafka cluster that the
+worker reaches.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _UNDECIDED = frozenset({RefusalCode.CLAIM_PENDING, RefusalCode.CLAIM_REFUSED})
 
 
 class Admission:
-    """Makes the worker's client for the coordinator, and waits for admission to the Kafka cluster.
+    """The worker's admission: makes its client for the coordinator, and waits for admission to the Kafka cluster.
 
     Args:
-        config: the worker's.
+        config: the worker's configuration.
         http: runs the event loop for heartbeats.
         address: returns the address for queries of other workers, or None if the worker has none.
-        blockers: lists what blocks the worker.
+        blockers: the blockers of the worker.
         contact: reports whether brokers answer.
         stop: set when the worker has to end.
 
@@ -116,7 +116,7 @@ class Admission:
 
     @contextmanager
     def reporting_trouble(self) -> Iterator[None]:
-        """Report to the coordinator what blocks the start, while the block runs."""
+        """Report the blockers of the start to the coordinator, while the `with` block runs."""
         url = self._config.coordinator_url
         if url is None:
             yield
@@ -155,7 +155,7 @@ def await_admission(
     Args:
         ask: sends one heartbeat of `client`; returns whether the coordinator answered or rejected it.
         client: reports the id of the Kafka cluster.
-        blockers: lists why the worker waits.
+        blockers: the blockers of the worker.
         stop: ends the wait.
 
     Returns:
@@ -183,7 +183,7 @@ def await_admission(
 
 
 async def _report_trouble(client: CoordinatorClient, blockers: Blockers) -> None:
-    """Report to the coordinator what blocks the start of the worker, until cancelled."""
+    """Report the blockers of the worker's start to the coordinator, until cancelled."""
     while True:
         await asyncio.sleep(_REPORT_INTERVAL_S)
         if blockers.trouble() is not None:

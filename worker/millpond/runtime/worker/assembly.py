@@ -83,12 +83,12 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
 
     Args:
         topology: the topology to run.
-        config: the worker's.
+        config: the worker's configuration.
         reader: restores stores from changelogs.
         stopping: returns whether to stop waiting for brokers.
         on_error: called with errors of the clients.
         fencing: makes a producer with the transactional id of an owner, which fences that owner's producer.
-        blockers: lists what blocks the worker.
+        blockers: the blockers of the worker.
         admit: called with the id of the Kafka cluster before anything is created or changed there; raises to end the
             start.
 
@@ -172,12 +172,12 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
 
 
 def _with_metadata(consumer: Consumer, topics: Iterable[str]) -> Consumer:
-    """Let a new consumer load the metadata of topics, since the first assignment of an unknown topic takes 0.5 s."""
+    """Make a new consumer load the metadata of topics, since the first assignment of an unknown topic takes 0.5 s."""
     for topic in sorted(topics):
         try:
             consumer.list_topics(topic, timeout=_METADATA_TIMEOUT_S)
         except KafkaException as error:
-            log.info("topic %s: its metadata could not be loaded in advance: %s", topic, error.args[0].str())
+            log.info("topic %s: cannot load its metadata in advance: %s", topic, error.args[0].str())
             break
     return consumer
 
@@ -190,8 +190,7 @@ def _open_state(config: Config) -> StateFile:
     state_file = StateFile(config.directory, options)
     if state_file.set_aside is not None:
         log.error(
-            "the local state could not be opened (%s); it was moved to %s, and all stores are restored from their "
-            "changelogs",
+            "local state: cannot be opened (%s); moved it to %s, and restoring all stores from their changelogs",
             state_file.reason,
             state_file.set_aside,
         )

@@ -61,7 +61,7 @@ class ClientErrors:
 
     @property
     def pending(self) -> bool:
-        """Whether there are errors to handle."""
+        """Whether errors are waiting to be handled."""
         return self._fatal is not None or self._topics_suspect or (self._reconnect is not None and self._reconnect.due)
 
     def handle(self, cluster: KafkaAdmin, plan: Plan) -> Collection[WorkerClient]:

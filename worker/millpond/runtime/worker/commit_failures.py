@@ -60,7 +60,7 @@ class CommitFailures:
         self._code = code
         if cause is not None and code in _CURES and self._repeats >= _MAX_REPEATS:
             raise BrokerError(
-                f"the commit was rejected {self._repeats} times for the same reason, and nothing of it is committed: "
+                f"the commit was rejected {self._repeats} times for the same reason, and nothing is committed: "
                 f"{cause.str()}. {_CURES[code]}"
             )
         return 0.0 if self._failures == 1 else _BACKOFF.wait_s(self._failures - 1)

@@ -34,7 +34,7 @@ _MAX_STAMP_AGE_MS = 60_000
 
 
 class CommitScheduler:
-    """Commits the tasks of a worker; lives as long as its producer.
+    """The schedule of a worker's commits; it lives as long as the producer.
 
     Attributes:
         next_commit: the end of the commit interval, in monotonic seconds.
@@ -76,7 +76,7 @@ class CommitScheduler:
         return self._pipeline.phase
 
     def needed(self) -> bool:
-        """Return whether there is anything to commit, or a task to hand over."""
+        """Return whether any task has changes to commit, or is to be handed over."""
         executor = self._executor
         return any(task.commit_needed for task in executor.running) or bool(executor.to_release())
 
@@ -85,7 +85,7 @@ class CommitScheduler:
         self._since_measured += records
 
     def advance(self, now: float) -> None:
-        """Advance the commit in flight, and begin one when it is time.
+        """Advance the commit in flight, and begin the next one when it is due.
 
         Raises:
             CommitFailed, KafkaException, BrokerError: the commit failed, or its result is unknown.
@@ -242,7 +242,7 @@ class CommitScheduler:
         return known
 
     def _stamp_is_old(self, commit: Commit, source: Restoration, backend: Any, key: tuple[str, int]) -> bool:
-        """Return whether to write a store without changes, since its rows count as old as the time beside them."""
+        """Return whether to write a store without changes, to renew the time as of which its rows are complete."""
         known = backend.provenance(*key)
         if source.bounded and source.source in commit.offsets:
             return bool(backend.offset(*key) != commit.offsets[source.source][0])

@@ -40,10 +40,10 @@ _error = Message.error
 
 
 class Dispatcher:
-    """Passes polled messages to tasks, global stores and restorations.
+    """The dispatcher of polled messages to tasks, global stores and restorations.
 
     Args:
-        executor: holds them.
+        executor: holds the tasks, global stores and restorations.
         on_unknown_topic: called when a topic may have been deleted.
     """
 

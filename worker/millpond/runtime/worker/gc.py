@@ -2,7 +2,7 @@
 
 Between two commits a worker creates several objects per changed key, and nearly all of them die with the commit. The
 interpreter's schedule would traverse them repeatedly while they live. So the young generation is collected after a
-commit, and the older ones less often; objects from before the start of the worker are never traversed.
+commit, and the older ones less often. Objects from before the start of the worker are never traversed.
 
 The interpreter counts the containers that were created and not freed. A worker whose stores only replace entries frees
 as many as it creates, so it has nothing to collect, however many records it processes.
@@ -26,7 +26,7 @@ _CONTAINERS_AT_LEAST = 50_000
 
 
 class GarbageCollector:
-    """Collects garbage when the worker's loop calls it."""
+    """A garbage collector that the worker's loop calls."""
 
     def __init__(self) -> None:
         self._rounds = 0
@@ -47,13 +47,13 @@ class GarbageCollector:
                 gc.enable()
 
     def processed(self, records: int) -> None:
-        """Count processed records; collect when there are many, since commit intervals may be long."""
+        """Count processed records; collect after many of them, since commit intervals may be long."""
         self._records += records
         if self._records >= _RECORDS_AT_MOST:
             self._collect()
 
     def committed(self) -> None:
-        """Collect, if necessary, what a commit has released."""
+        """Collect the objects that a commit has released, if necessary."""
         if self._records >= _RECORDS_AT_LEAST:
             self._records = 0
             if gc.get_count()[_YOUNG] >= _CONTAINERS_AT_LEAST:

@@ -23,10 +23,10 @@ _LEAVE_TIMEOUT_S = 2.0
 
 
 class Leaving:
-    """Hands over, commits or drops the tasks of a worker that ends or is rejected.
+    """The end of a worker, or its rejection: hands over, commits or drops its tasks.
 
     Args:
-        parts: of the worker.
+        parts: the parts of the worker.
         recovery: takes the worker back to its last commit.
     """
 
@@ -54,7 +54,7 @@ class Leaving:
     def withdraw(self) -> None:
         """Drop all tasks, since the coordinator rejects this worker's topology.
 
-        A worker that was ever admitted commits what it has processed; otherwise that is aborted.
+        A worker that was ever admitted commits the processed records first; otherwise they are not committed.
         """
         executor, coordination = self._parts.executor, self._parts.coordination
         if not executor.held:
@@ -70,11 +70,13 @@ class Leaving:
         self._recovery.go_back()
 
     def commit(self) -> None:
-        """Commit what is processed, within `shutdown.timeout.ms`. What is not committed is processed again."""
+        """Commit the processed records, within `shutdown.timeout.ms`. Uncommitted records are processed again."""
         parts = self._parts
         if not parts.may_write():
             log.warning(
-                "no last commit, since other workers may own the tasks by now; they process again what is not committed"
+                "worker %s: no last commit, since other workers may own the tasks by now; they process uncommitted "
+                "records again",
+                parts.config.worker_id,
             )
             return
         deadline = time.monotonic() + parts.config.shutdown_timeout_ms / 1000
@@ -86,13 +88,13 @@ class Leaving:
                 committer.begin()
                 idle = committer.finish(deadline, COMMIT_POLL_S)
         except (CommitFailed, KafkaException, OwnershipError) as error:
-            log.warning("the last commit failed (%s); its records are processed again after the next start", error)
+            log.warning("last commit: failed (%s); its records are processed again after the next start", error)
             return
         if not idle:
-            log.warning("the last commit was not confirmed in time; the next start finds out whether it is complete")
+            log.warning("last commit: not confirmed in time; the next start reads from Kafka whether it is complete")
 
     def sign_off(self) -> None:
-        """Report the end to the coordinator, so that it need not wait for the session timeout."""
+        """Report the end to the coordinator, which then does not wait for the session timeout."""
         parts = self._parts
         if parts.client is None or parts.heartbeats is None or parts.coordination is None:
             return
@@ -101,4 +103,4 @@ class Leaving:
         try:
             parts.metrics.http.spawn(parts.client.leave()).result(_LEAVE_TIMEOUT_S)
         except (RuntimeError, TimeoutError, CancelledError) as error:
-            log.info("the end of the worker was not reported to the coordinator: %r", error)
+            log.info("worker %s: cannot report its end to the coordinator: %r", parts.config.worker_id, error)

@@ -39,10 +39,10 @@ class Loop:
     """The loop of one worker.
 
     Args:
-        parts: of the worker.
-        polling: polls its inputs.
-        recovery: takes it back to its last commit.
-        leaving: hands over, commits or drops its tasks.
+        parts: the parts of the worker.
+        polling: polls the worker's inputs.
+        recovery: takes the worker back to its last commit.
+        leaving: hands over, commits or drops the worker's tasks.
 
     Attributes:
         calls: functions from other threads, to run between two turns.
@@ -102,7 +102,7 @@ class Loop:
             self._copy(busy=bool(messages))
 
     def _awaits_commit(self) -> bool:
-        """Return whether a commit has to end before more is processed: for a new plan, or because turns are slow."""
+        """Return whether a commit has to end before more records are processed: for a new plan, or after slow turns."""
         parts, committer = self._parts, self._parts.committer
         if parts.new_plan is not None:
             committer.next_commit = 0.0

@@ -1,4 +1,4 @@
-"""The malloc arenas of a worker's process."""
+"""Limits the malloc arenas of a worker's process."""
 
 from __future__ import annotations
 

@@ -31,14 +31,14 @@ _WARNING_INTERVAL_S = 60.0
 
 
 class BatchPacing:
-    """Adapts the number of records per turn to the time that they take. Only the worker's loop may use it.
+    """The number of records per turn, adapted to the time that they take. Only the worker's loop may use it.
 
     Args:
-        config: the worker's.
+        config: the worker's configuration.
 
     Attributes:
         limit: the maximum number of records to poll, and to process per task, in a turn.
-        processing_s: the time that tasks took in the last turn, in seconds; at most what a turn should take.
+        processing_s: the time that tasks took in the last turn, in seconds; at most the intended time of a turn.
     """
 
     def __init__(self, config: Config) -> None:
@@ -51,17 +51,17 @@ class BatchPacing:
         self._longest: tuple[float, int, StreamTask] | None = None
 
     def processed_task(self, task: StreamTask, records: int, seconds: float) -> None:
-        """Record how long a task took in a turn, with its punctuators."""
+        """Record the time that a task took in a turn, with its punctuators."""
         if seconds >= self._slow_s and (self._longest is None or seconds > self._longest[0]):
             self._longest = seconds, records, task
 
     def processed(self, records: int, limit: int, seconds: float) -> None:
-        """Record how long all tasks took in a turn.
+        """Record the time that all tasks took in a turn.
 
         Args:
             records: the number of processed records, of all tasks.
             limit: the maximum per task in this turn.
-            seconds: the time that they took.
+            seconds: the time that the records took.
         """
         if records and seconds > _LONGEST_TURN_S:
             self.limit = max(1, min(limit, int(records * _LONGEST_TURN_S / seconds)))
@@ -72,7 +72,7 @@ class BatchPacing:
         self._check_slow(seconds, "" if longest is None else _described(longest))
 
     def flushed(self, seconds: float) -> None:
-        """Record how long the commit took in a turn: flushing caches, and writing the state."""
+        """Record the time that the commit took in a turn, with flushes of caches and writes of state."""
         self._check_slow(seconds, "flushing the caches and writing the state")
 
     def _check_slow(self, seconds: float, what: str) -> None:

@@ -98,7 +98,7 @@ class WorkerParts:
             self.listener.state_changed(state)
 
     def may_write(self) -> bool:
-        """Return whether no other worker can have taken tasks over unnoticed."""
+        """Return whether the worker may write, since a take-over of its tasks cannot stay undetected."""
         return self.coordination is None or self.coordination.may_write()
 
     def positions(self) -> dict[Partition, int]:
@@ -107,7 +107,7 @@ class WorkerParts:
         return {partition: task.inputs[partition.topic].position for partition, task in by_input.items()}
 
     def close_offset_sink(self) -> None:
-        """Abandon the commit in flight, if there is one."""
+        """Abandon the commit in flight, if any."""
         if self.offset_sink is not None:
             self.offset_sink.close()
             self.offset_sink = None

@@ -20,10 +20,10 @@ _COORDINATION_WAIT_S = 0.01
 
 
 class Polling:
-    """Polls the inputs of a worker.
+    """The polling of a worker's inputs.
 
     Args:
-        parts: of the worker.
+        parts: the parts of the worker.
         answers_queries: returns whether other workers or clients may query this one.
     """
 
@@ -38,7 +38,7 @@ class Polling:
         return min(CAREFUL_RECORDS, pace_limit) if self._parts.rejected.careful else pace_limit
 
     def poll(self, now: float) -> list[Message]:
-        """Return polled messages; wait for them only if there is nothing else to do.
+        """Return polled messages; wait for them only if the loop has no other work.
 
         Args:
             now: monotonic seconds.
@@ -64,7 +64,7 @@ class Polling:
         return messages
 
     def _longest_wait(self, now: float) -> float:
-        """Return the time in seconds until there is something to do even if no record arrives."""
+        """Return the time in seconds until the loop has other work than records."""
         parts, executor = self._parts, self._parts.executor
         wait = parts.config.poll_ms / 1000
         if parts.committer.phase is not CommitPhase.IDLE:

@@ -25,10 +25,10 @@ _CONNECT_S = 0.5
 
 
 class Producers:
-    """Makes the producers of a worker.
+    """The maker of a worker's producers.
 
     Args:
-        parts: of the worker.
+        parts: the parts of the worker.
     """
 
     def __init__(self, parts: WorkerParts) -> None:
@@ -55,7 +55,7 @@ class Producers:
         )
 
     def fencing(self, owner: str) -> Producer:
-        """Make a producer with the transactional id of `owner`, which fences that owner's; raises as `start`."""
+        """Make a producer that fences `owner`, whose transactional id it has; raise as `start` does."""
         config, on_error = self._parts.config, self._parts.client_errors.on_error
         return self._initialised(lambda: _connected(make_producer(config, owner, on_error)))
 
@@ -101,8 +101,8 @@ def _connected(producer: Producer) -> Producer:
     """Make a new producer request its producer id at once.
 
     librdkafka requests it when a metadata response arrives over an open connection, and otherwise every 0.5 s. The
-    first response may close the connection to the bootstrap address; the second one comes over the connection that
-    stays.
+    first response may close the connection to the bootstrap address. The second one arrives over the permanent
+    connection.
     """
     if answers(producer, COMMON_TOPIC, _CONNECT_S):
         answers(producer, COMMON_TOPIC, _CONNECT_S)

@@ -31,10 +31,10 @@ FENCED_PAUSE_S = 0.3
 
 
 class Recovery:
-    """Takes a worker back to its last commit.
+    """The recovery of a worker, which takes it back to its last commit.
 
     Args:
-        parts: of the worker.
+        parts: the parts of the worker.
         producers: makes the next producer.
     """
 
@@ -108,7 +108,7 @@ class Recovery:
         self._continue()
 
     def rebuild(self, error: StateCorrupted) -> None:
-        """Delete the local rows of a corrupted store, and continue from the last commit; raises as `go_back`."""
+        """Delete the local rows of a corrupted store, and continue from the last commit; raise as `go_back` does."""
         self._drop_producer()
         self._producers.start()
         self._parts.executor.rebuild_corrupted(error)
@@ -141,14 +141,14 @@ class Recovery:
         self._parts.become(WorkerState.RESTORING)
 
     def _check_still_owner(self) -> None:
-        """Check that this worker still owns its tasks. With a coordinator, tasks of others are just dropped later."""
+        """Check that this worker still owns its tasks. With a coordinator, tasks of others are dropped later."""
         if self._parts.coordination is None:
             executor = self._parts.executor
             for task, lookup in executor.registrar.look_up_now(executor.active_tasks).tasks.items():
                 executor.claims.check_own(executor.held[task], lookup)
 
     def _adopt_new_plan(self) -> None:
-        """Use the new plan, if there is one: tasks are created again now, and nothing waits for a commit."""
+        """Use the new plan, if any: tasks are created again now, and no record waits for a commit."""
         parts = self._parts
         plan, parts.new_plan = parts.new_plan, None
         if plan is not None:

@@ -38,10 +38,10 @@ _SILENT_ADMISSION_TIMEOUT_S = 0.5
 
 
 class Startup:
-    """Starts a worker, up to its first turn.
+    """The start of a worker, up to its first turn.
 
     Args:
-        parts: of the worker.
+        parts: the parts of the worker.
         producers: makes its producer.
         take_over: whether to take over tasks of other workers.
     """

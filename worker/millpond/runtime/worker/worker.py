@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Worker:
-    """Runs tasks of an application until it is stopped: all tasks, or those that the coordinator assigns.
+    """A worker, which runs tasks of an application: all tasks, or those that the coordinator assigns.
 
     Args:
         topology: the topology to run.
@@ -106,7 +106,7 @@ class Worker:
         """Run until `stop()`.
 
         Raises:
-            MillpondError: the worker cannot continue. What it had not committed is processed again by the next one.
+            MillpondError: the worker cannot continue. The next worker processes the uncommitted records again.
         """
         parts = self._parts
         try:
@@ -177,7 +177,7 @@ class Worker:
 
     @property
     def rejection(self) -> str | None:
-        """The reason why the coordinator does not admit this worker; None if it does, or if there is no coordinator."""
+        """The reason why the coordinator does not admit this worker; None if it does, or without a coordinator."""
         client = self._parts.client
         if client is None or (client.connected_at is not None and not client.rejected):
             return None

@@ -68,11 +68,11 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
             read as they were written.
         references: registered schemas that this one uses by name.
         subject: how subjects are named: `topic_name`, `record_name` or `topic_record_name`.
-        auto_register: whether a schema that is not registered is registered, or else an error.
+        auto_register: whether to register a schema that is not registered; otherwise that is an error.
 
     Raises:
         ConfigError: the extra `avro` is not installed.
-        SerializationError: the schema is no Avro schema.
+        SerializationError: the schema is not an Avro schema.
     """
     fastavro = _fastavro()
     convert = None if type is Any else type
@@ -157,7 +157,7 @@ def _parse(fastavro: ModuleType, registry: SchemaRegistry, text: str, references
 def _collect(
     fastavro: ModuleType, registry: SchemaRegistry, references: Sequence[Reference], named: dict[str, Any]
 ) -> None:
-    """Parse referenced schemas into `named`, those that they reference first."""
+    """Parse referenced schemas into `named`; a schema comes after the schemas that it references."""
     for one in references:
         if one.name not in named:
             found = registry.version(one.subject, one.version)

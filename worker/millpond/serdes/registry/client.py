@@ -1,4 +1,4 @@
-"""The client of a schema registry. Its errors tell rejected data from a registry that cannot be used."""
+"""The client of a schema registry. Its errors distinguish rejected data from a registry that cannot be used."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class SchemaRegistry:
             ``{"ssl.ca.location": "ca.pem"}``.
 
     Raises:
-        ConfigError: there is no address, a setting is unknown, or the extra is not installed.
+        ConfigError: the address is missing, a setting is unknown, or the extra is not installed.
     """
 
     def __init__(self, url: str | None = None, settings: dict[str, object] | None = None) -> None:
@@ -106,7 +106,7 @@ class SchemaRegistry:
         self._client.close()
 
     def register(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> RegisteredSchema:
-        """Return the registration of a schema under a subject; register it if it is not.
+        """Return the registration of a schema under a subject; register the schema if it is not registered.
 
         Raises:
             SerializationError: the registry rejects the schema, for instance as incompatible with an earlier version.
@@ -139,7 +139,7 @@ class SchemaRegistry:
         """Return the schema with an id, from the cache after the first call. Errors are those of `register`."""
         known = self._by_id.get(schema_id)
         if known is None:
-            with self._calling(f"there is no schema with id {schema_id}"):
+            with self._calling(f"schema {schema_id} does not exist"):
                 known = _registered(schema_id, self._client.get_schema(schema_id), None)
             self._by_id[schema_id] = known
         return known

@@ -57,10 +57,10 @@ def JsonSchema(
         registry: the schema registry.
         schema: a JSON Schema; default: that of the type.
         subject: how subjects are named: `topic_name`, or one of the others if the schema has a title.
-        auto_register: whether a schema that is not registered is registered, or else an error.
+        auto_register: whether to register a schema that is not registered; otherwise that is an error.
 
     Raises:
-        ConfigError: there is neither a type nor a schema, the schema is no JSON Schema, or the extra `jsonschema` is
+        ConfigError: both type and schema are missing, the schema is not a JSON Schema, or the extra `jsonschema` is
             not installed.
     """
     if schema is None:
@@ -70,7 +70,7 @@ def JsonSchema(
     try:
         document = json.loads(schema) if isinstance(schema, str) else dict(schema)
     except ValueError as error:
-        raise ConfigError(f"a JSON Schema is no JSON: {error}; correct it.") from error
+        raise ConfigError(f"a JSON Schema is not valid JSON: {error}; correct it.") from error
     text = schema if isinstance(schema, str) else json.dumps(document)
     check = _validator(document) if type is Any else None
     dump = msgspec.json.Encoder(order="deterministic").encode
@@ -103,7 +103,7 @@ def JsonSchema(
 
 
 def _schema_of(type: Any) -> dict[str, Any]:
-    """Return the schema of a type, its own definition at the root, where registries look for the title."""
+    """Return the schema of a type, with the type's definition at the root, where registries look for the title."""
     schema = msgspec.json.schema(type)
     definitions = schema.get("$defs", {})
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")

@@ -31,7 +31,7 @@ def Protobuf(
             subject, and then its file.
         registry: the schema registry.
         subject: how subjects are named: `topic_name`, `record_name` or `topic_record_name`.
-        auto_register: whether a schema that is not registered is registered, or else an error.
+        auto_register: whether to register a schema that is not registered; otherwise that is an error.
     """
     descriptor = type.DESCRIPTOR
     path = wire.message_path(_indexes(descriptor))
@@ -59,7 +59,7 @@ def Protobuf(
 
 
 def _indexes(descriptor: Any) -> list[int]:
-    """Return the path to a message in its file: the indexes of the messages that it is nested in, and its own."""
+    """Return the path to a message in its file: the indexes of its outer messages, then its own index."""
     outer = descriptor.containing_type
     if outer is None:
         siblings = list(descriptor.file.message_types_by_name)

@@ -22,7 +22,7 @@ Encode = Callable[[Any], bytes]
 
 
 def prefix(schema_id: int) -> bytes:
-    """Return the bytes before every value of a schema."""
+    """Return the prefix of every value of a schema."""
     return _prefix.pack(0, schema_id)
 
 
@@ -40,7 +40,7 @@ def schema_id(data: bytes) -> int:
 
 
 def message_path(indexes: Sequence[int]) -> bytes:
-    """Return the path to a Protobuf message in its file: zigzag varints, their count first; one zero for the first."""
+    """Return the encoded path to a Protobuf message: a count and zigzag varints; a single 0 for the first message."""
     if list(indexes) == [0]:
         return b"\x00"
     return b"".join(varint.write(number) for number in (len(indexes), *indexes))
@@ -50,7 +50,7 @@ def skip_message_path(data: bytes) -> int:
     """Return the position of the message, after the path at `PREFIX_LENGTH`.
 
     Raises:
-        ValueError: the data end before it.
+        ValueError: the data end before that position.
     """
     count, at = varint.read(data, PREFIX_LENGTH, len(data))
     for _ in range(count):
@@ -70,7 +70,7 @@ def frame(  # noqa: PLR0913 - the parts of a serde
 ) -> Serde[Any]:
     """Return a serde whose schema is registered with the first value that is written to a topic.
 
-    So reading a topic needs no right to register schemas, and a topology can be built without a registry.
+    So reading a topic needs no permission to register schemas, and a topology can be built without a registry.
 
     Args:
         name: the serde's name.
@@ -84,7 +84,7 @@ def frame(  # noqa: PLR0913 - the parts of a serde
     cached: dict[tuple[str, bool], Serde[Any]] = {}
 
     def no_topic(value: Any, /) -> NoReturn:
-        raise SerializationError(f"{name} needs to know the topic; call for_topic() on it first")
+        raise SerializationError(f"{name} needs a topic; call for_topic() on it first")
 
     def for_topic(topic: str, is_key: bool) -> Serde[Any]:  # noqa: FBT001 - see Serde
         known = cached.get((topic, is_key))

@@ -74,7 +74,7 @@ class MemoryBackend:
         offsets: Mapping[tuple[str, int], Written] | None = None,
         provenances: Mapping[tuple[str, int], Provenance] | None = None,
     ) -> None:
-        """Write rows and checkpoints; nothing here can fail half-way."""
+        """Write rows and checkpoints; the write cannot fail half-way."""
         for store, _, rows in groups:
             self._apply(store, rows)
         if offsets:
@@ -108,7 +108,7 @@ class MemoryBackend:
         return b"" if written is None else written[1]
 
     def provenance(self, store: str, partition: int) -> Provenance | None:
-        """Return where the partition's rows come from."""
+        """Return the provenance of the partition's rows."""
         return self._provenances.get((store, partition))
 
     def partitions(self, store: str) -> list[int]:
@@ -137,8 +137,8 @@ class MemoryBackend:
 
         Args:
             store: the store.
-            partition: of the rows.
-            beside: further partitions whose offsets are of these rows; only a global store has them.
+            partition: the partition of the rows.
+            beside: further changelog partitions whose offsets belong to these rows; only a global store has them.
         """
         for each in {partition, *beside}:
             self.drop(store, each)
@@ -164,7 +164,7 @@ class MemoryBackend:
                 del checkpoints[key]
 
     def count(self, store: str, partition: int) -> int:
-        """Return how many rows the partition has."""
+        """Return the number of rows of a partition."""
         keys = self._table(store).ordered()
         return bisect_left(keys, partition_prefix(partition + 1)) - bisect_left(keys, partition_prefix(partition))
 

@@ -62,7 +62,7 @@ def provenance_key(store: str, partition: int) -> bytes:
 
 
 def decode_offset(value: bytes) -> Written:
-    """Return offset (None when there is none) and metadata."""
+    """Return the offset (None without one) and the metadata."""
     (offset,) = _offset.unpack_from(value)
     return None if offset == _NO_OFFSET else offset, value[_offset.size :]
 

@@ -42,7 +42,7 @@ def _closed(key: bytes) -> bytes | None:
 
 
 class Scan:
-    """The rows of a range. RocksDB's iterator sees them as of its creation."""
+    """The rows of a range, as they were at the creation of RocksDB's iterator."""
 
     __slots__ = ("__weakref__", "_bounds", "_fail", "_iterator", "_low", "_step", "_store")
 

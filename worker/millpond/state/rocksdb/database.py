@@ -33,20 +33,20 @@ class Database:
     """One RocksDB database, which can be closed and opened again.
 
     Attributes:
-        set_aside: where the previous database was moved; see `StateFile`.
-        reason: why the previous database could not be opened.
-        rebuilt: store -> why it was dropped to open the database.
-        generation: changes when the database is closed or opened again.
+        set_aside: the path that the previous database was moved to; see `StateFile`.
+        reason: the reason why the previous database could not be opened.
+        rebuilt: store -> the reason why it was dropped to open the database.
+        generation: a number that changes when the database is closed or opened again.
         db: RocksDB's handle, None while it is closed.
         families: the column family of each store.
-        checkpoints: of all store partitions, as last written.
+        checkpoints: the checkpoints of all store partitions, as last written.
     """
 
     def __init__(self, directory: Path, options: StateFileOptions) -> None:
         """Prepare the database; `recover` opens it.
 
         Args:
-            directory: of the worker; the database is its folder `db`.
+            directory: the directory of the worker; the database is its folder `db`.
             options: memory bounds.
         """
         self.set_aside: Path | None = None
@@ -67,14 +67,14 @@ class Database:
     # Opening and recovery
 
     def last_used_ms(self) -> int | None:
-        """Return the time of the newest file in epoch ms, None without files. Opening the database makes new ones."""
+        """Return the time of the newest file in epoch ms; None without files. Call it before `recover`."""
         times = [each.stat().st_mtime for each in self._path.glob("*")] if self._path.is_dir() else []
         return int(max(times) * 1000) if times else None
 
     def recover(self) -> None:
-        """Open the database; drop a corrupted store alone where that is enough, else set the whole database aside.
+        """Open the database; drop a corrupted store if that is enough, else move the whole database aside.
 
-        What an unfinished ingestion left is deleted.
+        Rows of an unfinished ingestion are deleted.
 
         Raises:
             StateError: the directory cannot be used.
@@ -126,12 +126,12 @@ class Database:
             self.fail(error)
 
     def _drop_unfinished(self) -> None:
-        """Delete what a process that was killed has ingested of a store partition."""
+        """Delete the rows of a store partition that a killed process has ingested."""
         for store, partition in sorted(self.checkpoints.unfinished):
             self.drop(store, partition)
 
     def _drop_corrupted_store(self, reason: str) -> str | None:
-        """Drop the store whose file keeps the database from opening; return it, None when there is no such store."""
+        """Drop the store whose damaged file keeps the database closed; return its name, None without such a store."""
         if named_file(reason) is None:
             return None
         try:
@@ -146,7 +146,7 @@ class Database:
         return store
 
     def rebuild(self, store: str) -> None:
-        """Drop the column family and the checkpoints of a store, whatever condition they are in, and start it empty."""
+        """Drop the column family and the checkpoints of a store, even damaged ones, and create it again, empty."""
         # A database that has seen corruption may reject every change until it is opened again.
         self.close()
         self.recover()
@@ -207,7 +207,7 @@ class Database:
     # Column families
 
     def family(self, store: str) -> Family:
-        """Return the column family of a store, made when it is new."""
+        """Return the column family of a store; create it for a new store."""
         family = self.families.get(store)
         if family is None:
             try:
@@ -235,7 +235,7 @@ class Database:
         return scan
 
     def usage(self) -> dict[str, int]:
-        """Return what the database takes at the moment, in bytes and counts; empty while it is closed."""
+        """Return the current resource use of the database, in bytes and counts; empty while it is closed."""
         families = [family.rows for family in list(self.families.values()) if family.rows is not None]
         if self.db is None or not families:
             return {}
@@ -269,7 +269,7 @@ class Database:
         self.checkpoints.forget((store, partition))
 
     def write(self, fill: Callable[[WriteBatch], None]) -> None:
-        """Write what `fill` puts into a batch, waiting without the interpreter's lock while RocksDB is behind.
+        """Write the batch that `fill` fills, waiting without the interpreter's lock while RocksDB is behind.
 
         Raises:
             StateError: this write or an earlier one failed; nothing more is accepted until the database is opened
@@ -297,14 +297,14 @@ class Database:
                     raise
 
     def sync(self) -> None:
-        """Sync the write-ahead log: ingested files outlive a crash of the machine, so their marker has to."""
+        """Sync the write-ahead log: ingested files survive a crash of the machine, so their marker must, too."""
         try:
             self.opened().flush_wal(True)  # noqa: FBT003  # RocksDB's API: sync
         except Exception as error:  # noqa: BLE001  # RocksDB raises plain exceptions
             self.fail(error)
 
     def flush(self, store: str) -> None:
-        """Write the store's memtable into a file. Ingesting would do it too, but with the interpreter's lock held."""
+        """Write the store's memtable into a file. Ingestion would do so with the interpreter's lock held."""
         family = self.family(store)
         try:
             if family.rows is not None:
@@ -335,7 +335,7 @@ class Database:
     # Errors
 
     def fail(self, error: Exception, store: str | None = None) -> NoReturn:
-        """Raise the `StateError` that an error of RocksDB means; a `StateError` passes."""
+        """Raise the `StateError` for an error of RocksDB; a `StateError` is raised unchanged."""
         if isinstance(error, StateError):
             raise error
         text = str(error)
@@ -344,7 +344,7 @@ class Database:
         raise state_error(text, self._directory, store) from error
 
     def _store_of_file(self, text: str) -> str | None:
-        """Return the store that has the file which an error names, None when no store has it."""
+        """Return the store with the file that an error names; None if no store has it."""
         number = named_file(text)
         if number is not None:
             for store, family in list(self.families.items()):

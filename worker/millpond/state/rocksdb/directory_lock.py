@@ -12,7 +12,7 @@ __all__ = ("DirectoryLock",)
 
 
 class DirectoryLock:
-    """An advisory lock on a directory, held until `release` or the end of the process, however it ends.
+    """An advisory lock on a directory, held until `release` or until the process ends for any reason.
 
     The kernel releases the lock with the process, so a file left by a kill -9 locks nothing.
 

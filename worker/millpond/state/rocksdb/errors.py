@@ -21,7 +21,7 @@ def is_corruption(text: str) -> bool:
 
 
 def named_file(text: str) -> int | None:
-    """Return the number of the SST file that an error names, None when it names none."""
+    """Return the number of the SST file that an error names; None if the error names no file."""
     found = _SST_FILE.search(text)
     return None if found is None else int(found[1])
 
@@ -30,9 +30,9 @@ def state_error(text: str, directory: Path, store: str | None) -> StateError:
     """Return the error to raise for an error of RocksDB.
 
     Args:
-        text: of RocksDB's error.
-        directory: of the worker.
-        store: the store that it is about, None when that is unknown.
+        text: the text of RocksDB's error.
+        directory: the directory of the worker.
+        store: the store that the error is about; None if that is unknown.
     """
     if is_corruption(text):
         what = f"store '{store}'" if store else "the database"
@@ -41,7 +41,7 @@ def state_error(text: str, directory: Path, store: str | None) -> StateError:
         )
     if any(each in text for each in _NO_SPACE):
         return StateError(
-            f"there is no space left for state in '{directory}' ({_free_space(directory)}): free some or give the "
+            f"no space is left for state in '{directory}' ({_free_space(directory)}): free some or give the "
             f"volume more, then restart the worker; it continues from its last commit ({text})"
         )
     return StateError(f"the state file in '{directory}' failed: {text}")

@@ -3,7 +3,7 @@
     begin: rows and checkpoint are deleted, a marker is written ──> one file after another
     ──> finish: the checkpoint is written, the marker is deleted
 
-A process that is killed in between leaves the marker. Whoever opens the state file next deletes what was ingested:
+A process that is killed in between leaves the marker. The next process that opens the state file deletes these rows:
 without its offset, part of a snapshot could have keys whose deletion the changelog has forgotten.
 """
 
@@ -52,7 +52,7 @@ class StateFileIngestion:
         self._generation = database.generation
 
     def add(self, path: Path) -> bool:
-        """Move one SST file into the database, as a whole: True. Of a key that an earlier file has, the new row counts.
+        """Move one whole SST file into the database; return True. A row of a later file replaces an earlier one.
 
         The file must be on the file system of the state directory, and synced to the disk: the call holds the
         interpreter's lock until RocksDB has synced it.
@@ -92,7 +92,7 @@ class StateFileIngestion:
         known.provenances.update(provenances)
 
     def abandon(self) -> None:
-        """Delete what was ingested so far. Opening the database again has done it, too."""
+        """Delete the rows ingested so far, unless they were deleted when the database was opened again."""
         if self._generation == self._database.generation:
             self._database.drop(self.store, self.partition)
 

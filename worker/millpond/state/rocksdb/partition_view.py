@@ -1,4 +1,4 @@
-"""One store partition as it is in the state file at one moment."""
+"""The view of one store partition in the state file at one moment."""
 
 from __future__ import annotations
 

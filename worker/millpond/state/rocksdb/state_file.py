@@ -1,8 +1,8 @@
 """The state file: one RocksDB per worker, a column family per store, checkpoints beside the rows.
 
 A commit is one write batch over all stores: rows, deletions and offsets become visible together or not at all. The
-write-ahead log is on, so a killed process loses nothing; it is not synced, since what a crash of the machine loses is
-in the changelog.
+write-ahead log is on, so a killed process loses nothing; it is not synced, since the changelog has the rows that a
+crash of the machine loses.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StateFile:
 
     Attributes:
         path: the worker's directory.
-        last_used_ms: when the database that was found was last written, in epoch milliseconds; None when it is new.
+        last_used_ms: the time of the last write before this start, in epoch milliseconds; None for a new database.
     """
 
     path: Path
@@ -57,7 +57,7 @@ class StateFile:
         """Open or create the database.
 
         Args:
-            path: `<state.dir>/<application.id>/<worker>`; made when missing.
+            path: `<state.dir>/<application.id>/<worker>`; created if missing.
             options: memory bounds.
 
         Raises:
@@ -73,7 +73,7 @@ class StateFile:
         except OSError as error:
             raise StateError(
                 f"the state directory '{self.path}' cannot be used ({error.strerror}): "
-                "make it writable, or set 'state.dir' to a directory that is"
+                "make it writable, or set 'state.dir' to a writable directory"
             ) from error
         try:
             self._check_format()
@@ -98,22 +98,22 @@ class StateFile:
 
     @property
     def set_aside(self) -> Path | None:
-        """Where the previous database was moved when it could not be opened, None when all is well.
+        """The path that an unreadable previous database was moved to; None without one.
 
-        Then this one is empty, and every store is to be restored from its changelog.
+        With a path, this database is empty, and every store must be restored from its changelog.
         """
         return self._database.set_aside
 
     @property
     def reason(self) -> str | None:
-        """Why the previous database could not be opened; None when all is well."""
+        """The reason why the previous database could not be opened; None if it was opened."""
         return self._database.reason
 
     @property
     def rebuilt(self) -> dict[str, str]:
-        """Store -> why it was dropped to open the database.
+        """Store -> the reason why it was dropped to open the database.
 
-        Its rows and offsets are lost, and it is to be restored from its changelog; the other stores are untouched.
+        The store's rows and offsets are lost, and it must be restored from its changelog. Other stores are unchanged.
         """
         return self._database.rebuilt
 
@@ -138,15 +138,15 @@ class StateFile:
     # Reading
 
     def shared(self) -> AbstractContextManager[object]:
-        """Return a lock for readers in other threads than the writer: the database stays open while it is held.
+        """Return a lock for readers in other threads than the writer: the database stays open while a reader holds it.
 
-        Hold it for some milliseconds at most: a `close` or a `rebuild` waits for its end, and ends iterators that are
-        kept beyond it. Ask only for stores that `stores()` names: asking for another one would create it.
+        Hold it for some milliseconds at most: `close` and `rebuild` wait for its release, and end iterators that a
+        reader still has. Read only stores that `stores()` names: a read of another store would create that store.
         """
         return self._sharing
 
     def reader(self, store: str) -> Callable[[bytes], bytes | None]:
-        """Return the function that reads one row of a store by its full key; the store is made when it is new."""
+        """Return the function that reads one row of a store by its full key; a new store is created."""
         family = self._database.family(store)
         fail = self._database.fail
 
@@ -179,7 +179,7 @@ class StateFile:
         return b"" if written is None else written[1]
 
     def provenance(self, store: str, partition: int) -> Provenance | None:
-        """Return where the partition's rows come from; None where an older version of millpond did not write it."""
+        """Return the provenance of the partition's rows; None if an older version of millpond wrote them."""
         return self._database.checkpoints.provenances.get((store, partition))
 
     def view(self, store: str, partition: int) -> PartitionView | None:
@@ -223,7 +223,7 @@ class StateFile:
         return sorted(self._database.families)
 
     def usage(self) -> dict[str, int]:
-        """Return what the database takes at the moment, in bytes and counts; empty while closed. From any thread."""
+        """Return the resource use of the database, in bytes and counts; empty while closed. Safe from any thread."""
         with self._sharing:
             return self._database.usage()
 
@@ -243,12 +243,12 @@ class StateFile:
         offsets: Mapping[tuple[str, int], Written] | None = None,
         provenances: Mapping[tuple[str, int], Provenance] | None = None,
     ) -> None:
-        """Write rows and checkpoints in one batch: all or nothing.
+        """Write rows and checkpoints atomically, in one batch.
 
         Raises:
             StateError: the disk is full or fails. Nothing of the batch is written, and nothing more is accepted until
                 the file is opened again.
-            StateCorrupted: the database found itself damaged.
+            StateCorrupted: RocksDB reports that the database is damaged.
         """
         groups = list(groups)
 
@@ -299,7 +299,7 @@ class StateFile:
         self._database.drop(store, partition)
 
     def rebuild(self, store: str) -> None:
-        """Drop the store's column family and checkpoints, whatever condition they are in, and start it empty.
+        """Drop the store's column family and checkpoints, even damaged ones, and create it again, empty.
 
         Tasks that have the store must be closed before, and restore it from its changelog after.
         """
@@ -311,8 +311,8 @@ class StateFile:
 
         Args:
             store: the store.
-            partition: of the rows.
-            beside: further partitions whose offsets are of these rows; only a global store has them.
+            partition: the partition of the rows.
+            beside: further changelog partitions whose offsets belong to these rows; only a global store has them.
 
         Raises:
             StateError: the disk is full or fails.
@@ -330,15 +330,15 @@ class StateFile:
     ) -> None:
         """Replace all rows of a store partition by those of SST files, which are moved into the database.
 
-        Killed at any moment it leaves nothing or all of it for the next one who opens the state file.
+        After a kill at any moment, the next process that opens the state file finds all of these rows or none.
 
         Args:
             store: the store.
-            partition: of the store.
-            files: with rows of this partition only; no two have a key in common.
+            partition: the partition of the store.
+            files: the SST files, with rows of this partition only; no two have a key in common.
             offset: the changelog offset to continue from.
             metadata: the store's `metadata()` at that offset.
-            provenance: where the rows come from.
+            provenance: the provenance of the rows.
 
         Raises:
             StateError: a file cannot be used, or the disk fails. Then the partition has no rows.

@@ -41,15 +41,15 @@ def encode_entries(  # noqa: PLR0913  # the columns, once per flush
 
     Args:
         raw_keys: the keys.
-        data: the encoded value of each, None for a deletion.
-        timestamps: of each, in ms.
+        data: the encoded value of each key; None for a deletion.
+        timestamps: the timestamp of each key, in ms.
         timestamped: whether the values of rows begin with the timestamp.
-        topic: the changelog.
-        partition: of the changelog.
-        prefix: of the keys of rows.
-        suffix: of the keys of both.
-        out: the changelog records are appended to it.
-        rows: the rows are appended to it.
+        topic: the changelog topic; None without a changelog.
+        partition: the partition of the changelog.
+        prefix: the prefix of row keys.
+        suffix: the suffix of row keys and of changelog keys.
+        out: the list that changelog records are appended to.
+        rows: the list that rows are appended to.
     """
     keys = [raw_key + suffix for raw_key in raw_keys] if suffix else raw_keys
     stored: Sequence[bytes | None]
@@ -70,10 +70,10 @@ def encode_entries(  # noqa: PLR0913  # the columns, once per flush
 def encode_missing(
     data: list[bytes | None], values: Sequence[Any], encode: Callable[[Any], bytes]
 ) -> list[bytes | None]:
-    """Return the encoded values, encoding those that were not encoded when they were put (see `stage_count`).
+    """Return the encoded values; encode those that were not encoded at their put (see `stage_count`).
 
     Args:
-        data: the encoded value of each key; None for a deletion, and where it is missing.
+        data: the encoded value of each key; None for a deletion or a missing value.
         values: the value of each, None for a deletion.
         encode: encodes a missing value.
     """

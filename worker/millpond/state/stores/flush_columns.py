@@ -1,8 +1,8 @@
 """The changes that a cache forwards at a flush, as columns: a few C loops instead of one call for each change.
 
 A node that accepts columns sets an attribute, `take_columns`, on the function that it returns from `bind`. A node that
-only passes records on uses its child's. `take_columns` either forwards all changes, with the same effects as one call
-per change, or does nothing: then the caller makes those calls.
+only passes records on uses its child's attribute. `take_columns` either forwards all changes, with the same effects as
+one call per change, or does nothing: then the caller makes those calls.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Columns:
         data: serialised values.
         value_serde: the serde of the values.
         timestamps: epoch ms.
-        window: start and end of the window that all keys are in, epoch ms; None when there is none.
+        window: start and end of the window that all keys are in, epoch ms; None without a window.
     """
 
     __slots__ = ("_changes", "data", "key_serde", "raw_keys", "timestamps", "value_serde", "window")
@@ -74,7 +74,7 @@ class Columns:
         self.window: tuple[int, int] | None = window
 
     def keys(self) -> list[Any]:
-        """Return the keys as objects, `Windowed` when there is a window."""
+        """Return the keys as objects; with a window, as `Windowed`."""
         keys = list(map(_key_of, self._changes))
         return keys if self.window is None else [Windowed(key, *self.window) for key in keys]
 
@@ -89,13 +89,13 @@ TakeColumns = Callable[[Columns], bool]
 
 
 def with_columns(forward: F, take: TakeColumns | None) -> F:
-    """Return `forward`, which must not be shared, with its function for columns; None when it accepts none."""
+    """Return `forward` with its function for columns; None if it accepts no columns. `forward` must not be shared."""
     if take is not None:
         forward.take_columns = take  # type: ignore[attr-defined]
     return forward
 
 
 def columns_taker(forward: Callable[..., None]) -> TakeColumns | None:
-    """Return the function for columns of `forward`, None when it accepts none."""
+    """Return the function for columns of `forward`; None if it accepts no columns."""
     take: TakeColumns | None = getattr(forward, "take_columns", None)
     return take

@@ -18,7 +18,7 @@ W = TypeVar("W")
 
 
 class _KeyValueMethods(StagedKeyValues[K, V], Generic[K, V, W]):
-    """Reading and writing with keys and values as objects; W is the type of a value for the user."""
+    """The methods to read and write keys and values as objects; W is the type of values for the user."""
 
     def _to_user(self, entry: Entry) -> W:
         raise NotImplementedError
@@ -27,7 +27,7 @@ class _KeyValueMethods(StagedKeyValues[K, V], Generic[K, V, W]):
         raise NotImplementedError
 
     def get(self, key: K) -> W | None:
-        """Return the value, None when there is none.
+        """Return the value of a key; None for a missing key.
 
         Raises:
             SerializationError: the key is None.
@@ -51,7 +51,7 @@ class _KeyValueMethods(StagedKeyValues[K, V], Generic[K, V, W]):
         self.stage(raw_key, key, plain, timestamp, self.entry(raw_key)[0] if self.caching else None)
 
     def put_if_absent(self, key: K, value: W) -> W | None:
-        """Set the value unless there is one; return the previous value."""
+        """Set the value of a missing key; return the previous value."""
         previous = self.get(key)
         if previous is None:
             self.put(key, value)
@@ -88,7 +88,7 @@ class _KeyValueMethods(StagedKeyValues[K, V], Generic[K, V, W]):
         """Return the entries whose serialised key starts with `prefix`, ascending.
 
         Args:
-            prefix: bytes are used as they are; anything else is serialised.
+            prefix: bytes are used unchanged; anything else is serialised.
             serialize: serialises the prefix; the store's key serde by default.
         """
         encode = self.serialize_key if serialize is None else serialize
@@ -96,7 +96,7 @@ class _KeyValueMethods(StagedKeyValues[K, V], Generic[K, V, W]):
         return self._objects(self._scan(first, next_prefix(first), reverse=False))
 
     def approximate_num_entries(self) -> int:
-        """Return about how many keys the store has; staged writes count as new keys."""
+        """Return the approximate number of keys; staged writes count as new keys."""
         self._check_open()
         return self._backend.count(self.name, self.partition) + len(self._dirty)
 
@@ -116,7 +116,7 @@ class _KeyValueMethods(StagedKeyValues[K, V], Generic[K, V, W]):
 class KeyValueStore(_KeyValueMethods[K, V, V], Generic[K, V]):
     """A key-value store. Writes are visible to the task at once, and durable with the task's next commit.
 
-    Iterators show the store as of their creation, whatever is put while they run; they end with the task's next commit.
+    Iterators show the store as of their creation, without later puts; they end with the task's next commit.
     Keys are in the order of their bytes, within the task's partition.
     """
 

@@ -1,6 +1,6 @@
 """Estimate the memory of staged entries from samples, so that no record pays for it.
 
-The sizes are those of CPython 3.11 on 64 bits. They err on the high side: it is worse to exceed a budget than not to
+The sizes are those of CPython 3.11 on 64 bits. They are rather too large: it is worse to exceed a budget than not to
 use all of it.
 """
 
@@ -19,7 +19,7 @@ LIST_SLOT = 9
 """Bytes of a list per item, over-allocation included."""
 
 PAIR = 56
-"""Bytes of a tuple of two, without what it refers to."""
+"""The bytes of a tuple of two, without its items."""
 
 _SAMPLE = 16
 _WEIGHT_OF_NEWEST = 0.25

@@ -13,9 +13,9 @@ E = TypeVar("E")
 def merge(
     committed: Iterator[tuple[bytes, bytes]], staged: Mapping[bytes, E], *, reverse: bool = False
 ) -> Iterator[tuple[bytes, bytes | E]]:
-    """Return the rows of both in key order; where both have a key, the staged entry.
+    """Return committed rows and staged entries in key order; for a key that both have, the staged entry.
 
-    Both are read as of the call: `staged` must not change any more, and backends iterate over a snapshot. Deletions
+    Both are read as of the call: `staged` must not change afterwards, and backends iterate over a snapshot. Deletions
     are staged entries like any other; the caller tells them apart.
 
     Args:

@@ -1,6 +1,6 @@
 """The staged entries of a key-value store: one dict over the backend, with every entry that was staged or read.
 
-Values of an immutable serde are kept as objects; others as bytes, so that nobody changes a staged value in place. Both
+Values of an immutable serde are kept as objects; others as bytes, so that no code changes a staged value in place. Both
 are encoded when they are put: a value that cannot be encoded is then the error of the record that puts it. An entry is
 a tuple (value, timestamp); (None, timestamp) is a deletion or a key known to be absent.
 """
@@ -52,7 +52,7 @@ class _NoHeaders:
 
 
 class StagedKeyValues(StagedStore[K, V]):
-    """Entries by key: the functions for operators and for the runtime. Subclasses add the methods for users."""
+    """The entries by key, with the functions for operators and the runtime. Subclasses add the methods for users."""
 
     timestamped: bool = False
     backend_reads: int
@@ -181,7 +181,7 @@ class StagedKeyValues(StagedStore[K, V]):
         return stage_for_flush
 
     def _counting_stage(self) -> Callable[[bytes, K, V | None, int, V | None], None]:
-        """As `_immutable_stage`, for values that can certainly be encoded: the flush encodes them."""
+        """Return a `stage` like `_immutable_stage`, for values that are always encodable: the flush encodes them."""
         entries, dirty, take = self._entries, self._dirty, self._dirty.pop
         if not self.caching:
 
@@ -247,7 +247,7 @@ class StagedKeyValues(StagedStore[K, V]):
         return stage_with_origins
 
     def _load(self, raw_key: bytes) -> Entry:
-        """Return the entry of a key that is not in memory: bytes or object, as entries are kept."""
+        """Return the entry of a key that is not in memory, as bytes or object like the entries in memory."""
         self._check_open()
         if self._complete:
             return ABSENT
@@ -266,7 +266,7 @@ class StagedKeyValues(StagedStore[K, V]):
     # For the runtime
 
     def flush(self, out: list[Produced]) -> None:
-        """Make changelog records, appended to `out`, and rows of staged writes; call the listener when caching."""
+        """Turn staged writes into rows and changelog records (appended to `out`); call a cache's listener."""
         if not self._dirty:
             return
         if self.caching:
@@ -318,7 +318,7 @@ class StagedKeyValues(StagedStore[K, V]):
             )
 
     def revert(self) -> None:
-        """Go back to the backend's rows: staged, flushed and sealed writes are discarded."""
+        """Discard staged, flushed and sealed writes, and so go back to the backend's rows."""
         self._discard_entries()
         self._dirty.clear()
         self._dirty_headers.clear()

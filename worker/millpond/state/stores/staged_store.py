@@ -45,7 +45,7 @@ DEFAULT_CACHE_LIMIT = 10 * 1024 * 1024
 
 
 def changed_since_flush(dirty: dict[bytes, Change], *, has_listener: bool) -> dict[bytes, Change]:
-    """Empty `dirty`; return its changes, as a copy: a listener may put into the store.
+    """Empty `dirty`; return a copy of its changes, since a listener may put into the store.
 
     For a listener, keys that were created and deleted between two flushes are left out.
     """
@@ -66,11 +66,11 @@ def forward_changes(
     """Call the listener for each change.
 
     Args:
-        listener: to call.
-        context: of the task; headers and origin are set there for each change.
-        changes: key, old value, new value and timestamp in ms of each.
-        records: headers and origin of the record that put each; None when none has either.
-        decode: decodes values that are kept as bytes; None where they are objects.
+        listener: the listener to call.
+        context: the context of the task; its headers and its origin are set for each change.
+        changes: the key, old value, new value and timestamp in ms of each change.
+        records: the headers and the origin of the record that put each change; None if no record has either.
+        decode: decodes values that are kept as bytes; None for objects.
     """
     if decode is not None:
         changes = (
@@ -98,7 +98,7 @@ class StoreContext(Protocol):
     """The timestamp of the record being processed, in epoch milliseconds."""
 
     message: Any
-    """The consumed record being processed, None when there is none."""
+    """The consumed record being processed; None without one."""
 
     origin: Any
     """The source of the record being processed, when it is not `message`: a consumed record or a `RecordContext`."""
@@ -108,7 +108,7 @@ class StoreContext(Protocol):
 
 
 class StagedStore(Generic[K, V]):
-    """The rows of one store partition between staging and commit; subclasses keep the entries."""
+    """The rows of one store partition between staging and commit. Subclasses keep the entries."""
 
     name: str
     partition: int
@@ -174,7 +174,7 @@ class StagedStore(Generic[K, V]):
         self._context = context
 
     def on_flush(self, listener: FlushListener) -> None:
-        """Set the function to call with each change at a flush, when the store is `caching`.
+        """Set the function that a flush of a `caching` store calls with each change.
 
         A key that was created and deleted since the last flush is neither forwarded nor logged, as in Kafka Streams.
 
@@ -191,7 +191,7 @@ class StagedStore(Generic[K, V]):
         timestamps: list[int],
         window: tuple[int, int] | None = None,
     ) -> bool:
-        """Forward the changes as columns; return False when that is not possible and the listener is to be called."""
+        """Forward the changes as columns; return False if that is impossible, so that the caller calls the listener."""
         take = self._take_columns
         if take is None or _NOTHING in set(map(type, data)):
             return False
@@ -199,14 +199,14 @@ class StagedStore(Generic[K, V]):
         return take(Columns(changes, values, timestamps, self.key_serde, self.value_serde, window))
 
     def keep_origins(self) -> None:
-        """Keep the origin of the last put of each key for the flush, because a downstream node reads it.
+        """Keep the origin of each key's last put for the flush, because a downstream node reads the origin.
 
         Call it before operators take references to the store's functions.
         """
         self._keeps_origins = self.caching
 
     def _encoded(self, key: K, value: V) -> bytes:
-        """Encode a value; an error belongs to the record that puts it.
+        """Encode a value at its put, so that an error belongs to the record that puts it.
 
         Raises:
             SerializationError: the serde cannot encode the value.
@@ -224,7 +224,7 @@ class StagedStore(Generic[K, V]):
         raise SerializationError(f"store '{self.name}' cannot keep a value for key {shown}: {cause}") from cause
 
     def _as_decoded(self, value: V, data: bytes) -> V:
-        """Return the value of an immutable serde to keep: itself if decoding returns its type, else the decoded one.
+        """Return the value to keep for an immutable serde: itself if decoding returns its type, else the decoded one.
 
         So a store returns the same before and after a restart, and keeps nothing that user code could change in place.
         """
@@ -237,14 +237,14 @@ class StagedStore(Generic[K, V]):
     def seal(self) -> Rows:
         """Return the rows flushed since the last seal, for the backend; later flushes belong to the next commit.
 
-        Rows of the last seal that `committed` never confirmed are returned again, first.
+        Rows of the last seal without a call of `committed` are returned again, before the others.
         """
         self._sealed = self._join(self._sealed, self._flushed)
         self._flushed = Rows()
         return self._sealed
 
     def metadata(self) -> bytes:
-        """Return what to write with the offset of the rows that `seal` or `restore` returned last."""
+        """Return the metadata to write with the offset of the rows that `seal` or `restore` returned last."""
         return b""
 
     def committed(self) -> None:
@@ -255,18 +255,18 @@ class StagedStore(Generic[K, V]):
             self._evict(int(excess / (self._entry_size.value + DICT_SLOT)) + 1)
 
     def staged_bytes(self) -> int:
-        """Return about how many bytes of memory are taken by writes that the backend does not have yet."""
+        """Return the approximate memory, in bytes, of writes that the backend does not have yet."""
         rows = len(self._flushed) + len(self._sealed)
         return self.dirty_bytes() + int(rows * (self._row_size.value + LIST_SLOT))
 
     def dirty_bytes(self) -> int:
-        """Return about how many bytes writes since the last flush take: the record cache of a caching store."""
+        """Return the approximate memory, in bytes, of writes since the last flush: a caching store's record cache."""
         # Entries that are objects have an encoded value, too: about as large as a row. Counts are encoded at the flush.
         encoded = self._row_size.value if self.value_serde.immutable and self.value_serde is not Long else 0
         return int(self._dirty_count() * (self._entry_size.value + encoded + DICT_SLOT + PAIR))
 
     def cache_bytes(self) -> int:
-        """Return about how many bytes all entries take, staged or only read, and the rows not yet written."""
+        """Return the approximate memory, in bytes, of all entries, staged or only read, and of rows not yet written."""
         count = self._entry_count()
         if count and not self._entry_size.value:
             self._entry_size.sample(self._some_entries())
@@ -279,7 +279,7 @@ class StagedStore(Generic[K, V]):
         self._sealed = Rows()
 
     def _evict(self, count: int) -> None:
-        """Evict about `count` entries that the backend has, the oldest first."""
+        """Evict about `count` entries whose rows are in the backend, the oldest first."""
         raise NotImplementedError
 
     def _dirty_count(self) -> int:
@@ -292,13 +292,13 @@ class StagedStore(Generic[K, V]):
         raise NotImplementedError
 
     def _uncommitted_rows(self) -> set[bytes]:
-        """Return the full keys of rows that were flushed and are not confirmed to be in the backend."""
+        """Return the full keys of flushed rows that may not be in the backend yet."""
         keys = {key for key, _ in self._flushed}
         keys.update(key for key, _ in self._sealed)
         return keys
 
     def _timestamp(self) -> int:
-        """Return the current record's timestamp, for writes without one; the wall clock where there is no record."""
+        """Return the current record's timestamp, for writes without one; without a record, the wall-clock time."""
         context = self._context
         timestamp = -1 if context is None else context.timestamp
         return timestamp if timestamp >= 0 else self._now()

@@ -51,7 +51,7 @@ _ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
 
 
 class StagedWindows(WindowPuts[K, V]):
-    """Entries by window start and key: the functions for operators and for the runtime."""
+    """The entries by window start and key, with the functions for operators and for the runtime."""
 
     timestamped: bool = False
     persistent: bool
@@ -104,7 +104,7 @@ class StagedWindows(WindowPuts[K, V]):
         self._bind()
 
     def _load(self, raw_key: bytes, start: int) -> Entry:
-        """Return the entry of a key that is not in memory: bytes or object, as entries are kept."""
+        """Return the entry of a key that is not in memory, as bytes or object like the entries in memory."""
         self._check_open()
         # Nothing was ever put above the observed time; windows at or below the floor have expired.
         if start > self._observed or start <= self._floor:
@@ -121,7 +121,7 @@ class StagedWindows(WindowPuts[K, V]):
         return found
 
     def _open(self, start: int) -> Window:
-        """Return the window to put into, for a start that has none in memory."""
+        """Return the window to put into, for a window start without a window in memory."""
         self._check_open()
         if start > self._floor:
             # A window that starts later than any put so far has no rows in the backend.
@@ -148,7 +148,7 @@ class StagedWindows(WindowPuts[K, V]):
             windows.pop(expired, None)
 
     def _note(self, start: int) -> None:
-        """Remember to remove the window when it expires; once, though it may be evicted and read again often."""
+        """Schedule the removal of a window at its expiry, once per window, even if it is evicted and read again."""
         if start not in self._in_heap:
             self._in_heap.add(start)
             heappush(self._starts, start)
@@ -170,7 +170,7 @@ class StagedWindows(WindowPuts[K, V]):
     # For the runtime
 
     def flush(self, out: list[Produced]) -> None:
-        """Make changelog records, appended to `out`, and rows of staged writes; call the listener when caching."""
+        """Turn staged writes into rows and changelog records (appended to `out`); call a cache's listener."""
         touched = self._touched.copy()
         self._touched.clear()
         self._hidden.clear()
@@ -238,7 +238,7 @@ class StagedWindows(WindowPuts[K, V]):
         )
 
     def seal(self) -> Rows:
-        """Return the rows flushed since the last seal, and the deletion of segments that expired until that flush."""
+        """Return the rows flushed since the last seal, and the deletions of segments that expired until then."""
         self._sealed_metadata = self._flushed_metadata
         return super().seal()
 
@@ -276,8 +276,8 @@ class StagedWindows(WindowPuts[K, V]):
         """Return the backend rows of changelog records, to write with their offset and `metadata()`; skip null keys.
 
         Stream time is taken from the whole batch first, so that segments that have expired by its end are not restored.
-        Live segments keep expired windows, which reads do not return: so the rows do not depend on how records are
-        batched.
+        Live segments keep expired windows, which reads do not return. So the rows do not depend on the batches of
+        records.
         """
         self._discard_entries()
         split = [
@@ -362,7 +362,7 @@ class StagedWindows(WindowPuts[K, V]):
         last: int,
         reverse: bool,  # noqa: FBT001  # always given
     ) -> Iterator[tuple[bytes, int, Entry]]:
-        """Return raw key, window start and live entry of a range of keys and of starts (inclusive), as of now."""
+        """Return raw key, window start and live entry for ranges of keys and of starts (inclusive), as of now."""
         self._check_open()
         first = max(first, self._floor + 1, 0)
         last = min(last, self._observed)

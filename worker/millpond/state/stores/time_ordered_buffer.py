@@ -92,10 +92,10 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
         Args:
             name: the store's name.
             partition: the task's partition.
-            backend: where committed updates are.
+            backend: the backend of committed updates.
             key: serde of the (usually windowed) keys.
             value: serde of the values.
-            changelog_topic: None when not logged.
+            changelog_topic: the changelog topic; None without a changelog.
             count_bytes: whether to maintain `buffer_size`.
         """
         super().__init__(name, partition, backend, key, value, caching=False, changelog_topic=changelog_topic)
@@ -114,21 +114,21 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
 
     @property
     def buffer_size(self) -> int:
-        """The bytes of all pending updates, counted as Kafka Streams counts them; 0 unless `count_bytes`."""
+        """The bytes of all pending updates, counted as in Kafka Streams; 0 without `count_bytes`."""
         return self._size
 
     def put(  # noqa: PLR0913  # as Kafka Streams' TimeOrderedKeyValueBuffer
         self, buffer_time: int, raw_key: bytes, key: K, new: V | None, old: V | None, context: RecordContext
     ) -> None:
-        """Buffer an update; a pending update of the key is replaced and keeps its buffer time.
+        """Buffer an update. It replaces a pending update of the key, whose buffer time stays.
 
         Args:
-            buffer_time: ms; the buffer is ordered by it.
+            buffer_time: the time by which the buffer is ordered, in ms.
             raw_key: the serialised key.
             key: the key, for error messages.
             new: the new value, None for a deletion.
             old: the value before it.
-            context: of the current record.
+            context: the context of the current record.
 
         Raises:
             SerializationError: a value cannot be encoded.
@@ -147,12 +147,12 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
         self._dirty[raw_key] = None
 
     def prior_value(self, raw_key: bytes) -> tuple[bool, V | None]:
-        """Return whether the key has a pending update, and the value that is visible downstream until it is evicted."""
+        """Return whether the key has a pending update, and the value that is visible downstream until its eviction."""
         held = self._updates.get(raw_key)
         return (False, None) if held is None else (True, self._object(held.prior))
 
     def evict_while(self, predicate: Callable[[], bool], callback: Callable[[Pending[K, V]], None]) -> None:
-        """Evict pending updates from the front, as long as there are some and `predicate` holds.
+        """Evict pending updates from the front, as long as `predicate` is true.
 
         The predicate is called before each update, with `min_timestamp`, `num_records` and `buffer_size` up to date. An
         update is removed after its callback has returned.
@@ -172,12 +172,12 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
     # For the runtime
 
     def flush(self, out: list[Produced]) -> None:
-        """Make changelog records, appended to `out`, and rows of the changes since the last flush."""
+        """Turn the changes since the last flush into rows and into changelog records, which are appended to `out`."""
         if not self._dirty:
             return
         topic, partition, prefix = self.changelog_topic, self.partition, self._prefix
         updates, rows = self._updates, self._flushed
-        # Kafka Streams sends these without a timestamp, and its producer sets the wall clock. Nobody reads it, but a
+        # Kafka Streams sends these without a timestamp, and its producer sets the wall clock. No code reads it, but a
         # broker rejects one that is an hour ahead, and a clock may be wrong where event times are right.
         now = self._timestamp()
         for raw_key in self._dirty:
@@ -226,8 +226,8 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
 
     def _unreadable(self, what: str) -> StateError:
         return StateError(
-            f"the changelog of '{self.name}' has {what}; Kafka Streams writes version 3 since 2.5.1: let such a "
-            "version write it once, or reset the application"
+            f"the changelog of '{self.name}' has {what}; Kafka Streams writes version 3 since 2.5.1: run the "
+            "application once with such a version, or reset it"
         )
 
     def close(self) -> None:
@@ -307,7 +307,7 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
         self._size += size
 
     def _evict(self, count: int) -> None:
-        """Evict nothing: all pending updates stay in memory, where they are ordered."""
+        """Evict nothing, since all pending updates stay in memory, in their order."""
 
     def _dirty_count(self) -> int:
         return len(self._dirty)

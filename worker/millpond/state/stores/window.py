@@ -20,7 +20,7 @@ _MAX_LONG = 2**63 - 1
 
 
 class _WindowMethods(StagedWindows[K, V], Generic[K, V, W]):
-    """Reading and writing with keys and values as objects; W is the type of a value for the user."""
+    """The methods to read and write keys and values as objects; W is the type of values for the user."""
 
     def _to_user(self, entry: Entry) -> W:
         raise NotImplementedError
@@ -72,7 +72,7 @@ class _WindowMethods(StagedWindows[K, V], Generic[K, V, W]):
         return None if entry[0] is None else self._to_user(entry)
 
     def backward_fetch(self, key: K, from_ms: int, to_ms: int) -> Iterator[tuple[int, W]]:
-        """Return the same as `fetch` of a range of starts, descending."""
+        """Return the same as `fetch` for a range of starts, in descending order."""
         return self._of_key(key, from_ms, to_ms, reverse=True)
 
     def fetch_range(
@@ -138,7 +138,7 @@ class _WindowMethods(StagedWindows[K, V], Generic[K, V, W]):
 class WindowStore(_WindowMethods[K, V, V], Generic[K, V]):
     """A window store: values by key and window start.
 
-    Iterators show the store as of their creation, whatever is put while they run; they end with the task's next commit.
+    Iterators show the store as of their creation, without later puts; they end with the task's next commit.
     Expired windows are never shown.
     """
 

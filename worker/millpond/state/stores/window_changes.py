@@ -36,7 +36,7 @@ def keeping_records(
     headers: dict[_Place, Headers],
     origins: dict[_Place, Any] | None,
 ) -> Callable[..., None]:
-    """Return a `stage` that also keeps the headers of the record that puts, and its origin unless `origins` is None."""
+    """Return a `stage` that also keeps the headers of the putting record, and its origin unless `origins` is None."""
 
     def stage_and_keep(  # noqa: PLR0913  # the hot path
         raw_key: bytes, start: int, key: Any, value: Any, timestamp: int, old: Any, /
@@ -68,14 +68,14 @@ def forward_window_changes(  # noqa: PLR0913  # the columns, once per flush
     Empties `headers`, `origins` and `order`.
 
     Args:
-        listener: to call; None to call nothing.
-        context: of the task.
+        listener: the listener to call; None to call nothing.
+        context: the context of the task.
         changed: the start and the changes of each window.
-        size_ms: of the windows.
-        headers: of the record of the last put, by place.
-        origins: of the record of the last put, by place.
-        order: the number of the last put, by place, where several windows were put to.
-        decode: decodes values that are kept as bytes; None where they are objects.
+        size_ms: the size of the windows.
+        headers: the headers of the record of the last put, by place.
+        origins: the origin of the record of the last put, by place.
+        order: the number of the last put, by place, once several windows have puts.
+        decode: decodes values that are kept as bytes; None for objects.
     """
     changes: list[_Change] = [
         (start, raw_key, key, old, new, timestamp)

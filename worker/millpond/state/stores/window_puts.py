@@ -1,4 +1,4 @@
-"""The hot path of the window store: plain functions over local names, which read and put one key of one window."""
+"""The hot path of the window store: functions that read and put one key of one window, with local names for speed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Window = tuple[dict[bytes, Entry], Dirty, bool]
 
 
 class WindowPuts(StagedStore[K, V]):
-    """Entries by window start and key: the functions for operators. `StagedWindows` adds those for the runtime."""
+    """The entries by window start and key, with the functions for operators. `StagedWindows` adds the others."""
 
     entry: Callable[[bytes, int], tuple[V | None, int]]
     """Returns value and timestamp (ms), (None, -1) when absent, of a serialised key and a window start in ms."""
@@ -139,7 +139,7 @@ class WindowPuts(StagedStore[K, V]):
         return stage
 
     def _counting_stage(self) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
-        """As `_immutable_stage`, for values that can certainly be encoded: the flush encodes them."""
+        """Return a `stage` like `_immutable_stage`, for values that are always encodable: the flush encodes them."""
         window_at, opened, touched, caching = self._windows.get, self._open, self._touched, self.caching
         puts, order = self._puts.__next__, self._order
 

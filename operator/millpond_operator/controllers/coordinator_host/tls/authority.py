@@ -1,8 +1,8 @@
-"""The coordinator's certificate authority. It survives the loss of its Secret, and workers always trust the one in use.
+"""The coordinator's certificate authority. It survives the loss of its Secret, and workers trust it before it is used.
 
 Certificates are kept in a Secret for the next leader, and in the leader's memory, from which it restores the Secret
-when that is deleted or damaged. An authority is replaced when it expires soon, or when somebody puts another one into
-the Secret. Both are kept side by side until all workers have had time to load both.
+when that is deleted or damaged. An authority is replaced when it expires soon, or when another client writes another
+one into the Secret. Both are kept side by side until all workers have had time to load both.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def looked_after(known: Kept | None, found: Kept | None, hosts: Sequence[str], n
     """Return what the Secret should contain.
 
     Args:
-        known: what this process uses; None when it has just begun to lead.
+        known: the certificates that this process uses; None when it has just begun to lead.
         found: the content of the Secret.
         hosts: the host names of the coordinator.
         now: the current time.
@@ -77,7 +77,7 @@ def looked_after(known: Kept | None, found: Kept | None, hosts: Sequence[str], n
 
 
 def _begun(found: Kept | None, now: datetime) -> Kept | None:
-    """Return what a new leader begins with; None when the Secret has nothing usable."""
+    """Return the certificates of a new leader; None when the Secret has nothing usable."""
     if found is None:
         return None
     following = found.following if found.following is not None and _whole(found.following, now) else None
@@ -87,7 +87,7 @@ def _begun(found: Kept | None, now: datetime) -> Kept | None:
 
 
 def _with_found(known: Kept, found: Kept | None, now: datetime) -> Kept:
-    """Return what this process knows, updated by what another client may have written."""
+    """Return the certificates of this process, with an authority that another client wrote into the Secret."""
     if found is None or not _whole(found.current, now):
         return known
     if found.current.same_authority(known.current):
@@ -166,7 +166,7 @@ class CertificateAuthority:
                 return
 
     async def look(self) -> None:
-        """Do what is due: restore the Secret, renew the certificate, switch to the following authority.
+        """Restore the Secret, renew the certificate, or switch to the following authority, where it is due.
 
         Raises:
             ApiError: the Secret cannot be read or written; the current certificates stay in use.
@@ -179,7 +179,7 @@ class CertificateAuthority:
         kept = looked_after(before, None if secret is None else Kept.of(secret), self._hosts, now)
         if before is not None and kept.following is not None and self._is_known(kept.following, before, now):
             kept = looked_after(Kept(kept.following), None, self._hosts, now)
-            log.warning("Coordinator certificate: switched to the next authority, which all workers had time to load")
+            log.warning("coordinator certificate: switched to the next authority, which all workers had time to load")
         await self._write(secret, kept)
         self._use(kept)
 
@@ -192,7 +192,7 @@ class CertificateAuthority:
         if lacking:
             self._known_since = None
             if lacking != self._logged:
-                log.info("Coordinator certificate: the next authority has not been written for %s yet", _some(lacking))
+                log.info("coordinator certificate: waiting until the next authority is in ConfigMap %s", _some(lacking))
             self._logged = lacking
             return False
         if self._known_since is None:
@@ -228,7 +228,7 @@ class CertificateAuthority:
             load(self.context, kept.current)
         if before is not None and before.bundle != kept.bundle:
             if kept.following is not None:
-                log.warning("Coordinator certificate: a new authority will replace the current one; workers get both")
+                log.warning("coordinator certificate: a new authority will replace the current one; workers get both")
             self._on_change(kept.bundle)
 
 
