@@ -69,12 +69,7 @@ def check(ended: Ended, *told: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_bucket_that_does_not_exist(run: Run, command: str) -> None:
     """It is not treated as an empty one."""
-    check(
-        run(command, "s3://elsewhere/states"),
-        "'s3://elsewhere/states'",
-        "there is no such",
-        "bucket; check the location",
-    )
+    check(run(command, "s3://elsewhere/states"), "'s3://elsewhere/states'", "bucket does not exist; check the location")
 
 
 @pytest.mark.usefixtures("server")

@@ -108,7 +108,7 @@ def test_report_that_cannot_be_sent_stops_nothing(api, caplog, trouble) -> None:
         for done in range(5):
             told("writing files", done, 5)
     assert api.asked or trouble not in ("refused", "garbage", "hangs up")
-    warned = [record.getMessage() for record in caplog.records if "cannot be reported" in record.getMessage()]
+    warned = [record.getMessage() for record in caplog.records if "cannot report progress" in record.getMessage()]
     assert len(warned) == 1
     assert "t0ken" not in caplog.text
 

@@ -196,7 +196,7 @@ def test_boundaries_are_what_is_committed(
     times = iter([1_000, 2_000])
     found = read_boundaries(cluster, configuration, stores.logged, lambda: next(times), cut_timeout_s=0.1)
     producer.abort_transaction(30)
-    assert "tasks 0_0 committed without a pause" in caplog.text
+    assert "tasks 0_0: no pause of some milliseconds between commits" in caplog.text
     assert found.as_of_ms == 1_000
     assert found.ranges == {
         Partition(changelog, 0): Range(0, 5), Partition(changelog, 1): Range(2, 5),

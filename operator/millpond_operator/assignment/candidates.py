@@ -28,8 +28,8 @@ class CandidateIndex:
         options: settings of the assignment.
 
     Attributes:
-        situation: as given.
-        options: as given.
+        situation: the argument.
+        options: the argument.
         live: all live workers, by id.
         placeable: the ids of live workers that may get tasks.
         owners: the owner of each task in Kafka, where it is known.

@@ -25,7 +25,7 @@ def quotas(demands: Sequence[Demand], workers: Sequence[str]) -> list[dict[str, 
     """Return the number of tasks of each demand for each worker.
 
     Counts of two workers differ by at most one: within each sub-topology, over all stateful tasks, over all stateless
-    ones, and in total. That is always possible at the same time. Every worker gets ⌊size / workers⌋ of a sub-topology.
+    ones, and in total. All of these can always be met together. Every worker gets ⌊size / workers⌋ of a sub-topology.
     Which workers get one more depends on history first, and is then corrected until the sums are even too.
     """
     extras = _Extras(demands, workers)

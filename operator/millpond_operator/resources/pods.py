@@ -159,8 +159,7 @@ def cleanup_template(app: StreamApp, worker: Object | None = None) -> Object:
 
     Args:
         app: the application.
-        worker: the template of workers whose image, topology and settings it uses; None for what the StreamApp
-            specifies.
+        worker: the pod template whose image, topology and settings the Job uses; None for the StreamApp's own.
     """
     worker = pod_template(app, _NO_SURROUNDINGS) if worker is None else worker
     (first,) = (each for each in worker["spec"]["containers"] if each["name"] == _WORKER)

@@ -77,8 +77,7 @@ class TokenReviewer:
     Args:
         reviews: reviews tokens, best a client with connections of its own.
         application_of: returns the application id of the StreamApp that a service account belongs to, by namespace and
-        name;
-            None when there is none.
+            name; None when there is none.
         is_worker: returns whether a pod is one of that StreamApp's workers, by the account and the pod's name and uid.
         timeout: the timeout of one review.
         clock: returns monotonic seconds.

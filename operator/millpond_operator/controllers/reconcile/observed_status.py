@@ -85,8 +85,8 @@ class ObservedStatus:
     def _worker_problem(self, work: ReconcilePass) -> Problem | None:
         """Return the first problem of a worker that is persistent or has lasted long enough to be reported.
 
-        A problem that was reported last has lasted already. After a change of leaders, one that workers report stays
-        until all workers have reported.
+        A problem in the last status is not new, so it is reported at once. After a change of leaders, a problem that
+        workers report stays until all workers have reported.
         """
         before = work.status.condition(ConditionType.DEGRADED)
         reported = before if before is not None and before.status == "True" else None

@@ -269,7 +269,7 @@ class Engine:
         self._plans.discard()
 
     def publish(self) -> set[str]:
-        """Make the adopted plan the published one.
+        """Publish the adopted plan.
 
         Returns:
             The workers whose instructions changed.

@@ -40,7 +40,7 @@ class Identity:
 
 
 class Authenticator(Protocol):
-    """Maps a token to an identity."""
+    """The mapping of tokens to identities."""
 
     async def __call__(self, token: str | None, peer: str = "") -> Identity | None:
         """Return the identity of a token.

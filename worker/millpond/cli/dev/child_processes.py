@@ -123,7 +123,7 @@ class ProcessLog:
         return self.error if time.monotonic() - self._error_at < _RECENT_S else ""
 
     def tail(self) -> str:
-        """Return the last lines of the log."""
+        """Return the last lines of the process's log."""
         text = self.path.read_text(errors="replace") if self.path.exists() else ""
         return "\n".join(text.splitlines()[-_LAST_LINES:])
 
