@@ -67,7 +67,7 @@ def test_deleted_or_changed_endpoints_point_to_the_leader_again(api, namespace, 
         return [each["addresses"] for each in found.get("endpoints") or ()]
 
     api.delete("EndpointSlice", namespace, COORDINATOR)
-    wait_for(lambda: addresses() == [["192.0.2.1"]], "they are there again")
+    wait_for(lambda: addresses() == [["192.0.2.1"]], "the EndpointSlice has its addresses again")
     there = api.get("EndpointSlice", namespace, COORDINATOR)
     version = there["metadata"]["resourceVersion"]
 
@@ -75,9 +75,9 @@ def test_deleted_or_changed_endpoints_point_to_the_leader_again(api, namespace, 
         return operator.metric("rest_client_request_duration_seconds_count", verb=verb)
 
     def await_looks(times):
-        """Wait until they were read so often; return the number of writes then."""
+        """Wait for this number of reads; return the number of writes until then."""
         before = requests("get")
-        wait_for(lambda: requests("get") >= before + times, "they were looked after")
+        wait_for(lambda: requests("get") >= before + times, f"the operator reads {times} more times")
         return requests("apply")
 
     before = await_looks(4)  # by then that they were written is counted, too
