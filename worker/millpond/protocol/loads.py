@@ -1,0 +1,50 @@
+"""The load that workers report with heartbeats: counters, from which two reports of one process give rates.
+
+A worker measures at most once a second, and sends the last measurement with each heartbeat. Counters start at zero with
+the process; `measured_ms` is the worker's monotonic clock, so rates never compare clocks of two machines.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ("InputLoad", "TaskLoad", "WorkerLoad")
+
+
+class InputLoad(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One input partition of an active task."""
+
+    consumed: int = 0
+    """Records processed since the worker's process started."""
+    lag: int | None = None
+    """Records from the task's position to the end of the partition; None while the end is unknown."""
+
+
+class TaskLoad(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One active task."""
+
+    processed: int = 0
+    """Records processed since the worker's process started."""
+    inputs: dict[str, InputLoad] = {}
+    """By topic, under its name in Kafka."""
+    latency_ms: int | None = None
+    """Wall-clock time minus the timestamp of the last record processed, in ms; None before the first record."""
+
+
+class WorkerLoad(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The load of one worker."""
+
+    measured_ms: int = 0
+    """When this was measured, on the worker's monotonic clock, in ms."""
+    busy_ms: int = 0
+    """Time that the loop spent on processing and commits since the process started, in ms: not waiting for records."""
+    processed: int = 0
+    """Records processed by all tasks since the process started, tasks included that have moved away."""
+    tasks: dict[str, TaskLoad] = {}
+    """By task id: the active tasks that run."""
+    state_bytes: int = 0
+    """Size of the state directory's files, in bytes."""
+    volume_bytes: int = 0
+    """Size of the file system with the state directory, in bytes; 0 if unknown."""
+    volume_free_bytes: int = 0
+    """Free space on it, in bytes."""
