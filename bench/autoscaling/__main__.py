@@ -11,7 +11,15 @@ from millpond_operator.autoscaling import Policy
 from . import traces
 from .run import SCALERS, Outcome, replay
 
-_HEADINGS = ("trace", "autoscaler", "rescales", "in a row", "lag within target", "worker-hours / oracle", "most workers")
+_HEADINGS = (
+    "trace",
+    "autoscaler",
+    "rescales",
+    "in a row",
+    "lag within target",
+    "worker-hours / oracle",
+    "most workers",
+)
 
 
 @click.command()

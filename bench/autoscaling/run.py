@@ -18,7 +18,7 @@ _BURST_S = 1800.0
 _DAY_S = 86_400.0
 _POINTS = 400
 _THRESHOLD_S = 3.0
-"""The lag threshold: what a worker processes in this time. Of 0.3, 1, 3, 9 and 30 s, lag is longest within the target."""
+"""The lag threshold: what a worker processes in this time. Of 0.3, 1, 3, 9 and 30 s, this one does best."""
 
 
 @dataclass

@@ -87,7 +87,7 @@ class Autoscaler:
         )
         if current != before.current_replicas:
             self._forget_wishes()
-        words = Words(policy, current, most)
+        words = Words(policy, current, most, sum(situation.tasks.values()))
         decided = self._decided(now, situation, state, words)
         return self._quiet(now, before, decided)
 
@@ -104,7 +104,10 @@ class Autoscaler:
         if situation.unsteady:
             self._meter.clear()
             self._forget_wishes()
-            if state.reason in {Reason.SCALE_OUT, Reason.SCALE_IN} and state.recommended_replicas == state.current_replicas:
+            if (
+                state.reason in {Reason.SCALE_OUT, Reason.SCALE_IN}
+                and state.recommended_replicas == state.current_replicas
+            ):
                 return state  # it is this rescale that is going on
             return _stays(state, Reason.SETTLING, words.settling(situation.unsteady))
         measured = self._meter.measure(sum(situation.tasks.values()))
@@ -153,13 +156,12 @@ class Autoscaler:
             if current >= most:
                 return _limited(state, current, Reason.AT_MAX, words.at_max(load))
             return _limited(state, current, Reason.HOT_TASK, words.hot_task(load))
-        in_danger = measured.lag_seconds > policy.target_lag.total_seconds()
-        if now - self._short_since < WINDOW and not in_danger:
+        if now - self._short_since < WINDOW:  # until then, rates are partly of the time before
             return _stays(state, Reason.STEADY, words.steady(load))
         message = words.out(load, choice)
-        if not choice.enough:
-            # It does what it can, and says that this is not enough.
-            state = msgspec.structs.replace(state, limited=True)
+        in_danger = measured.lag_seconds > policy.target_lag.total_seconds() or load.arriving > 1
+        # If that is not enough, it does what it can, and says so.
+        state = msgspec.structs.replace(state, limited=not choice.enough)
         return self._rescaled(now, state, wanted, Reason.SCALE_OUT, message, words, in_danger=in_danger)
 
     def _in(  # noqa: PLR0913 - what a scale-in depends on
@@ -184,6 +186,7 @@ class Autoscaler:
         late = 2 * len(state.rescales) >= policy.rescales_per_day
         if wanted >= current or wanted > current * (_WORTH_LATE if late else _WORTH):
             return _stays(state, Reason.STEADY, words.steady(load))
+        state = msgspec.structs.replace(state, limited=False)
         return self._rescaled(now, state, wanted, Reason.SCALE_IN, words.into(wanted), words, in_danger=False)
 
     def _rescaled(  # noqa: PLR0913 - what a rescale depends on

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ("by_subtopology", "busiest", "steps")
+__all__ = ("busiest", "by_subtopology", "steps")
 
 _STEP = 0.05
 """A number of workers is worth choosing if the busiest one has at least this share less to do than with fewer."""

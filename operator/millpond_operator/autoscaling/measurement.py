@@ -163,18 +163,18 @@ def _growth(held: Mapping[str, tuple[str, TaskRates]]) -> float:
     for _, task in held.values():
         for topic, each in task.inputs.items():
             if not topic.endswith(_REPARTITION):
-                processed += each.records_per_second
-                arriving += max(each.records_per_second + (each.lag_growth_per_second or 0.0), 0.0)
+                rate = each.records_per_second or 0.0
+                processed += rate
+                arriving += max(rate + (each.lag_growth_per_second or 0.0), 0.0)
     return arriving / processed if processed > 0 else 1.0
 
 
 def _arriving(task: TaskRates, growth: float) -> float:
-    if not task.inputs:
-        return max(task.records_per_second + (task.lag_growth_per_second or 0.0), 0.0)
     total = 0.0
     for topic, each in task.inputs.items():
-        now = each.records_per_second + (each.lag_growth_per_second or 0.0)
+        rate = each.records_per_second or 0.0
+        now = rate + (each.lag_growth_per_second or 0.0)
         if topic.endswith(_REPARTITION):
-            now = max(now, each.records_per_second * growth)
+            now = max(now, rate * growth)
         total += max(now, 0.0)
     return total

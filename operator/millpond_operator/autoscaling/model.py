@@ -105,7 +105,7 @@ class Situation:
     tasks: Mapping[int, int]
     """The number of tasks of each sub-topology; empty while the topology is not known."""
     unsteady: str = ""
-    """Why rates mean nothing now, as a clause: `workers are starting`. "" while workers and tasks stay where they are."""
+    """Why rates mean nothing now, as a clause: `workers restart`. "" while workers and tasks stay where they are."""
     conflict: str = ""
     """The name of another autoscaler that sets `spec.replicas`; "" for none."""
 

@@ -11,6 +11,8 @@ _SPAN = timedelta(minutes=20)
 _INTERVAL = timedelta(minutes=1)
 _MEAN_OF = 3
 """The number of loads of which each mean is taken, against noise."""
+_NOISE = 0.05
+"""The growth within 20 minutes, as a share of the load, up to which it may be noise."""
 _MOST = 1.5
 """The greatest factor by which growth is anticipated."""
 
@@ -41,6 +43,6 @@ class Trend:
         middle = (len(loads) - _MEAN_OF) // 2
         first, half, last = (sum(loads[i : i + _MEAN_OF]) / _MEAN_OF for i in (0, middle, len(loads) - _MEAN_OF))
         growth = 2 * min(half - first, last - half)
-        if growth <= 0 or last <= 0:
+        if growth <= _NOISE * last or last <= 0:
             return 1.0
         return min(1 + growth / last * (horizon / span), _MOST)

@@ -20,12 +20,14 @@ class Words:
         policy: what the StreamApp asks for.
         current: the wanted number of workers so far.
         most: the largest number that may be chosen.
+        tasks: the number of tasks.
     """
 
-    def __init__(self, policy: Policy, current: int, most: int) -> None:
+    def __init__(self, policy: Policy, current: int, most: int, tasks: int) -> None:
         self._policy = policy
         self._current = current
         self._most = most
+        self._tasks = tasks
 
     def disabled(self) -> str:
         """`spec.replicas` is 0."""
@@ -42,8 +44,8 @@ class Words:
     def conflict(self, manager: str) -> str:
         """Another autoscaler is at work."""
         return (
-            f"'{manager}' sets spec.replicas, so this autoscaler only recommends: delete the HorizontalPodAutoscaler or "
-            "ScaledObject, then run kubectl scale with another number of replicas; or remove spec.autoscaling."
+            f"'{manager}' sets spec.replicas, so this autoscaler only recommends: delete the HorizontalPodAutoscaler "
+            "or ScaledObject, then run kubectl scale with another number of replicas; or remove spec.autoscaling."
         )
 
     def steady(self, load: Load) -> str:
@@ -54,7 +56,7 @@ class Words:
         """More workers are needed."""
         result = f"with {_workers(choice.replicas)} it is at most {_percent(_shown(choice.load))}"
         if load.arriving > self._policy.target_utilization or load.with_lag <= load.arriving:
-            return f"The busiest worker needs {_percent(load.arriving)} of its time for the records that arrive; {result}."
+            return f"{self.steady(load)[:-1]}; {result}."
         return (
             f"The busiest worker needs {_percent(load.with_lag)} of its time to work off its lag within "
             f"{_duration(self._policy.catch_up)}; {result}."
@@ -67,12 +69,13 @@ class Words:
     def at_max(self, load: Load) -> str:
         """As many workers as allowed are too few."""
         need = _percent(_shown(load))
-        if self._most < self._policy.max_replicas:
+        if self._most >= self._tasks:
             return (
                 f"The busiest worker needs {need} of its time, and each of the {self._most} tasks has its own worker: "
                 "more partitions or faster processing would help."
             )
-        return f"The busiest worker needs {need} of its time with {_workers(self._most)}: raise spec.autoscaling.maxReplicas."
+        workers = _workers(self._most)
+        return f"The busiest worker needs {need} of its time with {workers}: raise spec.autoscaling.maxReplicas."
 
     def hot_task(self, load: Load) -> str:
         """More workers do not help."""
