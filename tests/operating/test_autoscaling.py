@@ -81,3 +81,64 @@ def test_application_scales_out_and_in_with_its_load(stage) -> None:
     assert max(pause.seconds for pause in app.streams.pauses) < _PAUSE_S
     assert app.find()["spec"]["replicas"] == 2, "the specification is its user's"
     assert _autoscaling(app)["rescalesToday"] == 2
+
+
+def test_person_and_another_leader_find_the_number_in_the_status(stage) -> None:
+    """It survives the operator and tools that apply the same specification again; a person may give a new start."""
+    app, records = _loaded(stage, 2.6, mode="Recommend")
+    _await(app, mode="Recommend", currentReplicas=2, recommendedReplicas=4, reason="ScaleOut")
+    app.runs(workers=2)
+    app.apply(autoscaling={"maxReplicas": _TASKS})
+    _await(app, mode="Auto", currentReplicas=4)
+    app.runs(workers=4)
+    app.apply()
+    stage.operator.kill()
+    stage.operator.start()
+    sleep(120)
+    app.runs(workers=4)
+    assert not [pause for pause in app.streams.pauses if pause.why != "released"]
+    app.apply(replicas=6)
+    app.runs(workers=6)
+    app.apply(suspended=True)
+    app.phase_is("Suspended")
+    assert _autoscaling(app)["currentReplicas"] == 6
+    app.apply(suspended=False)
+    app.runs(workers=6)
+    app.apply(replicas=0)
+    wait_for(lambda: app.status().get("replicas") == 0, "no worker runs", otherwise=app.status)
+    assert _autoscaling(app)["reason"] == "Disabled"
+    records.arrive(0)
+
+
+def test_limits_and_rivals_are_reported(stage) -> None:
+    """Too low a maximum has a condition of its own; with another autoscaler, the StreamApp is Degraded."""
+    app, _ = _loaded(stage, 6.0, maxReplicas=3)
+    wait_for(
+        lambda: app.condition("ScalingLimited").get("reason") == "AutoscalerAtMax",
+        "the maximum is reported",
+        _HOUR,
+        otherwise=app.status,
+    )
+    assert "raise spec.autoscaling.maxReplicas" in app.condition("ScalingLimited")["message"]
+    assert app.condition("Ready")["status"] == "True"
+    app.runs(workers=3)
+    assert "AutoscalerAtMax" in _reasons(stage, app)
+    entry = {
+        "manager": "kube-controller-manager",
+        "operation": "Update",
+        "apiVersion": "millpond.dev/v1alpha1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {"f:replicas": {}}},
+        "subresource": "scale",
+    }
+    managed = app.find()["metadata"]["managedFields"]
+    stage.api.patch("StreamApp", stage.namespace, app.name, {"metadata": {"managedFields": [*managed, entry]}})
+    wait_for(
+        lambda: app.condition("Degraded").get("reason") == "AutoscalerConflict",
+        "the other autoscaler is reported",
+        otherwise=app.status,
+    )
+    _await(app, currentReplicas=2, reason="AutoscalerConflict")
+    app.runs(workers=2)
+    stage.api.patch("StreamApp", stage.namespace, app.name, {"metadata": {"managedFields": managed}})
+    wait_for(lambda: app.condition("Degraded").get("status") == "False", "it acts again", otherwise=app.status)

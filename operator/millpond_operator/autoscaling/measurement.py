@@ -158,7 +158,10 @@ def _measured(workers: Mapping[str, WorkerRates], tasks: int) -> Measurement | U
 
 
 def _growth(held: Mapping[str, tuple[str, TaskRates]]) -> float:
-    """Return by how much more is read from outside when no lag builds up there: internal topics get as much more."""
+    """Return by which factor what is read from outside changes when lag there neither grows nor shrinks.
+
+    The application's own topics get as much more or less then.
+    """
     processed = arriving = 0.0
     for _, task in held.values():
         for topic, each in task.inputs.items():
@@ -173,8 +176,6 @@ def _arriving(task: TaskRates, growth: float) -> float:
     total = 0.0
     for topic, each in task.inputs.items():
         rate = each.records_per_second or 0.0
-        now = rate + (each.lag_growth_per_second or 0.0)
-        if topic.endswith(_REPARTITION):
-            now = max(now, rate * growth)
-        total += max(now, 0.0)
+        now = max(rate + (each.lag_growth_per_second or 0.0), 0.0)
+        total += now * growth if topic.endswith(_REPARTITION) else now
     return total
