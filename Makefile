@@ -68,6 +68,10 @@ bench: venv ## Compare with Kafka Streams (Java): one table, and build/bench.jso
 bench-assignment: venv ## Time the assignment of 10,000 tasks on 500 workers
 	@$(BIN)/python -m bench.assignment $(ARGS)
 
+.PHONY: bench-autoscaling
+bench-autoscaling: venv ## Replay load traces against autoscalers in simulation: one table, and the pictures of docs/autoscaling
+	@$(BIN)/python -m bench.autoscaling --plots docs/autoscaling $(ARGS)
+
 .PHONY: bench-heartbeats
 bench-heartbeats: venv ## Measure one coordinator under the heartbeats of 2,000 workers
 	@$(BIN)/python -m bench.heartbeats $(ARGS)
