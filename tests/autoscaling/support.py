@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -49,7 +50,7 @@ class Fleet:
     def rescales(self) -> list[tuple[int, int]]:
         """The numbers of workers before and after each rescale."""
         counts = [each.current_replicas for each in self.written]
-        return [(a, b) for a, b in zip(counts, counts[1:], strict=False) if a != b]
+        return [(a, b) for a, b in itertools.pairwise(counts) if a != b]
 
     def run(self, **time: float) -> AutoscalingStatus:
         """Let time pass, given as for a timedelta; return the last status."""

@@ -102,11 +102,11 @@ def test_budget_bounds_the_rescales_of_a_day_and_the_reserve_serves_lag() -> Non
     """A load that swings every hour."""
     policy = Policy(max_replicas=12, rescales_per_day=4)
     fleet = Fleet(policy, _even(0.6))
-    for _ in range(12):
+    for _ in range(5):
         fleet.loads = _even(8.0)
-        fleet.run(hours=1)
+        fleet.run(minutes=30)
         fleet.loads = _even(0.6)
-        fleet.run(hours=1)
+        fleet.run(minutes=30)
     assert len(fleet.rescales) <= 4 + policy.reserve
     shrinks = [pair for pair in fleet.rescales if pair[1] < pair[0]]
     assert len(shrinks) <= 4
@@ -219,7 +219,7 @@ def test_wanted_number_is_always_allowed(replicas, least, more, current, seen, m
         assert least <= wanted <= least + more
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     loads=st.lists(st.floats(0.001, 0.9), min_size=1, max_size=12),
     least=st.integers(1, 3),
@@ -240,7 +240,7 @@ def test_a_constant_load_never_makes_it_oscillate(loads, least, more, start) -> 
     assert len(set(grows)) <= 1, "it never undoes what it did"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(tasks=st.integers(1, 12), low=st.floats(0.05, 6), more=st.floats(0, 6))
 def test_more_load_never_gets_fewer_workers(tasks, low, more) -> None:
     policy = Policy(max_replicas=12, rescales_per_day=100)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +36,7 @@ def test_a_light_subtopology_makes_no_steps() -> None:
 @given(_LOADS)
 def test_busiest_worker_has_no_more_to_do_with_more_workers(loads) -> None:
     found = [busiest({0: loads}, workers) for workers in range(1, len(loads) + 3)]
-    assert all(more <= fewer + 1e-9 for fewer, more in zip(found, found[1:], strict=False))
+    assert all(more <= fewer + 1e-9 for fewer, more in itertools.pairwise(found))
     assert found[0] == pytest.approx(sum(loads))
     assert found[-1] == loads[0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .estimate import busiest, by_subtopology, steps
+from .estimate import Estimate, by_subtopology, steps
 from .measurement import Measurement
 from .model import Policy
 
@@ -74,8 +74,9 @@ def choose(measurement: Measurement, policy: Policy, most: int, slack: float = _
     fewest = policy.min_replicas
     numbers = [fewest, *(each for each in steps(arriving, most) if each > fewest)]
     choices = []
+    of_arriving, of_lag = Estimate(arriving), Estimate(with_lag)
     for number in numbers:
-        load = Load(busiest(arriving, number), busiest(with_lag, number))
+        load = Load(of_arriving.busiest(number), of_lag.busiest(number))
         if load.arriving <= policy.target_utilization * slack and load.with_lag <= _ALL_TIME:
             return Choice(number, load, enough=True)
         choices.append(Choice(number, load, enough=False))
@@ -95,8 +96,9 @@ def anticipating(choice: Choice, measurement: Measurement, policy: Policy, most:
         growth: by which factor the arriving records are expected to grow.
     """
     arriving = by_subtopology((each.subtopology, each.load) for each in measurement.tasks)
+    estimate = Estimate(arriving)
     for number in steps(arriving, most):
-        load = busiest(arriving, number)
+        load = estimate.busiest(number)
         if number <= choice.replicas:
             continue
         if choice.load.arriving * growth <= policy.target_utilization * _SLACK:
