@@ -38,7 +38,6 @@ __all__ = ("operate",)
 
 log = logging.getLogger("millpond_operator")
 
-_SECRET = "millpond-coordinator-tls"  # noqa: S105 - the name of a Secret
 _CONTROLLER = "streamapp"
 _ENDPOINT_SLICE = "EndpointSlice"
 #: The pause before a retry.
@@ -160,7 +159,7 @@ class _Operator:
             trust = CertificateAuthority(
                 client,
                 settings.namespace,
-                _SECRET,
+                settings.certificate_secret,
                 _hosts(settings.coordinator_host),
                 spread=settings.trust_delay,
                 lacking=lambda authority: _lacking(cache, authority) if self._synced else ["any worker"],
