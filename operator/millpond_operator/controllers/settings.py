@@ -160,6 +160,16 @@ class Settings:
             coordinator_host=self.coordinator_host or f"{self.coordinator_service}.{own}.svc",
         )
 
+    @property
+    def verifies_by_keys(self) -> bool:
+        """Whether tokens of workers are verified by the API server's keys."""
+        return self.token_verification == "keys"  # noqa: S105 - no password
+
+    @property
+    def manages_certificate(self) -> bool:
+        """Whether the operator creates and renews the coordinator's certificate."""
+        return self.certificate_source == "managed"
+
     @staticmethod
     def read(given: Mapping[str, str | None] | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
         """Read the settings from flags and environment variables; flags win.

@@ -335,6 +335,15 @@ class Client:
             served.update(kind for kind in asked if kind.plural in names)
         return frozenset(served)
 
+    async def document(self, path: str) -> bytes:
+        """Read a document that is no object, such as `/openid/v1/jwks`.
+
+        Raises:
+            NotFound: there is none at this path.
+            ApiError: it cannot be read, even after retries.
+        """
+        return await self._read("document", path)
+
     async def review_token(self, token: str, audience: str) -> Object:
         """Ask the API server to authenticate a token.
 

@@ -17,8 +17,10 @@ from millpond.errors import MillpondError
 from millpond.protocol import clock
 from millpond_operator.controllers.coordinator_host import endpoints
 from millpond_operator.controllers.coordinator_host.host import CoordinatorHost
+from millpond_operator.controllers.coordinator_host.key_verification import KEY_REVIEWS, KeyVerifier
+from millpond_operator.controllers.coordinator_host.published_keys import PublishedKeys
 from millpond_operator.controllers.coordinator_host.tls.authority import CertificateAuthority
-from millpond_operator.controllers.coordinator_host.token_review import REVIEW_TIMEOUT
+from millpond_operator.controllers.coordinator_host.token_review import FIRST_REVIEWS, REVIEW_TIMEOUT, Reviews
 from millpond_operator.controllers.coordinator_host.unverified_tokens import claims_of
 from millpond_operator.controllers.pass_context import Key
 from millpond_operator.controllers.reconcile.reconciler import Reconciler
@@ -143,8 +145,8 @@ class _Operator:
         settings, lease = self._settings, self._lease
         client = Client(self._connection, guard=lease.check, metrics=self._metrics, timeout=settings.request_timeout)
         # Heartbeats wait for token reviews, so reviews have their own connections and a short timeout.
-        reviews = Client(self._connection, metrics=self._metrics, timeout=REVIEW_TIMEOUT)
-        async with client, reviews:
+        reviewing = Client(self._connection, metrics=self._metrics, timeout=REVIEW_TIMEOUT)
+        async with client, reviewing:
             cache = Cache()
             watching = Watching(
                 client,
@@ -166,7 +168,7 @@ class _Operator:
                 on_change=lambda bundle: self._distribute_authorities(cache, bundle),
             )
             await trust.begin()
-            async with self._hosting(client, reviews, cache, trust.context) as hosting:
+            async with self._hosting(client, reviewing, cache, trust.context) as hosting:
                 surroundings = Surroundings(
                     f"https://{settings.coordinator_host}:{settings.coordinator_service_port}",
                     trust.bundle,
@@ -194,16 +196,22 @@ class _Operator:
 
     @contextlib.asynccontextmanager
     async def _hosting(
-        self, client: Client, reviews: Client, cache: Cache, context: ssl.SSLContext
+        self, client: Client, reviewing: Client, cache: Cache, context: ssl.SSLContext
     ) -> AsyncIterator[CoordinatorHost]:
+        by_keys, issuer = self._settings.verifies_by_keys, _issuer(self._connection)
+        reviews: Reviews = reviewing
+        if by_keys:
+            uid = functools.partial(_account_uid, cache)
+            reviews = KeyVerifier(PublishedKeys(reviewing), uid, frozenset({issuer} - {""}))
         hosting = CoordinatorHost(
             client,
             cache,
             self._lease.epoch,
             lambda namespace, name: self._queue.add_after((namespace, name), _COALESCE),
             reviews,
-            issuer=_issuer(self._connection),
+            issuer=issuer,
             limits=Limits(connections=self._settings.coordinator_connections),
+            reviews_at_once=KEY_REVIEWS if by_keys else FIRST_REVIEWS,
         )
         self._metrics.add(hosting.coordinator.metrics)
         await hosting.start("0.0.0.0", self._settings.coordinator_port, context)  # noqa: S104 - workers connect from anywhere and authenticate with a token
@@ -262,6 +270,12 @@ class _Operator:
 
 def _upgrades_waiting(reconciler: Reconciler) -> float:
     return float(reconciler.upgrades_waiting)
+
+
+def _account_uid(cache: Cache, namespace: str, name: str) -> str | None:
+    """Return the uid of a service account; None when it is not known."""
+    found = cache.get(kinds.SERVICE_ACCOUNT, namespace, name)
+    return None if found is None else str(found["metadata"]["uid"])
 
 
 def _issuer(connection: Connection) -> str:
