@@ -61,6 +61,9 @@ def test_durations_have_units(text: str, duration: timedelta) -> None:
         ("LEASE_DURATION", "5s", "--lease-retry-period must be shorter than --lease-renew-deadline"),
         ("CERTIFICATE_SOURCE", "vault", "--certificate-source is 'vault': use managed or secret."),
         ("TOKEN_VERIFICATION", "none", "--token-verification is 'none': use review or keys."),
+        ("DEFAULT_WORKER_RESOURCES", "1Gi", "--default-worker-resources cannot be used ("),
+        ("DEFAULT_WORKER_RESOURCES", '{"request": {}}', "unknown field `request`"),
+        ("DEFAULT_WORKER_RESOURCES", '{"limits": {"memory": "1 GB"}}', "'1 GB' is not a quantity"),
         ("LOG_LEVEL", "loud", "--log-level is 'loud': use one of DEBUG"),
         ("RESYNC_INTERVALL", "5m", "did you mean MILLPOND_OPERATOR_RESYNC_INTERVAL?"),
         ("SOMETHING_ELSE", "5m", "names no setting of the operator"),
@@ -81,6 +84,13 @@ def test_service_links_are_no_settings() -> None:
 def test_setting_that_looks_like_a_service_link_is_read() -> None:
     """Kubernetes sets variables with the same ending for Services."""
     assert read(COORDINATOR_SERVICE_PORT="7071").coordinator_service_port == 7071
+
+
+def test_resources_of_workers_are_json() -> None:
+    """As in a pod."""
+    found = read(DEFAULT_WORKER_RESOURCES='{"requests": {"cpu": 1, "memory": "1Gi"}}').worker_resources
+    assert (found.requests, found.limits) == ({"cpu": 1, "memory": "1Gi"}, {})
+    assert not read().worker_resources.requests
 
 
 def test_host_of_the_coordinator_follows_its_service() -> None:

@@ -17,11 +17,22 @@ from datetime import timedelta
 from typing import Any
 
 import click
+import msgspec
 
 from millpond.durations import Duration
 from millpond.errors import ConfigError
+from millpond_operator.resources import Requirements
+from millpond_operator.resources.diff import amount
 
 __all__ = ("PREFIX", "Settings", "settings_options")
+
+
+class _Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Resources, in which a misspelled name is an error."""
+
+    requests: dict[str, str | int] = {}
+    limits: dict[str, str | int] = {}
+
 
 PREFIX = "MILLPOND_OPERATOR_"
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -143,6 +154,7 @@ class Settings:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{_flag(name)} is '{getattr(self, name)}': use {' or '.join(allowed)}.")
+        _requirements(self.default_worker_resources)
         if self.log_level.upper() not in _LEVELS:
             raise ConfigError(f"--log-level is '{self.log_level}': use one of {', '.join(_LEVELS)}.")
 
@@ -159,6 +171,11 @@ class Settings:
             pod_name=self.pod_name or socket.gethostname(),
             coordinator_host=self.coordinator_host or f"{self.coordinator_service}.{own}.svc",
         )
+
+    @property
+    def worker_resources(self) -> Requirements:
+        """The resources of workers whose StreamApp names none."""
+        return _requirements(self.default_worker_resources)
 
     @property
     def verifies_by_keys(self) -> bool:
@@ -229,6 +246,25 @@ def _parsed(field_: dataclasses.Field[Any], text: str, source: str) -> Any:
     if isinstance(default, tuple):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     return text
+
+
+def _requirements(text: str) -> Requirements:
+    """Return resources from JSON.
+
+    Raises:
+        ConfigError: the text is not JSON of resources.
+    """
+    try:
+        found = msgspec.json.decode(text or "{}", type=_Resources)
+        for quantities in (found.requests, found.limits):
+            for quantity in quantities.values():
+                amount(quantity)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ConfigError(
+            f"--default-worker-resources cannot be used ({error}): write JSON with requests and limits, for example "
+            """{"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}."""
+        ) from error
+    return Requirements(requests=dict(found.requests), limits=dict(found.limits))
 
 
 def _flag(name: str) -> str:

@@ -15,11 +15,13 @@ from datetime import timedelta
 
 from millpond.errors import MillpondError
 from millpond.protocol import clock
+from millpond_operator.controllers.allowed import Allowed
 from millpond_operator.controllers.coordinator_host import endpoints
 from millpond_operator.controllers.coordinator_host.host import CoordinatorHost
 from millpond_operator.controllers.coordinator_host.key_verification import KEY_REVIEWS, KeyVerifier
 from millpond_operator.controllers.coordinator_host.published_keys import PublishedKeys
 from millpond_operator.controllers.coordinator_host.tls.authority import CertificateAuthority
+from millpond_operator.controllers.coordinator_host.tls.provided import ProvidedCertificate
 from millpond_operator.controllers.coordinator_host.token_review import FIRST_REVIEWS, REVIEW_TIMEOUT, Reviews
 from millpond_operator.controllers.coordinator_host.unverified_tokens import claims_of
 from millpond_operator.controllers.pass_context import Key
@@ -158,15 +160,8 @@ class _Operator:
             )
             self._health.also_alive(watching.trouble)
             self._health.also_ready(watching.unserved)
-            trust = CertificateAuthority(
-                client,
-                settings.namespace,
-                settings.certificate_secret,
-                _hosts(settings.coordinator_host),
-                spread=settings.trust_delay,
-                lacking=lambda authority: _lacking(cache, authority) if self._synced else ["any worker"],
-                on_change=lambda bundle: self._distribute_authorities(cache, bundle),
-            )
+            trust = self._trust(client, cache)
+            self._health.also_ready(lambda: None if trust.bundle else trust.trouble)
             await trust.begin()
             async with self._hosting(client, reviewing, cache, trust.context) as hosting:
                 surroundings = Surroundings(
@@ -174,6 +169,8 @@ class _Operator:
                     trust.bundle,
                     lease.epoch,
                     settings.namespace,
+                    settings.worker_resources,
+                    settings.snapshot_driver_role,
                 )
                 self._reconciler = Reconciler(
                     client,
@@ -183,6 +180,9 @@ class _Operator:
                     self._queue.add,
                     instance=settings.pod_name,
                     upgrade_budget=settings.upgrade_budget,
+                    allowed=Allowed(
+                        settings.allowed_mounts, settings.allowed_tolerations, settings.allowed_priority_classes
+                    ),
                 )
                 self._metrics.gauge(
                     "millpond_operator_upgrades_waiting",
@@ -193,6 +193,22 @@ class _Operator:
                     group.create_task(watching.run(), name="watching")
                     group.create_task(self._reconcile(client, cache, watching, self._reconciler), name="reconciling")
                     group.create_task(self._repeat(trust.look, "Coordinator certificate"), name="certificates")
+
+    def _trust(self, client: Client, cache: Cache) -> CertificateAuthority | ProvidedCertificate:
+        """Return the coordinator's certificate: the operator's own, or that of a Secret that others write."""
+        settings, hosts = self._settings, _hosts(self._settings.coordinator_host)
+        secret = (client, settings.namespace, settings.certificate_secret)
+
+        def lacking(authority: str) -> list[str]:
+            return _lacking(cache, authority) if self._synced else ["any worker"]
+
+        def on_change(bundle: str) -> None:
+            self._distribute_authorities(cache, bundle)
+
+        delay = settings.trust_delay
+        if settings.manages_certificate:
+            return CertificateAuthority(*secret, hosts, spread=delay, lacking=lacking, on_change=on_change)
+        return ProvidedCertificate(*secret, hosts[0], spread=delay, lacking=lacking, on_change=on_change)
 
     @contextlib.asynccontextmanager
     async def _hosting(
