@@ -70,6 +70,12 @@ class Certificates:
         ends = leaf.not_valid_after_utc
         return (ends - now < _RENEW_BEFORE and ends < authority.not_valid_after_utc) or set(hosts) != _hosts_of(leaf)
 
+    @property
+    def expires(self) -> datetime | None:
+        """When the certificate expires; None when it is unreadable."""
+        leaf = _certificate(self.certificate)
+        return None if leaf is None else leaf.not_valid_after_utc
+
     def same_authority(self, other: Certificates) -> bool:
         """Return whether both have the same authority."""
         ours, theirs = _certificate(self.ca), _certificate(other.ca)
