@@ -47,7 +47,9 @@ class HealthServer:
         ready: readiness checks; the process is not ready while one fails.
     """
 
-    def __init__(self, metrics: Callable[[], MetricSnapshot], alive: Sequence[Check] = (), ready: Sequence[Check] = ()) -> None:
+    def __init__(
+        self, metrics: Callable[[], MetricSnapshot], alive: Sequence[Check] = (), ready: Sequence[Check] = ()
+    ) -> None:
         self.port = 0
         """The port it listens on; 0 while it does not listen."""
         self._metrics = metrics

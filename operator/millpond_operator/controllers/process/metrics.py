@@ -155,7 +155,7 @@ class _CertificateExpiry(Collector):
     def collect(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
             "millpond_operator_certificate_expiry_timestamp_seconds",
-            "When a certificate of the coordinator expires, in seconds since 1970. The operator renews them long before.",
+            "When a certificate of the coordinator expires, in seconds since 1970. It is renewed long before.",
             labels=["certificate"],
         )
         for name, moment in self._expiry().items():

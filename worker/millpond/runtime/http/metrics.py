@@ -106,8 +106,8 @@ class WorkerMetrics:
         ).labels(**self._labels)
         self._e2e_seconds = Histogram(
             "millpond_worker_e2e_latency_seconds",
-            "Time from the timestamp of a record to the commit of its results. One observation per task and commit: the "
-            "first record of the commit, which waited longest.",
+            "Time from the timestamp of a record to the commit of its results. One observation per task and commit: "
+            "the first record of the commit, which waited longest.",
             list(self._labels),
             registry=self.registry,
             buckets=_LATENCIES,
@@ -272,7 +272,7 @@ class WorkerMetrics:
         ):
             yield from families([MetricRow(name, text, float, counter=True)], labels, [], [((), value)])
         resident = MetricRow(
-            "millpond_worker_resident_bytes", "Memory of the worker's process that is in RAM.", lambda bytes: bytes
+            "millpond_worker_resident_bytes", "Memory of the worker's process that is in RAM.", lambda size: size
         )
         yield from families([resident], labels, [], [((), _resident_bytes())])
         waiting = MetricRow("millpond_worker_outbox_records", "Records that wait for the next transaction.", float)
