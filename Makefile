@@ -33,7 +33,7 @@ check: venv ## Check style, types and layers, and run the plain tests, which nee
 	@$(MAKE) --no-print-directory -j 2 lint plain
 
 # The plain tests, which need nothing but Python, by the marks of tests/support/needs.py.
-PLAIN := not (broker or apiserver or process or slow or spark or s3)
+PLAIN := not (broker or apiserver or process or slow or spark or s3 or prometheus)
 
 .PHONY: plain
 plain: venv
@@ -171,6 +171,14 @@ $(VENV)/spark: requirements-spark.lock $(VENV)/ready
 COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --custom-compile-command "make lock"
 DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments grandalf pyparsing
+
+.PHONY: prometheus
+prometheus: venv ## Get Prometheus and promtool for tests, once; tests get them by themselves if there is apt
+	@$(BIN)/python -m tests.support.prometheus
+
+.PHONY: dashboards
+dashboards: venv ## Write the dashboards and rules of the chart from monitoring/
+	@$(BIN)/python -m monitoring
 
 .PHONY: versitygw
 versitygw: venv ## Build the S3 server for tests, once; tests build it by themselves if there is Go
