@@ -1,0 +1,72 @@
+"""The options that choose between this machine and a Kubernetes cluster."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+__all__ = ("CONSOLE", "Where", "where_options")
+
+CONSOLE = "millpond-system/millpond-console"
+"""The default namespace and name of the Service of the operator's console."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where an application runs, by the options of a command."""
+
+    kubernetes: bool = False
+    namespace: str | None = None
+    """None for the namespace of the context."""
+    context: str | None = None
+    """None for the current context."""
+    kubeconfig: Path | None = None
+    """None for $KUBECONFIG or ~/.kube/config."""
+    console: str = CONSOLE
+    """The namespace and name of the Service of the operator's console, with a slash between them."""
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether the application is a StreamApp. Each of the options implies `--kubernetes`."""
+        return self.kubernetes or any((self.namespace, self.context, self.kubeconfig))
+
+
+def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, which gets them as `where`."""
+
+    @click.option("--kubernetes", is_flag=True, help="A StreamApp on Kubernetes, not a session of this machine.")
+    @click.option(
+        "-n", "--namespace", metavar="NAME", help="The namespace. Default: the context's. Implies --kubernetes."
+    )
+    @click.option("--context", metavar="NAME", help="The context of the kubeconfig. Default: the current one.")
+    @click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Default: $KUBECONFIG, or ~/.kube/config.",
+    )
+    @click.option(
+        "--console",
+        metavar="NAMESPACE/SERVICE",
+        default=CONSOLE,
+        envvar="MILLPOND_CONSOLE",
+        help=f"The Service of the operator's console. Default: $MILLPOND_CONSOLE, or {CONSOLE}.",
+    )
+    @functools.wraps(function)
+    def with_where(
+        *,
+        kubernetes: bool,
+        namespace: str | None,
+        context: str | None,
+        kubeconfig: Path | None,
+        console: str,
+        **arguments: Any,
+    ) -> Any:
+        return function(where=Where(kubernetes, namespace, context, kubeconfig, console), **arguments)
+
+    return with_where
