@@ -22,13 +22,18 @@ def _active(scene: Scene, worker: str) -> list[str]:
     return next((each.get("active", []) + each.get("owns", []) for each in workers if each["name"] == worker), [])
 
 
+def _drained(scene: Scene) -> bool:
+    draining = scene.status("drained").get("draining", {})
+    return bool(draining) and draining.get("drained") == draining["workers"]
+
+
 def test_annotated_worker_is_drained_until_the_annotation_is_removed(scene: Scene) -> None:
     """All tasks run meanwhile, over a change of the operator too; a request for all workers is refused."""
     scene.apply("drained", merged(BASE, {"replicas": 3, "standbyReplicas": 1}))
     scene.await_settled("drained")
     pods = scene.uids("Pod", "drained")
     scene.annotate("drained", "drain", "drained-1")
-    scene.eventually(lambda: scene.status("drained").get("draining", {}).get("drained", False), "it is drained")
+    scene.eventually(lambda: _drained(scene), "it is drained")
     assert _active(scene, "drained-1") == []
     assert scene.condition("drained", "Progressing")["reason"] == "Drained"
     assert scene.condition("drained", "Ready")["status"] == "True"
@@ -43,7 +48,7 @@ def test_annotated_worker_is_drained_until_the_annotation_is_removed(scene: Scen
     )
     assert "leave out at least one" in scene.condition("drained", "Progressing")["message"]
     scene.annotate("drained", "drain", "drained-2")
-    scene.eventually(lambda: scene.status("drained").get("draining", {}).get("drained", False), "it is drained")
+    scene.eventually(lambda: _drained(scene), "it is drained")
     scene.annotate("drained", "drain", None)
     scene.eventually(lambda: bool(_active(scene, "drained-2")), "it has tasks again")
     scene.await_settled("drained")

@@ -43,7 +43,7 @@ def _held(world: World, ordinal: int) -> int:
 
 
 def _until_drained(world: World) -> None:
-    world.until(lambda _: world.status.draining is not None and world.status.draining.drained)
+    world.until(lambda _: world.status.draining is not None and world.status.draining.finished)
 
 
 def _progressing(world: World, decision: Decision) -> tuple[str, str, str]:

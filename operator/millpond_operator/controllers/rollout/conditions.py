@@ -152,8 +152,9 @@ def _draining(draining: Draining) -> _Condition:
     names = ", ".join(draining.workers)
     if draining.message:
         return False, "DrainRefused", draining.message
-    if draining.drained:
+    if draining.finished:
         return False, "Drained", f"{names} runs no task until the annotation millpond.dev/drain is changed."
+    names = ", ".join(each for each in draining.workers if each not in draining.drained)
     return True, "Draining", f"The tasks of {names} are moving to other workers: waiting for caught-up copies."
 
 

@@ -36,16 +36,16 @@ def drain_requested(state: RolloutState, decision: Decision) -> Decision:
         return replace(decision, status=state.status, events=tuple(state.events))
     message = _refusal(state, decision)
     pods = [pod for pod in state.observed.pods if pod.name in requested]
-    drained = not message and all(is_empty(state, pod) for pod in pods)
     workers = tuple(sorted(requested))
+    busy = requested if message else {pod.name for pod in pods if not is_empty(state, pod)}
     same = before is not None and before.workers == workers
     since = before.since if before is not None and same else timestamp(state.now)
-    draining = Draining(workers, since, drained=drained, message=message)
+    draining = Draining(workers, since, tuple(each for each in workers if each not in busy), message)
     if draining != before:
         state.update(draining=draining)
         _record(state, before if same else None, draining)
     requeue = decision.requeue_after
-    if not (drained or message):
+    if not (draining.finished or message):
         requeue = min(requeue or REQUEUE_SOON, REQUEUE_SOON)
     return replace(
         decision,
@@ -73,12 +73,12 @@ def _record(state: RolloutState, before: Draining | None, after: Draining) -> No
     if after.message:
         if before is None or before.message != after.message:
             state.record("DrainRefused", after.message, "Warning")
-    elif after.drained:
+    elif after.finished:
         state.record(
             "Drained",
             f"{listed(after.workers)} runs no task, and gets none until the annotation millpond.dev/drain is changed.",
         )
-    elif before is None or before.message or before.drained:
+    elif before is None or before.message or before.finished:
         state.record(
             "Draining",
             f"Moving the tasks of {listed(after.workers)} to other workers, as the annotation millpond.dev/drain asks.",

@@ -119,10 +119,15 @@ class Draining(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     workers: tuple[str, ...]
     since: str
-    drained: bool = False
-    """Whether they run no task."""
+    drained: tuple[str, ...] = ()
+    """Those of them that run no task."""
     message: str = ""
     """Why they are not drained now; "" while they are."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether none of them runs a task."""
+        return self.drained == self.workers
 
 
 class Rendered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 from millpond.errors import MillpondError
 
-__all__ = ("ClusterError", "Forbidden", "NotFound", "Unavailable", "failure")
+__all__ = ("ClusterError", "Conflict", "Forbidden", "NotFound", "Unavailable", "failure")
 
 
 class ClusterError(MillpondError):
@@ -17,6 +17,10 @@ class ClusterError(MillpondError):
 
 class NotFound(ClusterError):
     """An object, or the kind of an object, does not exist."""
+
+
+class Conflict(ClusterError):
+    """An object was changed between reading and writing it."""
 
 
 class Forbidden(ClusterError):
@@ -60,6 +64,8 @@ def failure(status: int, body: bytes | str | None, what: str) -> ClusterError:
         return _forbidden(message, what)
     if status == 404:
         return NotFound(message or f"cannot {what}: it does not exist (404).")
+    if status == 409:
+        return Conflict(f"cannot {what}: it was changed at the same time. Retry.")
     if status in {502, 503, 504}:
         return Unavailable(message or f"cannot {what}: status {status}.")
     return ClusterError(f"cannot {what}: the API server answered with status {status}: {message or 'no reason given'}")

@@ -10,10 +10,28 @@ from typing import Any
 
 import click
 
-__all__ = ("CONSOLE", "Where", "where_options")
+from millpond.durations import Duration
+
+__all__ = ("CONSOLE", "DURATION", "Where", "where_options")
 
 CONSOLE = "millpond-system/millpond-console"
 """The default namespace and name of the Service of the operator's console."""
+
+
+class _Duration(click.ParamType):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Duration:
+        if isinstance(value, Duration):
+            return value
+        try:
+            return Duration.parse(value)
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+DURATION = _Duration()
+"""The type of options such as `10m`."""
 
 
 @dataclass(frozen=True)
