@@ -12,26 +12,22 @@ import click
 
 from millpond.durations import Duration
 
-__all__ = ("CONSOLE", "DURATION", "Where", "where_options")
+__all__ = ("CONSOLE", "Where", "duration_option", "where_options")
 
 CONSOLE = "millpond-system/millpond-console"
 """The default namespace and name of the Service of the operator's console."""
 
 
-class _Duration(click.ParamType):
-    name = "duration"
+def duration_option(*names: str, **given: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return an option whose value is a `Duration`, such as `10m`."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Duration:
-        if isinstance(value, Duration):
-            return value
+    def convert(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> Duration | None:
         try:
-            return Duration.parse(value)
+            return None if value is None else Duration.parse(value)
         except ValueError as error:
-            self.fail(f"{error}.", param, ctx)
+            raise click.BadParameter(f"{error}.") from None
 
-
-DURATION = _Duration()
-"""The type of options such as `10m`."""
+    return click.option(*names, metavar="DURATION", callback=convert, **given)
 
 
 @dataclass(frozen=True)

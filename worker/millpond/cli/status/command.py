@@ -51,7 +51,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     millpond status --kubernetes delays -n shop
     """  # noqa: D301 - click's mark for lines that are not wrapped
     if not (where.on_cluster or all_namespaces):
-        _session_status(called, name, watch=_watches(called, watch, as_json=as_json), as_json=as_json)
+        _session_status(called, name, watch=_watches(called, watch=watch, as_json=as_json), as_json=as_json)
         return
     with connected(where) as (cluster, applications):
         if name is None:
@@ -61,13 +61,13 @@ def command(  # noqa: PLR0913 - one parameter per option
         read = cluster_report(applications, name)
         if as_json:
             click.echo(_json(read()))
-        elif _watches(called, watch, as_json=as_json):
+        elif _watches(called, watch=watch, as_json=as_json):
             _redraw(called.out, lambda console: _screen(read(), console, fit=True))
         else:
             called.out.print(_screen(read(), called.out, fit=False))
 
 
-def _watches(called: Session, watch: bool | None, *, as_json: bool) -> bool:
+def _watches(called: Session, *, watch: bool | None, as_json: bool) -> bool:
     """Return whether to redraw the screen until Ctrl-C."""
     if as_json:
         return False

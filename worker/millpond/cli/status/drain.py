@@ -11,7 +11,7 @@ from rich.console import Console
 
 from millpond.cli.cluster import drains
 from millpond.cli.cluster.applications import Applications, Report
-from millpond.cli.cluster.options import DURATION, Where, where_options
+from millpond.cli.cluster.options import Where, duration_option, where_options
 from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
 from millpond.durations import Duration
@@ -31,9 +31,7 @@ _INTERVAL_S = 1.0
 @where_options
 @click.option("--undo", is_flag=True, help="Let WORKER get tasks again; without WORKER, all workers.")
 @click.option("--wait", "waits", is_flag=True, help="Show progress until WORKER has no task.")
-@click.option(
-    "--timeout", type=DURATION, default="30m", show_default=True, metavar="DURATION", help="With --wait: for how long."
-)
+@duration_option("--timeout", default="30m", show_default=True, help="With --wait: for how long.")
 @verbose_option
 @click.pass_obj
 def command(  # noqa: PLR0913 - one parameter per option
@@ -69,15 +67,13 @@ def command(  # noqa: PLR0913 - one parameter per option
             f"{chosen} is asked to hand over its tasks; `--undo` lets it get tasks again.", markup=False, soft_wrap=True
         )
         if paused:
-            called.err.print(
-                "Reconciling is paused, so nothing moves until the annotation millpond.dev/reconcile is removed."
-            )
+            called.err.print("Nothing moves while the annotation millpond.dev/reconcile is 'paused': remove it.")
         if waits:
             place = f"{app['metadata']['namespace']}/{app['metadata']['name']}"
             wait(chosen, lambda: _read(applications, place), called.out, timeout)
 
 
-def wait(
+def wait(  # noqa: PLR0913 - clock and sleep are a test's
     worker: str,
     read: Callable[[], Report],
     console: Console,
@@ -116,8 +112,8 @@ def wait(
             raise MillpondError(draining["message"])
         if clock() >= deadline:
             raise MillpondError(
-                f"'{worker}' still has tasks after {timeout}; the drain continues: see `millpond tasks {report.app['metadata']['name']} "
-                f"--kubernetes --worker {worker}`, or undo it."
+                f"'{worker}' still has tasks after {timeout}, and the drain continues: see what they wait for by "
+                "`millpond tasks --worker`, or undo it."
             )
         sleep(_INTERVAL_S)
 
@@ -132,12 +128,12 @@ def describe(worker: str, draining: Mapping[str, Any], overview: ApplicationOver
     """
     if worker not in draining.get("workers", ()):
         return "Waiting for the operator to see the request.", False
-    if draining.get("drained"):
+    if worker in draining.get("drained", ()):
         return f"{worker} has no task.", True
     if draining.get("message"):
         return str(draining["message"]), False
     left = [each for each in overview.tasks if worker in {each.worker, each.owner}]
-    if not left:  # the operator has more to learn, or other workers are drained too
+    if not left:
         return f"{worker} has no task by the assignment; waiting for the operator to confirm it.", False
     reasons = {each.task: each.reason for each in overview.moves}
     why = next((reason for each in left if (reason := each.note or reasons.get(each.task, ""))), "")

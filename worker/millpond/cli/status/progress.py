@@ -50,7 +50,7 @@ def _draining(draining: Mapping[str, Any], now_ms: int) -> str:
     if refused := draining.get("refused"):
         return str(refused)
     names = ", ".join(draining.get("workers", ()))
-    if draining.get("drained"):
+    if draining.get("drained") == draining.get("workers"):
         return f"Drained by request{_since(draining.get('since', ''), now_ms)}: {names}."
     return f"Draining by request{_since(draining.get('since', ''), now_ms)}: {names}."
 
