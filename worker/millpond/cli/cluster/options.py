@@ -12,7 +12,7 @@ import click
 
 from millpond.durations import Duration
 
-__all__ = ("CONSOLE", "Where", "duration_option", "where_options")
+__all__ = ("CONSOLE", "Where", "cluster_options", "duration_option", "where_options")
 
 CONSOLE = "millpond-system/millpond-console"
 """The default namespace and name of the Service of the operator's console."""
@@ -50,6 +50,38 @@ class Where:
         return self.kubernetes or any((self.namespace, self.context, self.kubeconfig))
 
 
+def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command whose `-n` has another meaning; it gets them as `app` and `where`."""
+
+    @click.option("--kubernetes", "app", metavar="NAME", help="Ask the workers of this StreamApp of a cluster.")
+    @click.option("--namespace", metavar="NAME", help="Its namespace. Default: the context's.")
+    @_kubeconfig_options
+    @functools.wraps(function)
+    def with_cluster(
+        *, app: str | None, namespace: str | None, context: str | None, kubeconfig: Path | None, **arguments: Any
+    ) -> Any:
+        where = Where(app is not None, namespace, context, kubeconfig)
+        if app is None and where.on_cluster:
+            raise click.UsageError("name the StreamApp by --kubernetes NAME.")
+        return function(app=app, where=where, **arguments)
+
+    return with_cluster
+
+
+def _kubeconfig_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--kubeconfig",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="Default: $KUBECONFIG, or ~/.kube/config.",
+        ),
+        click.option("--context", metavar="NAME", help="The context of the kubeconfig. Default: the current one."),
+    ):
+        function = option(function)
+    return function
+
+
 def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options to a command, which gets them as `where`."""
 
@@ -57,13 +89,7 @@ def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "-n", "--namespace", metavar="NAME", help="The namespace. Default: the context's. Implies --kubernetes."
     )
-    @click.option("--context", metavar="NAME", help="The context of the kubeconfig. Default: the current one.")
-    @click.option(
-        "--kubeconfig",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="Default: $KUBECONFIG, or ~/.kube/config.",
-    )
+    @_kubeconfig_options
     @click.option(
         "--console",
         metavar="NAMESPACE/SERVICE",
