@@ -51,7 +51,7 @@ class Where:
 
 
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command whose `-n` has another meaning; it gets them as `app` and `where`."""
+    """Add the options to a command whose `-n` has another meaning; it gets them as `app` and `cluster`."""
 
     @click.option("--kubernetes", "app", metavar="NAME", help="Ask the workers of this StreamApp of a cluster.")
     @click.option("--namespace", metavar="NAME", help="Its namespace. Default: the context's.")
@@ -63,7 +63,7 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
         where = Where(app is not None, namespace, context, kubeconfig)
         if app is None and where.on_cluster:
             raise click.UsageError("name the StreamApp by --kubernetes NAME.")
-        return function(app=app, where=where, **arguments)
+        return function(app=app, cluster=where, **arguments)
 
     return with_cluster
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -175,7 +175,7 @@ class _Logs:
         """Print the logs by time."""
         failures: list[ClusterError] = []
         with contextlib.ExitStack() as stack:
-            logs = []
+            logs: list[Iterable[Line]] = []
             for container in self.containers().values():
                 if not container.has_log:
                     printer.note(container.worker, f"no log yet: {container.waits_for}")

@@ -72,7 +72,7 @@ __all__ = ("command",)
 @verbose_option
 @click.pass_obj
 def command(  # noqa: PLR0913 - one parameter per option
-    session: Session, /, store: str | None, key: str | None, output: str, app: str | None, where: Where, **given: Any
+    session: Session, /, store: str | None, key: str | None, output: str, app: str | None, cluster: Where, **given: Any
 ) -> None:
     """Show the value of KEY in STORE; without KEY, rows of STORE; without STORE, the application's stores.
 
@@ -95,7 +95,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         elif any(addresses.values()):
             raise click.UsageError("--kubernetes finds the workers itself: leave out the URLs.")
         else:
-            urls, connect = stack.enter_context(worker_pods(app, where))
+            urls, connect = stack.enter_context(worker_pods(app, cluster))
             transport = Transport(urls, connect=connect, **files)
         stack.callback(transport.close)
         _query(transport, store, key, shown, given)

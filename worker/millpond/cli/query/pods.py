@@ -36,7 +36,7 @@ def worker_pods(app: str, where: Where) -> Iterator[tuple[tuple[str, ...], Conne
         ready = [pod["metadata"]["name"] for pod in cluster.workers(namespace, name) if _is_ready(pod)]
         if not ready:
             raise MillpondError(
-                f"no worker of '{name}' is ready to answer: `millpond status --kubernetes {namespace}/{name}` shows why."
+                f"no worker of '{name}' is ready to answer: see `millpond status {namespace}/{name} --kubernetes`."
             )
 
         def connect(host: str, port: int) -> socket.socket:
