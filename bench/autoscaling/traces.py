@@ -65,7 +65,7 @@ def _day(hour: float) -> float:
     """A night at 1.5 and an evening at 7, with a smaller peak at noon."""
     wave = 0.5 - 0.5 * math.cos(2 * math.pi * (hour - 4) / 24)
     noon = math.exp(-(((hour - 12) / 2) ** 2))
-    return 1.5 + 5.2 * wave**1.5 + 0.6 * noon
+    return float(1.5 + 5.2 * wave**1.5 + 0.6 * noon)
 
 
 _Points = Sequence[tuple[float, float]]
