@@ -33,7 +33,7 @@ check: venv ## Check style, types and layers, and run the plain tests, which nee
 	@$(MAKE) --no-print-directory -j 2 lint plain
 
 # The plain tests, which need nothing but Python, by the marks of tests/support/needs.py.
-PLAIN := not (broker or apiserver or process or slow or spark or s3)
+PLAIN := not (broker or apiserver or process or slow or spark or s3 or helm)
 
 .PHONY: plain
 plain: venv
@@ -175,6 +175,14 @@ DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments grand
 .PHONY: versitygw
 versitygw: venv ## Build the S3 server for tests, once; tests build it by themselves if there is Go
 	@$(BIN)/python -m tests.support.versitygw
+
+.PHONY: helm
+helm: venv ## Build Helm 3, Helm 4 and kubeconform for tests, once; tests build them by themselves if there is Go
+	@$(BIN)/python -m tests.support.helm
+
+.PHONY: manifests
+manifests: helm ## Write what follows from helm/millpond and crds/: deploy/, the chart's schema, definitions and README
+	@$(BIN)/python -m helm.generate
 
 .PHONY: lock
 lock: ## Pin the newest versions of the dependencies in pyproject.toml (for maintainers)

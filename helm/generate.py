@@ -27,7 +27,9 @@ CHART = ROOT / "helm" / "millpond"
 DEPLOY = ROOT / "deploy"
 _NAMESPACE = "millpond-system"
 _IMAGE = "millpond-operator"
-_RENDERED = "# Rendered from helm/millpond by `make manifests`: change the chart's templates in the place of this file.\n"
+_RENDERED = (
+    "# Rendered from helm/millpond by `make manifests`: change the chart's templates in the place of this file.\n"
+)
 _FILES = {
     "access.yaml": ("serviceaccount.yaml", "rbac.yaml"),
     "user-roles.yaml": ("user-roles.yaml",),
@@ -47,7 +49,9 @@ def chart_files() -> dict[Path, str]:
     made[CHART / "values.schema.json"] = json.dumps(values_schema(), indent=1) + "\n"
     icon = base64.b64encode((CHART / "files" / "icon.svg").read_bytes()).decode()
     chart = (CHART / "Chart.yaml").read_text()
-    made[CHART / "Chart.yaml"] = re.sub(r"^icon: .*$", f"icon: data:image/svg+xml;base64,{icon}", chart, flags=re.MULTILINE)
+    made[CHART / "Chart.yaml"] = re.sub(
+        r"^icon: .*$", f"icon: data:image/svg+xml;base64,{icon}", chart, flags=re.MULTILINE
+    )
     readme = (CHART / "README.md").read_text()
     made[CHART / "README.md"] = _TABLE.sub(lambda found: found[1] + _values_table() + found[2], readme)
     return made
@@ -62,18 +66,32 @@ def deploy_files(helm: Path) -> dict[Path, str]:
     Raises:
         MillpondError: it cannot render the chart.
     """
-    command = [helm, "template", "millpond", CHART, "--namespace", _NAMESPACE, "--no-hooks", "--set", "crds.install=false"]
+    command = [
+        helm,
+        "template",
+        "millpond",
+        CHART,
+        "--namespace",
+        _NAMESPACE,
+        "--no-hooks",
+        "--set",
+        "crds.install=false",
+    ]
     done = subprocess.run([str(each) for each in command], capture_output=True, text=True, check=False)
     if done.returncode:
         raise MillpondError(f"helm cannot render the chart: {done.stderr.strip()}")
     parts: dict[str, list[str]] = {}
-    for source, text in re.findall(r"^# Source: millpond/templates/(\S+)\n(.*?)(?=^---\n|\Z)", done.stdout, re.DOTALL | re.MULTILINE):
+    for source, text in re.findall(
+        r"^# Source: millpond/templates/(\S+)\n(.*?)(?=^---\n|\Z)", done.stdout, re.DOTALL | re.MULTILINE
+    ):
         parts.setdefault(source, []).append(text.strip("\n") + "\n")
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     made = {}
     for file, sources in _FILES.items():
         text = "---\n".join(part for source in sources for part in parts.pop(source))
-        text = _OWN_NAMESPACE.sub("", _HELM_ONLY.sub("", text)).replace(f"image: {_IMAGE}:{version}\n", f"image: {_IMAGE}\n")
+        text = _OWN_NAMESPACE.sub("", _HELM_ONLY.sub("", text)).replace(
+            f"image: {_IMAGE}:{version}\n", f"image: {_IMAGE}\n"
+        )
         made[DEPLOY / file] = _RENDERED + text
     if parts:
         raise MillpondError(f"No file of deploy/ has {', '.join(sorted(parts))}: add it to helm/generate.py.")

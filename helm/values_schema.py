@@ -15,7 +15,7 @@ _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
 _CIDR = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"
 
 
-def _object(required: tuple[str, ...] = (), **properties: Schema) -> Schema:
+def _object(required: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
     made: Schema = {"type": "object", "additionalProperties": False, "properties": properties}
     return made | ({"required": list(required)} if required else {})
 
@@ -95,7 +95,9 @@ def _affinity() -> Schema:
     )
     return _object(
         nodeAffinity=_object(
-            requiredDuringSchedulingIgnoredDuringExecution=_object(("nodeSelectorTerms",), nodeSelectorTerms=_list(term)),
+            requiredDuringSchedulingIgnoredDuringExecution=_object(
+                ("nodeSelectorTerms",), nodeSelectorTerms=_list(term)
+            ),
             preferredDuringSchedulingIgnoredDuringExecution=_list(
                 _object(("weight", "preference"), weight=weight, preference=term)
             ),
@@ -277,7 +279,9 @@ def values_schema() -> Schema:
         certificates=_object(
             source=_one_of("managed", "secret", "certManager"),
             secretName=_or_empty(_SUBDOMAIN),
-            certManager=_object(issuerRef=issuer, duration=_text(r"^[0-9]+(s|m|h)$"), renewBefore=_text(r"^[0-9]+(s|m|h)$")),
+            certManager=_object(
+                issuerRef=issuer, duration=_text(r"^[0-9]+(s|m|h)$"), renewBefore=_text(r"^[0-9]+(s|m|h)$")
+            ),
         ),
         networkPolicy=_object(
             create=_BOOLEAN,

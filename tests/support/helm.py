@@ -84,9 +84,7 @@ def build() -> None:
         return
     go = find_go()
     if go is None:
-        raise HelmMissing(
-            f"Building {', '.join(missing)} needs Go, which is not installed: install Go 1.24 or later."
-        )
+        raise HelmMissing(f"Building {', '.join(missing)} needs Go, which is not installed: install Go 1.24 or later.")
     for name in missing:
         directory = _SOURCES[name].directory
         directory.mkdir(parents=True, exist_ok=True)

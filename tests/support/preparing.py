@@ -17,11 +17,11 @@ from pathlib import Path
 from millpond.broker import __main__ as broker
 from millpond.errors import MillpondError
 from tests.cluster import binaries
-from tests.support import versitygw
+from tests.support import helm, versitygw
 
 __all__ = ("PREPARED", "await_end", "lacking", "prepare", "start")
 
-PREPARED = ("broker", "apiserver", "s3")
+PREPARED = ("broker", "apiserver", "s3", "helm")
 """The marks of tests that need preparation, in the order of preparation."""
 
 
@@ -83,6 +83,8 @@ def prepare(need: str) -> None:
             versitygw.find()
         except versitygw.VersitygwMissing:
             versitygw.build()
+    elif need == "helm":
+        helm.build()
     else:
         try:
             binaries.find()
