@@ -177,7 +177,7 @@ versitygw: venv ## Build the S3 server for tests, once; tests build it by themse
 	@$(BIN)/python -m tests.support.versitygw
 
 .PHONY: helm
-helm: venv ## Build Helm 3, Helm 4 and kubeconform for tests, once; tests build them by themselves if there is Go
+helm: venv ## Build Helm 3 and Helm 4 for tests, once; tests build them by themselves if there is Go
 	@$(BIN)/python -m tests.support.helm
 
 .PHONY: manifests

@@ -1,4 +1,4 @@
-"""Helm 3, Helm 4 and kubeconform for tests of the chart: found on this machine, or built once from their Go modules.
+"""Helm 3, Helm 4 and definitions of other projects for tests of the chart, made once from Go modules.
 
 `python -m tests.support.helm` builds them.
 """
@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -16,11 +18,10 @@ from millpond.broker.jars import cache_directory
 from millpond.errors import MillpondError
 from tests.support.go import find_go, run_go
 
-__all__ = ("HELM_3", "HELM_4", "KUBECONFORM", "HelmMissing", "build", "find")
+__all__ = ("HELM_3", "HELM_4", "HelmMissing", "build", "definitions", "find")
 
 HELM_3 = "helm3"
 HELM_4 = "helm4"
-KUBECONFORM = "kubeconform"
 
 
 class HelmMissing(MillpondError):
@@ -53,15 +54,38 @@ _SOURCES = {
         ),
     ),
     HELM_4: _Source("helm.sh/helm/v4/cmd/helm", "v4.3.1", "helm"),
-    KUBECONFORM: _Source("github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0", "kubeconform"),
 }
+
+
+_DEFINITIONS = {
+    "github.com/prometheus-operator/prometheus-operator@v0.85.0": (
+        "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+        "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+    ),
+    "github.com/cert-manager/cert-manager@v1.21.2": ("deploy/crds/cert-manager.io_certificates.yaml",),
+}
+"""Files of Go modules."""
+
+
+def definitions() -> list[Path]:
+    """Return the custom resource definitions of other projects that the chart uses.
+
+    Raises:
+        HelmMissing: they were not downloaded yet.
+    """
+    found = [
+        _definitions_directory(module) / Path(file).name for module, files in _DEFINITIONS.items() for file in files
+    ]
+    if missing := [each.name for each in found if not each.exists()]:
+        raise HelmMissing(f"There is no {missing[0]} for tests: download it with `make helm`, which needs Go.")
+    return found
 
 
 def find(name: str) -> Path:
     """Return the path of one of the programs.
 
     Args:
-        name: HELM_3, HELM_4 or KUBECONFORM.
+        name: HELM_3 or HELM_4.
 
     Raises:
         HelmMissing: it was not built yet.
@@ -74,17 +98,18 @@ def find(name: str) -> Path:
 
 
 def build() -> None:
-    """Build the programs that do not exist yet. All three take two cores about five minutes.
+    """Build the programs and download the definitions that do not exist yet. Both take two cores about four minutes.
 
     Raises:
         HelmMissing: Go is not installed, or failed.
     """
     missing = [name for name, source in _SOURCES.items() if not os.access(source.directory / source.program, os.X_OK)]
-    if not missing:
+    modules = [each for each in _DEFINITIONS if not _definitions_directory(each).exists()]
+    if not missing and not modules:
         return
     go = find_go()
     if go is None:
-        raise HelmMissing(f"Building {', '.join(missing)} needs Go, which is not installed: install Go 1.24 or later.")
+        raise HelmMissing("Building Helm for tests needs Go, which is not installed: install Go 1.24 or later.")
     for name in missing:
         directory = _SOURCES[name].directory
         directory.mkdir(parents=True, exist_ok=True)
@@ -92,6 +117,24 @@ def build() -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not os.access(directory / _SOURCES[name].program, os.X_OK):
                 _install(go, name, directory)
+
+    for module in modules:
+        _download(go, module)
+
+
+def _definitions_directory(module: str) -> Path:
+    return cache_directory() / "helm" / module.rpartition("/")[2]
+
+
+def _download(go: str, module: str) -> None:
+    directory = _definitions_directory(module)
+    part = directory.with_name(f"{directory.name}.{os.getpid()}")
+    part.mkdir(parents=True, exist_ok=True)
+    told = json.loads(run_go(go, part, "mod", "download", "-json", module, failed=HelmMissing))
+    for file in _DEFINITIONS[module]:
+        shutil.copyfile(Path(told["Dir"]) / file, part / Path(file).name)
+    if not directory.exists():
+        part.rename(directory)
 
 
 def _install(go: str, name: str, directory: Path) -> None:
