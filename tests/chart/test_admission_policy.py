@@ -52,7 +52,8 @@ def refused_by_each(namespace: str) -> list[dict]:
     """One object for each policy."""
     metadata = {"name": "none", "namespace": namespace}
     role = {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": []}
-    reference = {"apiGroup": _RBAC, "kind": "Role", "name": "none"}
+    reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": "millpond-snapshot-driver"}
+    subject = {"kind": "ServiceAccount", "name": "millpond-operator", "namespace": namespace}
     return [
         {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": stateful(namespace)["spec"]},
         {
@@ -67,7 +68,7 @@ def refused_by_each(namespace: str) -> list[dict]:
             "kind": "RoleBinding",
             "metadata": metadata,
             "roleRef": reference,
-            "subjects": [],
+            "subjects": [subject],
         },
     ]
 
