@@ -9,9 +9,10 @@ import pytest
 
 from millpond.broker import EmbeddedBroker
 from tests.support import helm as helm_programs
+from tests.support import prometheus as prometheus_package
 from tests.support import versitygw as s3
 
-__all__ = ("helm", "own_broker", "own_brokers", "processes", "versitygw")
+__all__ = ("helm", "own_broker", "own_brokers", "processes", "prometheus", "versitygw")
 
 
 @pytest.fixture(scope="session")
@@ -47,4 +48,13 @@ def helm() -> dict[str, Path]:
     try:
         return {name: helm_programs.find(name) for name in (helm_programs.HELM_3, helm_programs.HELM_4)}
     except helm_programs.HelmMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> prometheus_package.Tools:
+    """Return the programs prometheus and promtool; skip the test if there are none."""
+    try:
+        return prometheus_package.find()
+    except prometheus_package.PrometheusMissing as missing:
         pytest.skip(str(missing))
