@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ import yaml
 
 from helm.generate import CHART
 
-__all__ = ("Refused", "Rendering", "pods_of", "with_value")
+__all__ = ("Refused", "Rendering", "merged", "pods_of", "rendered_by_helm", "with_value")
 
 Object = dict[str, Any]
 
@@ -62,6 +63,24 @@ class Rendering:
             if each["kind"] == kind and each["metadata"]["name"] == name
         )
         return found
+
+
+def rendered_by_helm(program: Path, command: str) -> str:
+    """Return what a command `helm install` or `helm upgrade` would install: the same arguments, rendered.
+
+    Raises:
+        Refused: by Helm, or by the chart.
+    """
+    _, verb, release, chart, *options = shlex.split(command)
+    known = subprocess.run([program, verb, "--help"], capture_output=True, text=True, check=True).stdout
+    if unknown := [each for each in options if each.startswith("--") and f"{each.partition('=')[0]} " not in known]:
+        raise Refused(f"helm {verb} has no {unknown[0]}")
+    flags = {"--reuse-values", "--reset-then-reuse-values", "--take-ownership", "--create-namespace", "--wait"}
+    words = ["template", release, CHART.parents[1] / chart, *(each for each in options if each not in flags)]
+    done = subprocess.run([str(each) for each in [program, *words]], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Refused(done.stderr)
+    return done.stdout
 
 
 def with_value(path: str, value: Any) -> dict[str, Any]:
