@@ -41,6 +41,7 @@ def operator(api, crds, namespace, rendering, background, api_server):
         wait_for(
             lambda: all(refusal(client, each) for each in refused_by_each(namespace)),
             "all policies are in force",
+            seconds=40,
             otherwise=lambda: [refusal(client, each) for each in refused_by_each(namespace)],
         )
         yield client
