@@ -33,7 +33,7 @@ check: venv ## Check style, types and layers, and run the plain tests, which nee
 	@$(MAKE) --no-print-directory -j 2 lint plain
 
 # The plain tests, which need nothing but Python, by the marks of tests/support/needs.py.
-PLAIN := not (broker or apiserver or process or slow or spark or s3 or prometheus)
+PLAIN := not (broker or apiserver or process or slow or spark or s3 or prometheus or helm)
 
 .PHONY: plain
 plain: venv
@@ -187,6 +187,14 @@ dashboards: venv ## Write the dashboards and rules of the chart from monitoring/
 .PHONY: versitygw
 versitygw: venv ## Build the S3 server for tests, once; tests build it by themselves if there is Go
 	@$(BIN)/python -m tests.support.versitygw
+
+.PHONY: helm
+helm: venv ## Build Helm 3 and Helm 4 for tests, once; tests build them by themselves if there is Go
+	@$(BIN)/python -m tests.support.helm
+
+.PHONY: manifests
+manifests: helm ## Write what follows from helm/millpond and crds/: deploy/, the chart's schema, definitions and README
+	@$(BIN)/python -m helm.generate
 
 .PHONY: release
 release: venv ## Build wheel, chart and images into dist/, build them again and compare, and try them (BUILD_OPTIONS: for docker build)
