@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from millpond_operator.kubernetes import ApiError, Cache, Client
-from millpond_operator.kubernetes.kinds import CONFIG_MAP, SERVICE_ACCOUNT, STREAM_APP, Kind
+from millpond_operator.kubernetes.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, SERVICE_ACCOUNT, STREAM_APP, Kind
 from millpond_operator.kubernetes.watching import Watched, WatchError, Watching, WatchOptions
 from tests.cluster.api import Api
 from tests.cluster.apiserver import SharedApiServer
@@ -472,6 +472,31 @@ def test_a_kind_that_is_defined_again_is_watched_again(
     watched = (Watched(CONFIG_MAP), Watched(kind, None))
     more = {"watched": watched, "before": before}
     in_world(api_server, proxy, namespace, story, **more)
+
+
+def test_other_version_of_a_kind_is_named_and_awaited(
+    api_server: SharedApiServer, proxy: FaultProxy, namespace: str, thing: Callable[[bool], Kind]
+) -> None:
+    """An operator of another release than the definitions says which version is served, and starts when its own is."""
+    later = thing(True)
+    earlier = dataclasses.replace(later, version="v0")
+
+    async def story(world: World) -> None:
+        await until(lambda: world.watching.unserved() is not None, "it is not served")
+        assert world.watching.unserved() == (
+            f"The API server serves things.{later.group} only as v1, and this operator needs v0: install the "
+            "CustomResourceDefinitions and the operator of the same release."
+        )
+        assert not world.watching.synced.is_set()
+        name = f"things.{later.group}"
+        definition = await world.user.get(CUSTOM_RESOURCE_DEFINITION, None, name)
+        (version,) = definition["spec"]["versions"]
+        more = {"versions": [version, version | {"name": "v0", "storage": False}]}
+        await world.user.patch(CUSTOM_RESOURCE_DEFINITION, None, name, {"spec": more})
+        await until(world.watching.synced.is_set, "everything is listed")
+        assert world.watching.unserved() is None
+
+    in_world(api_server, proxy, namespace, story, watched=(Watched(earlier, None),), wait=False)
 
 
 async def _listed(world: World, kind: Kind) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from millpond.protocol import clock
 from .cache import Cache, Key
 from .cache_updates import CacheUpdates
 from .client import Client, decoded
-from .errors import ApiError, Expired
+from .errors import ApiError, Expired, NotFound
 from .kinds import (
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -124,6 +124,8 @@ class Watching:
         self._deaths = 0
         """The number of times in a row that the watches delivered nothing."""
         self._unserved: tuple[Kind, ...] = ()
+        self._versions: Sequence[str] = ()
+        """The versions that the API server serves of the group of those kinds."""
         self._to_list: dict[Watched, None] = {}
         self._wake = asyncio.Event()
         self.synced = asyncio.Event()
@@ -142,6 +144,12 @@ class Watching:
         if not self._unserved:
             return None
         kinds = ", ".join(f"{kind.plural}.{kind.group}" for kind in self._unserved)
+        version = self._unserved[0].version
+        if self._versions and version not in self._versions:
+            return (
+                f"The API server serves {kinds} only as {', '.join(self._versions)}, and this operator needs "
+                f"{version}: install the CustomResourceDefinitions and the operator of the same release."
+            )
         return f"The API server does not serve {kinds}: apply the CustomResourceDefinitions of crds/ again."
 
     async def run(self) -> None:
@@ -180,6 +188,9 @@ class Watching:
             try:
                 await self.resync()
                 return
+            except NotFound:  # a kind
+                if await self._wait_for_kinds():
+                    continue
             except ApiError as error:
                 log.warning("API server: cannot list all objects; nothing is reconciled yet: %s", error)
             await asyncio.sleep(next(waits))
@@ -296,6 +307,8 @@ class Watching:
                 self._unserved = tuple(watched.kind for watched in self._watched if watched.kind not in served)
                 if not self._unserved:
                     return waited
+                with contextlib.suppress(ApiError):
+                    self._versions = await self._client.versions(self._unserved[0].group)
                 if self._unserved != before:
                     log.error("watches: waiting; nothing is reconciled meanwhile: %s", self.unserved())
             waited = True
