@@ -13,6 +13,7 @@ __all__ = (
     "APPLIED",
     "APP_UID",
     "BOOTSTRAP",
+    "DRAIN",
     "FIELD_MANAGER",
     "FINALIZER",
     "LEADER_EPOCH",
@@ -41,6 +42,8 @@ REVISION = "millpond.dev/revision"
 
 RECONCILE = "millpond.dev/reconcile"
 RESTARTED_AT = "millpond.dev/restartedAt"
+DRAIN = "millpond.dev/drain"
+"""Annotation of a StreamApp: the workers to drain, separated by commas."""
 APPLIED = "millpond.dev/applied"
 """Annotation: the digest of the applied manifest."""
 LEADER_EPOCH = "millpond.dev/leader-epoch"

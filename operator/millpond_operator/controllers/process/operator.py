@@ -36,6 +36,7 @@ from millpond_operator.resources import Surroundings
 from .health import HealthServer, stuck
 from .lease_thread import LeaseThread, Run, own_thread
 from .metrics import OperatorMetrics
+from .streamapp_metrics import StreamAppMetrics
 from .work_queue import WorkQueue
 
 __all__ = ("operate",)
@@ -127,7 +128,7 @@ class _Operator:
         self._leading_since: float | None = None
         self._synced = False
         self._health = HealthServer(
-            metrics.exposed, alive=[stuck(self._queue, settings.longest_reconcile)], ready=[self._not_ready]
+            metrics.collected, alive=[stuck(self._queue, settings.longest_reconcile)], ready=[self._not_ready]
         )
 
     async def run(self) -> None:
@@ -163,6 +164,8 @@ class _Operator:
             trust = self._trust(client, cache)
             self._health.also_ready(lambda: None if trust.bundle else trust.trouble)
             await trust.begin()
+            self._metrics.certificates(trust.expiry)
+            self._metrics.add(StreamAppMetrics(cache))
             async with self._hosting(client, reviewing, cache, trust.context) as hosting:
                 surroundings = Surroundings(
                     f"https://{settings.coordinator_host}:{settings.coordinator_service_port}",

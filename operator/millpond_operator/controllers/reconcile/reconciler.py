@@ -282,6 +282,7 @@ class Reconciler:
             deleting=app.deleting,
             kept=self._applier.templates.kept_revisions(app) | {work.revision},
             upgrade=work.upgrade,
+            drain=app.workers_to_drain,
         )
 
     @staticmethod

@@ -156,6 +156,10 @@ class CertificateAuthority:
         """The authorities that workers have to trust, as PEM; "" before `begin`."""
         return "" if self._kept is None else self._kept.bundle
 
+    def expiry(self) -> dict[str, datetime]:
+        """Return when the certificates in use expire: `authority` and `server`; empty before `begin`."""
+        return {} if self._kept is None else self._kept.current.expiry()
+
     async def begin(self) -> None:
         """Load or create the certificates.
 

@@ -86,6 +86,10 @@ class ProvidedCertificate:
         """When the current certificate expires; None before `begin`."""
         return None if self._current is None else self._current.expires
 
+    def expiry(self) -> dict[str, datetime]:
+        """Return when the authority and the certificate expire, as `Certificates.expiry`; empty before `begin`."""
+        return {} if self._current is None else self._current.expiry()
+
     async def begin(self) -> None:
         """Load the certificate. Wait for it as long as it is missing or cannot be used."""
         while self._current is None:
