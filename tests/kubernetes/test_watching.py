@@ -499,6 +499,41 @@ def test_other_version_of_a_kind_is_named_and_awaited(
     in_world(api_server, proxy, namespace, story, watched=(Watched(earlier, None),), wait=False)
 
 
+@pytest.mark.parametrize(
+    ("everywhere", "cure"),
+    [(True, "set --watch-namespaces to those in which it has rights"), (False, "Bind the operator")],
+)
+def test_missing_right_is_named_and_awaited(
+    everywhere: bool,
+    cure: str,
+    api: Api,
+    background: Background,
+    api_server: SharedApiServer,
+    namespace: str,
+) -> None:
+    """An operator for all namespaces needs rights in the cluster, and says what to do without them."""
+    name = f"nobody-{uuid.uuid4().hex[:8]}"
+    with FaultProxy(background, api_server.user(name), api_server.authority) as proxy:
+
+        async def story(world: World) -> None:
+            await until(lambda: world.watching.unserved() is not None, "it is denied")
+            assert "403" in (world.watching.unserved() or "") or "forbidden" in (world.watching.unserved() or "")
+            assert cure in (world.watching.unserved() or "")
+            assert not world.watching.synced.is_set()
+            subject = {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
+            role = {"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"}
+            binding = {"metadata": {"name": name, "namespace": namespace}, "subjects": [subject], "roleRef": role}
+            kind = "ClusterRoleBinding" if everywhere else "RoleBinding"
+            made = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, **binding}
+            await asyncio.to_thread(api.apply, made)
+            await until(world.watching.synced.is_set, "everything is listed")
+            assert world.watching.unserved() is None
+
+        namespaces = [] if everywhere else [namespace]
+        in_world(api_server, proxy, namespace, story, namespaces=namespaces, wait=False)
+        api.delete("ClusterRoleBinding", None, name)
+
+
 async def _listed(world: World, kind: Kind) -> list[dict[str, Any]]:
     with contextlib.suppress(ApiError):
         return (await world.user.list(kind, world.namespace))[0]
