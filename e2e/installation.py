@@ -45,11 +45,23 @@ class Installation:
         template.setdefault("annotations", {})["millpond.dev/image-id"] = content
 
     def install(self) -> None:
-        """Install the custom resource definitions, then the operator, and wait until it is ready."""
+        """Install the custom resource definitions, then the operator, and wait until it is ready.
+
+        An older installation is upgraded.
+        """
         self._cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "crds"))
         bundle = {"apiVersion": "v1", "kind": "List", "items": self._manifests}
         self._cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=json.dumps(bundle))
         self.await_ready()
+
+    def upgrade(self, version: str) -> None:
+        """Install it again as another version: with another annotation and variable, so all its pods are replaced."""
+        template = self._deployment["spec"]["template"]
+        template["metadata"]["annotations"]["millpond.dev/version"] = version
+        environment = template["spec"]["containers"][0]["env"]
+        environment[:] = [each for each in environment if each["name"] != "MILLPOND_OPERATOR_UPGRADE_BUDGET"]
+        environment.append({"name": "MILLPOND_OPERATOR_UPGRADE_BUDGET", "value": "2"})
+        self.install()
 
     def remove(self) -> None:
         """Delete the operator, and wait until none of its pods is left; its objects stay."""
@@ -80,9 +92,22 @@ class Installation:
 
     def leader(self) -> str:
         """Return the name of the leading pod; "" if none leads."""
-        lease = self._cluster.get("leases", self.namespace, _LEASE)
-        holder = str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
+        holder = str(self._lease().get("holderIdentity") or "")
         return next((name for pod in self.pods() if (name := str(pod["metadata"]["name"])) in holder), "")
+
+    def leading_pod(self) -> Object | None:
+        """Return the leading pod; None if none leads."""
+        leader = self.leader()
+        return next((pod for pod in self.pods() if pod["metadata"]["name"] == leader), None)
+
+    def lease_renewals(self) -> str:
+        """Return which leader renewed its lease last and when; another answer means that an operator leads."""
+        lease = self._lease()
+        return f"{lease.get('holderIdentity')} {lease.get('renewTime')}"
+
+    def _lease(self) -> Object:
+        lease = self._cluster.get("leases", self.namespace, _LEASE)
+        return (lease or {}).get("spec") or {}
 
     def _rendered(self, image: str) -> list[Object]:
         """Return the manifests of `deploy/` with another image."""

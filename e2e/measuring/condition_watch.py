@@ -24,6 +24,8 @@ _SILENT_S = 6.0
 #: For this long, transient problems of volumes and of scheduling must not be reported: the limit is ten seconds, and
 #: this test polls four times a second.
 _PASSES_S = 8.0
+#: The conditions that are True in a healthy application; all others are False or absent.
+_HEALTHY = {"Ready": "True", "StandbysCaughtUp": "True"}
 _MAY_PASS = frozenset({"Unschedulable", "VolumeNotMountable"})
 
 
@@ -43,13 +45,17 @@ class ConditionWatch(Beside):
         self._tasks = tasks
         self._lost: dict[str, float] = {}
         self._moments: list[Moment] = []
+        self._reasons: dict[str, float] = {}
         self._found: list[str] = []
         self._paused = False
         self._pending: dict[str, tuple[str, float]] = {}
         self._waited: dict[str, float] = {}
 
     def _end(self) -> None:
-        with (WORK / "conditions.txt").open("w") as file:
+        self._write()
+
+    def _write(self) -> None:
+        with (WORK / "conditions.txt").open("a") as file:
             file.writelines(f"{moment.text()}\n" for moment in self._moments)
 
     @contextlib.contextmanager
@@ -69,8 +75,21 @@ class ConditionWatch(Beside):
         try:
             yield
         finally:
+            self._write()
             self._moments = []
             self._paused = False
+
+    def start_over(self) -> tuple[dict[str, float], list[str]]:
+        """Forget what was seen so far.
+
+        Returns:
+            Each condition that was not as in a healthy application, such as `Degraded WorkerSilent`, with the seconds for which
+            it was seen; and the findings.
+        """
+        told, wrong = dict(self._reasons), self.findings()
+        self._write()
+        self._moments, self._found, self._reasons = [], [], {}
+        return told, wrong
 
     def findings(self) -> list[str]:
         """Return conditions that were wrong for too long, and conditions that flapped."""
@@ -96,8 +115,12 @@ class ConditionWatch(Beside):
     def _look(self) -> None:
         app, pods = self._app.object(), self._app.pods()
         self._wait(pods)
-        if app.get("status", {}).get("conditions"):
+        if conditions := app.get("status", {}).get("conditions"):
             self._moments.append(self._seen(app, pods))
+            for each in conditions:
+                if each["status"] != _HEALTHY.get(each["type"], "False"):
+                    told = f"{'not ' if each['status'] == 'False' else ''}{each['type']} {each['reason']}"
+                    self._reasons[told] = self._reasons.get(told, 0.0) + _LOOK_EVERY_S
 
     def _wait(self, pods: list[Object]) -> None:
         """Note how long each pod has been pending, and the longest such time of all pods with its name."""
