@@ -59,6 +59,8 @@ def dump(cluster: Cluster, namespaces: tuple[str, ...], directory: Path) -> None
     """Save all objects, events and logs."""
     directory.mkdir(parents=True, exist_ok=True)
     for namespace in namespaces:
+        if cluster.get("namespaces", None, namespace) is None:
+            continue
         looks = {
             "objects.txt": ("get", _KINDS, "-o", "wide"),
             "objects.yaml": ("get", "sapp,sasg,pods,statefulsets", "-o", "yaml"),

@@ -83,8 +83,8 @@ class ConditionWatch(Beside):
         """Forget what was seen so far.
 
         Returns:
-            Each condition that was not as in a healthy application, such as `Degraded WorkerSilent`, with the seconds for which
-            it was seen; and the findings.
+            Each condition that was not as in a healthy application, such as `Degraded WorkerSilent`, with the seconds
+            for which it was seen, also while nothing was watched; and the findings.
         """
         told, wrong = dict(self._reasons), self.findings()
         self._write()
@@ -108,15 +108,15 @@ class ConditionWatch(Beside):
 
     def _run(self) -> None:
         while not self._over.wait(_LOOK_EVERY_S):
-            if not self._paused:
-                with contextlib.suppress(OSError, urllib.error.URLError, AssertionError):
-                    self._look()
+            with contextlib.suppress(OSError, urllib.error.URLError, AssertionError):
+                self._look()
 
     def _look(self) -> None:
         app, pods = self._app.object(), self._app.pods()
         self._wait(pods)
         if conditions := app.get("status", {}).get("conditions"):
-            self._moments.append(self._seen(app, pods))
+            if not self._paused:
+                self._moments.append(self._seen(app, pods))
             for each in conditions:
                 if each["status"] != _HEALTHY.get(each["type"], "False"):
                     told = f"{'not ' if each['status'] == 'False' else ''}{each['type']} {each['reason']}"
