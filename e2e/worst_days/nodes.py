@@ -17,7 +17,7 @@ _MANIFESTS, _ASIDE = "/etc/kubernetes/manifests", "/etc/kubernetes"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 _STOP_S = 60.0
 _BACK_S = 180.0
-_DISK = "64m"
+_DISK_MB = 64
 
 
 class Nodes:
@@ -41,7 +41,6 @@ class Nodes:
         self._killed: list[str] = []
         self._frozen: list[str] = []
         self._cordoned: list[str] = []
-        self._small: list[tuple[str, str]] = []
         self._api_server_is_away = False
 
     def kill(self, node: str) -> None:
@@ -90,17 +89,34 @@ class Nodes:
         eventually(lambda: time.monotonic() - since >= seconds, "the outage is over", seconds + 1)
         self._api_server_back()
 
-    def give_small_disk(self, node: str, directory: str) -> None:
-        """Lay an empty file system of 64 MB over a directory of a node: containers that start from now on have it."""
-        self._on(node, f"mount -t tmpfs -o size={_DISK},mode=0777 small {directory}")
-        self._small.append((node, directory))
+    @contextlib.contextmanager
+    def small_disk(self, node: str, directory: str) -> Iterator[None]:
+        """Lay an empty file system of 64 MB over a directory of a node: containers that start in the block have it.
+
+        They keep it until they end.
+        """
+        self._on(node, f"mount -t tmpfs -o size={_DISK_MB}m,mode=0777 small {directory}")
+        try:
+            yield
+        finally:
+            self._on(node, f"umount --lazy {directory}")
 
     def fill_disk(self, node: str, directory: str) -> None:
-        """Fill the file system of a directory to the last byte."""
-        self._on(node, f"dd if=/dev/zero of={directory}/ballast bs=64k 2>/dev/null; [ -e {directory}/ballast ]")
+        """Fill a small disk to the last byte.
+
+        Raises:
+            CommandFailed: the directory is on no small disk: the disk of the machine must not be filled.
+        """
+        # Twice bounded: by the kind of file system, and by the number of bytes.
+        self._on(
+            node,
+            f"set -e; [ $(stat --file-system --format=%T {directory}) = tmpfs ]; mountpoint -q {directory};"
+            f" dd if=/dev/zero of={directory}/ballast bs=16k count={_DISK_MB * 64} 2>/dev/null || true;"
+            f" [ $(stat --file-system --format=%a {directory}) = 0 ]",
+        )
 
     def empty_disk(self, node: str, directory: str) -> None:
-        """Make room again."""
+        """Make room again on a small disk."""
         self._on(node, f"rm -f {directory}/ballast")
 
     def heal(self) -> None:
@@ -127,10 +143,6 @@ class Nodes:
         self._api_server_back()
         while self._cordoned:
             self.cluster.kubectl("uncordon", self._cordoned.pop())
-        while self._small:
-            node, directory = self._small.pop()
-            self.empty_disk(node, directory)
-            self._on(node, f"! mountpoint -q {directory} || umount --lazy {directory}")
 
     def _api_server_back(self) -> None:
         if self._api_server_is_away:

@@ -104,14 +104,17 @@ def test_full_volume_stops_one_worker_only(days: Days, cluster: Cluster) -> None
     app = days.verification.app
     victim = days.victim()
     node, directory = _node(victim), _directory(cluster, victim)
-    days.nodes.give_small_disk(node, directory)
-    app.kubectl("delete", "pod", victim["metadata"]["name"])
-    app.settled(2, 120)
-    with days.fault("volume full", 180):
-        days.nodes.fill_disk(node, directory)
-        app.until(lambda now: condition(now, "Degraded").get("reason") == "StateUnusable", "it is degraded", 90)
-        days.verification.meter.rest(60)
-        days.nodes.empty_disk(node, directory)
+    with days.nodes.small_disk(node, directory):
+        app.kubectl("delete", "pod", victim["metadata"]["name"])
+        app.settled(2, 120)
+        with days.fault("volume full", 180):
+            days.nodes.fill_disk(node, directory)
+            try:
+                app.until(lambda now: condition(now, "Degraded").get("reason") == "StateUnusable", "it is degraded", 90)
+                days.verification.meter.rest(60)
+            finally:
+                days.nodes.empty_disk(node, directory)
+    app.kubectl("delete", "pod", victim["metadata"]["name"])  # the next one has its old disk again, with its old state
 
 
 @in_full
