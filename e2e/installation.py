@@ -122,7 +122,8 @@ class Installation:
         _OVERLAY.mkdir(parents=True, exist_ok=True)
         (_OVERLAY / "kustomization.yaml").write_text(json.dumps(overlay))  # JSON is YAML
         try:
-            answer = self._cluster.kubectl("apply", "-k", str(_OVERLAY), "--dry-run=client", "-o", "json")
+            # `apply` would add what the cluster has already, such as resource versions.
+            answer = self._cluster.kubectl("create", "-k", str(_OVERLAY), "--dry-run=client", "-o", "json")
         except CommandFailed as error:
             raise AssertionError(f"deploy/ cannot be rendered: {error}") from error
         rendered = json.loads(answer)

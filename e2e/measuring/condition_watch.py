@@ -21,6 +21,8 @@ _LOOK_EVERY_S = 0.25
 _STANDS_S = 3.0
 #: The time after which a silent worker is detected (spec.sessionTimeout), and with it the stop of its tasks.
 _SILENT_S = 6.0
+#: The time in which the workers of a node that is back may live on, or end.
+_RETURN_S = 15.0
 #: For this long, transient problems of volumes and of scheduling must not be reported: the limit is ten seconds, and
 #: this test polls four times a second.
 _PASSES_S = 8.0
@@ -44,6 +46,7 @@ class ConditionWatch(Beside):
         self._meter = meter
         self._tasks = tasks
         self._lost: dict[str, float] = {}
+        self._back_at = float("-inf")
         self._moments: list[Moment] = []
         self._reasons: dict[str, float] = {}
         self._found: list[str] = []
@@ -66,6 +69,7 @@ class ConditionWatch(Beside):
             yield
         finally:
             self._lost.pop(node, None)
+            self._back_at = time.monotonic()
 
     @contextlib.contextmanager
     def unwatched(self) -> Iterator[None]:
@@ -141,6 +145,6 @@ class ConditionWatch(Beside):
         running = self._tasks - len(self._meter.standing(_STANDS_S))
         images = {pod["spec"]["containers"][0]["image"] for pod in pods}
         told = {each["type"]: each["status"] for each in status["conditions"]} | {"phase": status.get("phase", "")}
-        copies = -1 if len(ready) > 1 else 0
+        copies = -1 if len(ready) > 1 or now - self._back_at < _RETURN_S else 0
         steady = len(pods) == wanted and images <= {spec["image"]}
         return Moment(now, told, len(ready), wanted, running, copies, self._tasks, steady)

@@ -126,7 +126,7 @@ class Nodes:
             AssertionError: a node does not come back; the message says where the evidence is.
         """
         try:
-            self._undo()
+            self.undo()
             self.cluster.kubectl(
                 "wait", "--for=condition=Ready", "nodes", "--all", f"--timeout={_BACK_S:g}s", timeout_s=_BACK_S + 10
             )
@@ -135,7 +135,8 @@ class Nodes:
             dump_nodes(self.names, directory)
             raise AssertionError(f"the nodes do not come back ({error}); see {directory}") from error
 
-    def _undo(self) -> None:
+    def undo(self) -> None:
+        """Undo all faults, without waiting for the nodes."""
         while self._frozen:
             run(self._docker, "unpause", self._frozen.pop())
         while self._killed:

@@ -83,7 +83,7 @@ def test_killed_node_holds_no_tasks(days: Days) -> None:
         _await_lost(days)
         app.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{node}", "--timeout=120s")
         days.verification.meter.rest(60)
-        days.nodes.heal()
+        days.nodes.undo()
     assert days.past[-1].longest <= _SESSION_S + _TAKEN_OVER_S
 
 
@@ -114,6 +114,7 @@ def test_full_volume_stops_one_worker_only(days: Days, cluster: Cluster) -> None
                 days.verification.meter.rest(60)
             finally:
                 days.nodes.empty_disk(node, directory)
+    assert days.past[-1].longest <= _PAUSE_S
     app.kubectl("delete", "pod", victim["metadata"]["name"])  # the next one has its old disk again, with its old state
 
 
@@ -130,17 +131,18 @@ def test_frozen_node_holds_no_tasks(days: Days) -> None:
         app.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{node}", "--timeout=120s")
         days.verification.meter.rest(60)
         assert victim["metadata"]["uid"] in {pod["metadata"]["uid"] for pod in app.pods()}
-        days.nodes.heal()
+        days.nodes.undo()
     assert days.past[-1].longest <= _SESSION_S + _TAKEN_OVER_S
 
 
 @in_full
 def test_drained_node_hands_its_tasks_over(days: Days) -> None:
     """`kubectl drain`: tasks move before their worker ends; it returns with its volume when the node does."""
-    victim = days.victim()
+    app, victim = days.verification.app, days.victim()
     with days.fault("node drained", 180):
         days.nodes.drain(_node(victim))
         days.verification.meter.rest(60)
+        app.until(lambda now: condition(now, "Degraded").get("reason") == "Unschedulable", "the worker has no node", 60)
     assert days.past[-1].longest <= _PAUSE_S
 
 
