@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from e2e.cluster import Cluster, Object, eventually
@@ -126,5 +127,13 @@ class Installation:
             answer = self._cluster.kubectl("create", "-k", str(_OVERLAY), "--dry-run=client", "-o", "json")
         except CommandFailed as error:
             raise AssertionError(f"deploy/ cannot be rendered: {error}") from error
-        rendered = json.loads(answer)
-        return list(rendered["items"]) if rendered["kind"] == "List" else [rendered]
+        return list(_documents(answer))
+
+
+def _documents(text: str) -> Iterator[Object]:
+    """Return the JSON objects of a text, which follow each other without a separator."""
+    decoder, text = json.JSONDecoder(), text.strip()
+    while text:
+        found, end = decoder.raw_decode(text)
+        yield found
+        text = text[end:].lstrip()
