@@ -17,6 +17,9 @@ __all__ = ("CoordinatorMetrics",)
 #: name of the StreamApp, which distinguishes applications of one id on two Kafka clusters.
 _APPLICATION = ("application_namespace", "application_name", "application_id")
 
+#: Reasons of rejections that tell of an overload. They are exposed before they occur, so that their rate is known.
+_OVERLOAD = ("connections", "delayed", "token_queue", "unreviewed")
+
 
 class CoordinatorMetrics(Collector):
     """Counts heartbeats; reads everything else from the engines at each scrape.
@@ -33,7 +36,7 @@ class CoordinatorMetrics(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)  # its own registry; a caller may register it elsewhere too
         self._heartbeats: Counter[tuple[str, str, str]] = Counter()
-        self._refusals: Counter[str] = Counter()
+        self._refusals: Counter[str] = Counter(dict.fromkeys(_OVERLOAD, 0))
         self.answered: int = 0
         self._connections: Sized = ()
 
