@@ -60,6 +60,10 @@ mutants: venv ## Put faults into a copy of the code, one at a time, and show whi
 e2e: venv ## Run everything on a real cluster: that of KUBECONFIG, or a new one by kind (KIND_NODE_IMAGE)
 	@$(BIN)/python -m pytest e2e $(ARGS)
 
+.PHONY: worst-days
+worst-days: venv ## Lose nodes, API server, broker, disks and operators under load on a real cluster, one after the other
+	@E2E_WORST_DAYS=1 $(BIN)/python -m pytest e2e/worst_days $(ARGS)
+
 .PHONY: bench
 bench: venv ## Compare with Kafka Streams (Java): one table, and build/bench.json
 	@$(BIN)/python -m bench $(ARGS)
