@@ -60,6 +60,10 @@ mutants: venv ## Put faults into a copy of the code, one at a time, and show whi
 e2e: venv ## Run everything on a real cluster: that of KUBECONFIG, or a new one by kind (KIND_NODE_IMAGE)
 	@$(BIN)/python -m pytest e2e $(ARGS)
 
+.PHONY: worst-days
+worst-days: venv ## Lose nodes, API server, broker, disks and operators under load on a real cluster, one after the other
+	@E2E_WORST_DAYS=1 $(BIN)/python -m pytest e2e/worst_days $(ARGS)
+
 .PHONY: bench
 bench: venv ## Compare with Kafka Streams (Java): one table, and build/bench.json
 	@$(BIN)/python -m bench $(ARGS)
@@ -67,6 +71,10 @@ bench: venv ## Compare with Kafka Streams (Java): one table, and build/bench.jso
 .PHONY: bench-assignment
 bench-assignment: venv ## Time the assignment of 10,000 tasks on 500 workers
 	@$(BIN)/python -m bench.assignment $(ARGS)
+
+.PHONY: bench-autoscaling
+bench-autoscaling: venv ## Replay load traces against autoscalers in simulation: one table, and the pictures of docs/autoscaling
+	@$(BIN)/python -m bench.autoscaling --plots docs/autoscaling $(ARGS)
 
 .PHONY: bench-heartbeats
 bench-heartbeats: venv ## Measure one coordinator under the heartbeats of 2,000 workers
