@@ -110,7 +110,8 @@ class Renderer:
 
     def _table(self, panel: Mapping[str, Any], height: int) -> str:
         organize = next(each["options"] for each in panel["transformations"] if each["id"] == "organize")
-        columns: dict[str, str] = organize["renameByName"]
+        names: dict[str, str] = organize["renameByName"]
+        columns = {name: names[name] for name in sorted(names, key=organize["indexByName"].__getitem__)}
         rows = []
         for result in self._get("query", panel["targets"][0]["expr"], time=self.end):
             fields = result["metric"] | {"Value": svg.shown(float(result["value"][1]), "short")}

@@ -21,7 +21,7 @@ _COLORS = {
     "purple": "#b877d9",
     "dark-red": "#c4162a",
 }
-_AXIS, _TICKS, _LEGEND_LINE = 52, 4, 16
+_AXIS, _TOP, _TICKS, _LEGEND_LINE = 60, 10, 4, 16
 _Span = tuple[float, float]
 
 
@@ -100,19 +100,19 @@ def lines(series: Sequence[Series], defaults: Mapping[str, Any], span: _Span, wi
     custom, unit = defaults.get("custom", {}), defaults.get("unit", "short")
     stacked = custom.get("stacking", {}).get("mode") == "normal"
     rows = min(len(series), max(2, int(height * 0.3 / _LEGEND_LINE)))
-    plot = height - rows * _LEGEND_LINE - 36
+    plot = height - rows * _LEGEND_LINE - 42
     drawn = _stacked(series) if stacked else [each.values for each in series]
     numbers = [value for values in drawn for _, value in values if math.isfinite(value)] or [0.0]
     low, high = defaults.get("min", min(numbers)), max(numbers)
     high = min(high, defaults["max"]) if "max" in defaults else high
-    ticks = _ticks(low, high if high > low else low + 1)
+    ticks = _ticks(low, high if high > low else low + 1, unit)
     low, high = ticks[0], ticks[-1]
 
     def x(at: float) -> float:
         return _AXIS + (at - span[0]) / (span[1] - span[0]) * (width - _AXIS - 4)
 
     def y(value: float) -> float:
-        return 4 + plot - (min(value, high) - low) / (high - low) * plot
+        return _TOP + plot - (min(value, high) - low) / (high - low) * plot
 
     parts = [_frame(ticks, unit, span, x, y, width, plot)]
     if custom.get("thresholdsStyle", {}).get("mode", "off") != "off":
@@ -126,7 +126,8 @@ def lines(series: Sequence[Series], defaults: Mapping[str, Any], span: _Span, wi
         color = _PALETTE[number % len(_PALETTE)]
         for piece in _pieces(drawn[number], series[number].step):
             points = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in piece)
-            base = f"{x(piece[-1][0]):.1f},{y(low):.1f} {x(piece[0][0]):.1f},{y(low):.1f}"
+            below = dict(drawn[number - 1]) if stacked and number else {}
+            base = " ".join(f"{x(at):.1f},{y(below.get(at, low)):.1f}" for at, _ in reversed(piece))
             opacity = custom.get("fillOpacity", 0) / 100
             parts.append(f'<polygon points="{points} {base}" fill="{color}" fill-opacity="{opacity}"/>')
             parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.3"/>')
@@ -135,7 +136,7 @@ def lines(series: Sequence[Series], defaults: Mapping[str, Any], span: _Span, wi
         f"<span>{shown(each.values[-1][1], unit)}</span><span>max {shown(max(value for _, value in each.values), unit)}</span>"
         for number, each in list(enumerate(series))[:rows]
     )
-    return f'<svg width="{width}" height="{plot + 24}">{"".join(parts)}</svg><div class="legend">{legend}</div>'
+    return f'<svg width="{width}" height="{plot + _TOP + 20}">{"".join(parts)}</svg><div class="legend">{legend}</div>'
 
 
 def timeline(series: Sequence[Series], defaults: Mapping[str, Any], span: _Span, width: int, height: int) -> str:
@@ -153,7 +154,7 @@ def timeline(series: Sequence[Series], defaults: Mapping[str, Any], span: _Span,
             left = label + (at - span[0]) / (span[1] - span[0]) * (width - label)
             size = each.step / (span[1] - span[0]) * (width - label) + 0.6
             parts.append(
-                f'<rect x="{left:.1f}" y="{top + 2:.1f}" width="{size:.1f}" height="{line - 4:.1f}" fill="{color}"/>'
+                f'<rect x="{left:.1f}" y="{top + 2:.1f}" width="{size:.1f}" height="{line - 4:.1f}" fill="{color}" shape-rendering="crispEdges"/>'
             )
     for number, name in enumerate(names):
         parts.append(
@@ -180,13 +181,16 @@ def _frame(  # noqa: PLR0913 - the scales of a chart
         at = span[0] + (span[1] - span[0]) * (number + 0.5) / (_TICKS + 1)
         text = time.strftime("%H:%M:%S", time.gmtime(at))
         parts.append(
-            f'<text x="{x(at):.1f}" y="{plot + 20}" text-anchor="middle" font-size="10" fill="#8e8e9c">{text}</text>'
+            f'<text x="{x(at):.1f}" y="{plot + _TOP + 16}" text-anchor="middle" font-size="10" fill="#8e8e9c">{text}</text>'
         )
     return "".join(parts)
 
 
-def _ticks(low: float, high: float) -> list[float]:
+def _ticks(low: float, high: float, unit: str) -> list[float]:
     raw = (high - low) / _TICKS
+    if unit == "bytes":
+        size = float(2 ** math.ceil(math.log2(max(raw, 1))))
+        return [number * size for number in range(math.floor(low / size), math.ceil(high / size) + 1)]
     magnitude = 10 ** math.floor(math.log10(raw))
     size = next(each * magnitude for each in (1, 2, 2.5, 5, 10) if each * magnitude >= raw)
     first = math.floor(low / size)

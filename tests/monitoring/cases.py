@@ -65,6 +65,7 @@ def _stale(window: str, severity: str, fires: int, ends: int) -> Firing:
         "DataStale", severity,
         {
             f'millpond_task_record_e2e_latency_seconds{{{W},task="0_0"}}': "0+60x59 1x1000",
+            f'millpond_task_record_lateness_seconds{{{W},task="0_0"}}': "0x1059",
             f'millpond_processor_caught_up{{{W},task="0_0",topic="in"}}': "0x59 1x1000",
         },
         APP | {"window": window}, "", fires, ends,
@@ -325,7 +326,17 @@ QUIET = (
         "DataStale", "no records arrive, and all are processed",
         {
             f'millpond_task_record_e2e_latency_seconds{{{W},task="0_0"}}': "0+60x120",
+            f'millpond_task_record_lateness_seconds{{{W},task="0_0"}}': "0x120",
             f'millpond_processor_caught_up{{{W},task="0_0",topic="in"}}': "1x120",
+        },
+        until=120,
+    ),
+    Quiet(
+        "DataStale", "an old record comes between new ones",
+        {
+            f'millpond_task_record_e2e_latency_seconds{{{W},task="0_0"}}': "3600x120",
+            f'millpond_task_record_lateness_seconds{{{W},task="0_0"}}': "3599x120",
+            f'millpond_processor_caught_up{{{W},task="0_0",topic="in"}}': "0x120",
         },
         until=120,
     ),

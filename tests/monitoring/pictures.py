@@ -53,8 +53,8 @@ def _story(system: live.System) -> None:
 
 def _draw(system: live.System, began: float) -> None:
     note = (
-        f"drawn by monitoring/render.py from a run of {datetime.now(UTC):%Y-%m-%d}: millpond dev with three workers on a "
-        "real broker, and the operator on a simulated API server"
+        f"drawn by monitoring/render.py from a run of {datetime.now(UTC):%Y-%m-%d}: millpond dev with three workers on "
+        "a real broker, and the operator on a simulated API server"
     )
     renderer = Renderer(system.prometheus.url, began, time.time(), note=note)
     _PICTURES.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from tests.monitoring import live
 from tests.support.broker import Broker
 from tests.support.prometheus import Tools
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(360)]
 
 DASHBOARDS = [json.loads(each.read_text()) for each in sorted((live.ROOT / "helm/millpond/files/dashboards").glob("*"))]
 #: Metrics without samples here, with the reason.
