@@ -23,10 +23,9 @@ def with_tables(page: str) -> str:
         "operator metrics": inventory.table(inventory.operator_metrics()),
     }
     for name, table in tables.items():
-        pattern = rf"(<!-- {name}: [^\n]*-->\n).*?(<!-- end of {name} -->)"
-        page, found = re.subn(
-            pattern, lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", page, flags=re.DOTALL
-        )  # type: ignore[misc]
+        pattern = rf"(?<=<!-- {name}: written by `make dashboards` -->\n).*?(?=<!-- end of {name} -->)"
+        block = f"\n{table}\n\n".replace("\\", r"\\")
+        page, found = re.subn(pattern, block, page, flags=re.DOTALL)
         if found != 1:
             raise LookupError(f"docs/monitoring.md has no comment '{name}': write it back.")
     return page
