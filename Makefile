@@ -188,6 +188,10 @@ dashboard-pictures: venv ## Draw the dashboards of docs/monitoring.md from a run
 versitygw: venv ## Build the S3 server for tests, once; tests build it by themselves if there is Go
 	@$(BIN)/python -m tests.support.versitygw
 
+.PHONY: release
+release: venv ## Build wheel, chart and images into dist/, build them again and compare, and try them (BUILD_OPTIONS: for docker build)
+	@$(BIN)/python -m release $(ARGS)
+
 .PHONY: lock
 lock: ## Pin the newest versions of the dependencies in pyproject.toml (for maintainers)
 	@$(PYTHON) -m venv build/lock

@@ -173,12 +173,9 @@ FIRING = (
     ),
     Firing(
         "AutoscalerAtMax", "warning",
-        {
-            f"millpond_streamapp_autoscaling_current_replicas{{{S}}}": "8x60 6x30",
-            f"millpond_streamapp_autoscaling_recommended_replicas{{{S}}}": "8x60 6x30",
-            f"millpond_streamapp_autoscaling_max_replicas{{{S}}}": "8x90",
-        },
-        STREAM_APP, "StreamApp shop/delays: autoscaling has been at its maximum of 8 workers for 30 minutes", 40, 70,
+        {_condition("ScalingLimited", "True", "AutoscalerAtMax"): "1x60 _x30"},
+        STREAM_APP | {"type": "ScalingLimited", "status": "True", "reason": "AutoscalerAtMax"},
+        "StreamApp shop/delays: autoscaling may not choose the number of workers that it needs (AutoscalerAtMax)", 40, 70,
     ),
     Firing(
         "SnapshotOld", "warning",

@@ -53,7 +53,7 @@ def test_streamapp_is_described() -> None:
         {"type": "Degraded", "status": "True", "reason": "OutOfMemory"},
     ]
     rollout = {"revision": "r", "startedAt": "1970-01-01T00:10:00Z", "workerSince": "1970-01-01T00:20:00Z"}
-    status = {"readyReplicas": 2, "tasks": "7/8", "image": "orders:3", "conditions": conditions, "rollout": rollout}
+    status = {"workers": "2/3", "tasks": "7/8", "image": "orders:3", "conditions": conditions, "rollout": rollout}
     scraped.put(kinds.STREAM_APP, "orders", {"replicas": 3, "applicationId": "orders-v2"}, status)
     name = "millpond_streamapp_"
     assert scraped.value(f"{name}condition", **APP, type="Degraded", status="True", reason="OutOfMemory") == 1
@@ -121,8 +121,9 @@ def test_invalid_schedule_has_no_interval() -> None:
 def test_autoscaling_is_read_from_the_status() -> None:
     """The limit is that of the specification."""
     scraped = Scraped()
-    status = {"autoscaling": {"mode": "Auto", "currentReplicas": 4, "recommendedReplicas": 6}}
-    scraped.put(kinds.STREAM_APP, "orders", {"autoscaling": {"maxReplicas": 8}}, status)
+    status = {"autoscaling": {"mode": "Auto", "currentReplicas": 4, "recommendedReplicas": 6}, "workers": "3/4"}
+    scraped.put(kinds.STREAM_APP, "orders", {"replicas": 2, "autoscaling": {"maxReplicas": 8}}, status)
+    assert scraped.value("millpond_streamapp_workers", state="wanted") == 4  # not spec.replicas
     values = [
         scraped.value(f"millpond_streamapp_autoscaling_{each}_replicas") for each in ("current", "recommended", "max")
     ]

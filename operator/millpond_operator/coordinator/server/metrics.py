@@ -26,6 +26,9 @@ class CoordinatorMetrics(Collector):
 
     Args:
         applications: returns the applications that are served now, by namespace and id.
+
+    Attributes:
+        answered: the number of heartbeats so far.
     """
 
     def __init__(self, applications: Callable[[], Iterable[tuple[tuple[str, str], Application]]]) -> None:
@@ -34,6 +37,7 @@ class CoordinatorMetrics(Collector):
         self._registry.register(self)  # its own registry; a caller may register it elsewhere too
         self._heartbeats: Counter[tuple[str, str, str]] = Counter()
         self._refusals: Counter[str] = Counter()
+        self.answered: int = 0
         self._connections: Sized = ()
 
     def heartbeat(self, namespace: str, application: str, outcome: str) -> None:
@@ -42,6 +46,7 @@ class CoordinatorMetrics(Collector):
         Pass "" as the name of an application that is not served: otherwise the sender could invent labels.
         """
         self._heartbeats[namespace, application, outcome] += 1
+        self.answered += 1
 
     def count_rejection(self, reason: str) -> None:
         """Count a rejected or delayed request or connection, by reason."""

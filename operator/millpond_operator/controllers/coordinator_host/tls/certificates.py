@@ -70,6 +70,12 @@ class Certificates:
         ends = leaf.not_valid_after_utc
         return (ends - now < _RENEW_BEFORE and ends < authority.not_valid_after_utc) or set(hosts) != _hosts_of(leaf)
 
+    @property
+    def expires(self) -> datetime | None:
+        """When the certificate expires; None when it is unreadable."""
+        leaf = _certificate(self.certificate)
+        return None if leaf is None else leaf.not_valid_after_utc
+
     def expiry(self) -> dict[str, datetime]:
         """Return when each of the two certificates expires: `authority` and `server`; without unreadable ones."""
         found = {"authority": _certificate(self.ca), "server": _certificate(self.certificate)}
