@@ -190,7 +190,7 @@ _TEXTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "workers",
-        "Workers of a StreamApp by state: wanted (by spec.replicas or autoscaling; 0 while it is suspended), and ready.",
+        "Workers of a StreamApp by state: wanted (by spec.replicas or autoscaling; 0 while suspended), and ready.",
         ("state",),
     ),
     (
