@@ -208,7 +208,13 @@ def apply_streamapps(scene: Scene, application_id: str) -> None:
     """Apply StreamApps: one that runs and has a snapshot, one that cannot start, one that is suspended."""
     scene.kubelets.images["spark:1"] = Image()
     snapshots = {"location": "s3://states/orders", "schedule": "0 3 * * *", "spark": {"image": "spark:1"}}
-    scene.apply("orders", merged(BASE, {"replicas": 2, "applicationId": application_id, "bootstrap": snapshots}))
+    orders = {
+        "replicas": 2,
+        "applicationId": application_id,
+        "bootstrap": snapshots,
+        "autoscaling": {"minReplicas": 2, "maxReplicas": 6},
+    }
+    scene.apply("orders", merged(BASE, orders))
     scene.apply("payments", merged(BASE, {"replicas": 2, "image": "payments:missing"}))
     scene.apply("archive", merged(BASE, {"replicas": 1, "suspended": True}))
     spec = {"streamApp": "orders", "location": "s3://states/orders", "spark": {"image": "spark:1"}}

@@ -47,7 +47,6 @@ def _story(system: live.System) -> None:
     system.session.do("scale", "3")
     scene.apply("billing", merged(BASE, {"replicas": 3, "image": "delays:2"}))
     system.work(45, good=600, late=1, bad=1)
-    scene.delete("StreamApp", "payments")
     system.work(25, good=400, late=0, bad=0)
 
 
