@@ -188,6 +188,10 @@ prometheus: venv ## Get Prometheus and promtool for tests, once; tests get them 
 dashboards: venv ## Write the dashboards and rules of the chart from monitoring/
 	@$(BIN)/python -m monitoring
 
+.PHONY: dashboard-pictures
+dashboard-pictures: venv ## Draw the dashboards of docs/monitoring.md from a run of some minutes; needs Chromium
+	@$(BIN)/python -m tests.monitoring.pictures
+
 .PHONY: versitygw
 versitygw: venv ## Build the S3 server for tests, once; tests build it by themselves if there is Go
 	@$(BIN)/python -m tests.support.versitygw

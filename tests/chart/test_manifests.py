@@ -183,6 +183,7 @@ def test_monitors_find_operator_and_workers(rendering):
     operator = rendering.one("PodMonitor", "millpond-operator", values)
     workers = rendering.one("PodMonitor", "millpond-workers", values)
     assert operator["metadata"]["labels"]["release"] == "prometheus"
+    assert operator["spec"]["podMetricsEndpoints"][0]["honorLabels"], "metrics of StreamApps have a label namespace"
     (pod,) = (each for each in pods_of(rendering.objects()) if each["metadata"]["name"] == "millpond-operator-x")
     assert operator["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     assert workers["spec"]["namespaceSelector"] == {"any": True}

@@ -39,10 +39,10 @@ async def limited(tokens: Path, limits: Limits = LIMITS) -> AsyncIterator[Servic
 
 
 def refusals(service: Service) -> dict[str, int]:
-    """Rejections, by reason."""
+    """Rejections, by reason; some reasons are exposed before they occur."""
     for family in service.coordinator.metrics.collect():
         if family.name == "millpond_coordinator_refusals":
-            return {sample.labels["reason"]: int(sample.value) for sample in family.samples}
+            return {sample.labels["reason"]: int(sample.value) for sample in family.samples if sample.value}
     raise LookupError
 
 
