@@ -99,7 +99,7 @@ def grid(*columns: str) -> Table:
     Args:
         columns: the headings; one with ">" at its end is aligned to the right, and the last column takes the rest.
     """
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand=True)
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for index, name in enumerate(columns):
         last = index == len(columns) - 1
         table.add_column(
@@ -107,7 +107,6 @@ def grid(*columns: str) -> Table:
             justify="right" if name.endswith(">") else "left",
             no_wrap=not last,
             overflow="ellipsis" if not last else "fold",
-            ratio=1 if last else None,
         )
     return table
 
