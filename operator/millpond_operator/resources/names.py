@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .spec import Requirements
+
 __all__ = (
     "API_VERSION",
     "APP",
@@ -57,9 +59,13 @@ class Surroundings:
         ca_pem: the certificate authorities of the coordinator.
         leader_epoch: of the operator that writes.
         operator_namespace: the operator's namespace.
+        default_resources: the resources of workers whose StreamApp names none.
+        snapshot_driver_role: the ClusterRole of snapshots with executors; `Role/NAME` for a Role in their namespace.
     """
 
     coordinator_url_base: str
     ca_pem: str
     leader_epoch: int
     operator_namespace: str
+    default_resources: Requirements = Requirements()
+    snapshot_driver_role: str = "millpond-snapshot-driver"
