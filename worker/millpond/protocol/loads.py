@@ -26,7 +26,7 @@ class TaskLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     processed: int = 0
     """Records processed since the worker's process started."""
     inputs: dict[str, InputLoad] = {}
-    """By topic, under its name in Kafka."""
+    """By topic, under its name in Kafka. A worker with very many inputs sums them up per task, under the name ""."""
     latency_ms: int | None = None
     """Wall-clock time minus the timestamp of the last record processed, in ms; None before the first record."""
 
