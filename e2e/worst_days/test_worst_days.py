@@ -158,6 +158,16 @@ def test_tasks_run_again_when_the_broker_does(days: Days, own_kafka: Kafka) -> N
 
 
 @in_full
+def test_killed_worker_is_replaced_at_once(days: Days) -> None:
+    """SIGKILL: its connection breaks, so its tasks need not wait for the session timeout."""
+    app, victim = days.verification.app, days.victim()
+    with days.fault("worker killed", 180):
+        days.nodes.kill_process(victim)
+        eventually(lambda: _last_end(app.pods(), str(victim["metadata"]["name"])), "the worker has ended", 30)
+    assert days.past[-1].longest <= _PAUSE_S
+
+
+@in_full
 def test_worker_that_takes_too_much_memory_comes_back(days: Days) -> None:
     """The kernel kills it; its tasks run elsewhere at once."""
     app = days.verification.app
