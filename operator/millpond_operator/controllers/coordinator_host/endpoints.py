@@ -9,11 +9,9 @@ from millpond_operator.controllers.settings import Settings
 from millpond_operator.kubernetes import Client, Invalid, NotFound, Object, kinds
 from millpond_operator.resources import within
 
-__all__ = ("SERVICE", "announce", "endpoint_slice")
+__all__ = ("announce", "endpoint_slice")
 
 log = logging.getLogger(__name__)
-
-SERVICE = "millpond-coordinator"
 
 
 async def announce(client: Client, settings: Settings) -> None:
@@ -26,13 +24,17 @@ async def announce(client: Client, settings: Settings) -> None:
     """
     wanted = endpoint_slice(settings)
     with contextlib.suppress(NotFound):
-        if within(wanted, await client.get(kinds.ENDPOINT_SLICE, settings.namespace, SERVICE)):
+        if within(wanted, await client.get(kinds.ENDPOINT_SLICE, settings.namespace, settings.coordinator_service)):
             return
     try:
         await client.apply(kinds.ENDPOINT_SLICE, wanted)
     except Invalid:  # the address family of a slice is immutable
-        log.warning("EndpointSlice %s/%s: recreating it, since its address family differs", settings.namespace, SERVICE)
-        await client.delete(kinds.ENDPOINT_SLICE, settings.namespace, SERVICE)
+        log.warning(
+            "EndpointSlice %s/%s: recreating it, since its address family differs",
+            settings.namespace,
+            settings.coordinator_service,
+        )
+        await client.delete(kinds.ENDPOINT_SLICE, settings.namespace, settings.coordinator_service)
         await client.apply(kinds.ENDPOINT_SLICE, wanted)
 
 
@@ -42,10 +44,10 @@ def endpoint_slice(settings: Settings) -> Object:
         "apiVersion": kinds.ENDPOINT_SLICE.api_version,
         "kind": kinds.ENDPOINT_SLICE.kind,
         "metadata": {
-            "name": SERVICE,
+            "name": settings.coordinator_service,
             "namespace": settings.namespace,
             "labels": {
-                "kubernetes.io/service-name": SERVICE,
+                "kubernetes.io/service-name": settings.coordinator_service,
                 "endpointslice.kubernetes.io/managed-by": "millpond-operator",
                 "app.kubernetes.io/part-of": "millpond",
             },

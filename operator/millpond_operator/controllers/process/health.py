@@ -6,6 +6,7 @@ fails, as it should. An unreachable API server does not make the liveness probe 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 
 from aiohttp import web
 
-from .metrics import CONTENT_TYPE
+from .metrics import CONTENT_TYPE, MetricSnapshot
 from .work_queue import WorkQueue, key_name
 
 __all__ = ("Check", "HealthServer", "stuck")
@@ -41,12 +42,14 @@ class HealthServer:
     """Answers `/healthz`, `/readyz` and `/metrics`.
 
     Args:
-        metrics: returns the metrics in the Prometheus text format.
+        metrics: reads the metrics.
         alive: liveness checks; the process should be restarted when one fails.
         ready: readiness checks; the process is not ready while one fails.
     """
 
-    def __init__(self, metrics: Callable[[], bytes], alive: Sequence[Check] = (), ready: Sequence[Check] = ()) -> None:
+    def __init__(
+        self, metrics: Callable[[], MetricSnapshot], alive: Sequence[Check] = (), ready: Sequence[Check] = ()
+    ) -> None:
         self.port = 0
         """The port it listens on; 0 while it does not listen."""
         self._metrics = metrics
@@ -102,7 +105,10 @@ class HealthServer:
         return web.Response(text="\n".join(failures or ["ok"]) + "\n", status=503 if failures else 200)
 
     async def _serve_metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
+        metrics = self._metrics()
+        # In another thread: with thousands of StreamApps it takes so long that heartbeats would wait.
+        body = await asyncio.to_thread(metrics.encoded)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
 
 def _run(check: Check) -> str | None:

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from millpond.protocol import clock
+from millpond_operator.autoscaling import AutoscalingStatus
+from millpond_operator.controllers.allowed import Allowed
 from millpond_operator.controllers.coordinator_host.host import CoordinatorHost
 from millpond_operator.controllers.events import EventRecorder
 from millpond_operator.controllers.pass_context import AppMemory, Key, ReconcilePass, sooner
@@ -36,6 +38,7 @@ from millpond_operator.resources import (
 
 from .admission import Admission
 from .applier import Applier, NameTaken
+from .autoscaling import autoscale, with_wanted_replicas
 from .debounce import Debounce
 from .deletion import Deletion
 from .failures import Failures, rejected
@@ -47,6 +50,7 @@ from .upgrades import Upgrades
 
 __all__ = ("Reconciler",)
 
+_ANYTHING = Allowed()
 #: How long a name may be taken, or a StreamAssignment unusable, before the status shows it.
 _REPORT_AFTER = timedelta(seconds=3)
 #: How often to check a taken name: one that Kubernetes is about to free, and one that a person has to free.
@@ -69,6 +73,7 @@ class Reconciler:
         clock: returns the current time.
         instance: the reporting instance of events.
         upgrade_budget: the number of StreamApps that restart workers at a time because of the operator's version.
+        allowed: what StreamApps may use.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of the operator that a pass works with
@@ -81,7 +86,9 @@ class Reconciler:
         clock: Callable[[], datetime] = clock.now,
         instance: str = "millpond-operator",
         upgrade_budget: int = 1,
+        allowed: Allowed = _ANYTHING,
     ) -> None:
+        self._allowed = allowed
         self._cache = cache
         self._host = hosting
         self._surroundings = surroundings
@@ -97,7 +104,7 @@ class Reconciler:
         self._status_writer = StatusWriter(client, cache, self._events, surroundings.leader_epoch)
         self._failures = Failures(cache, self._status_writer, clock)
         self._deletion = Deletion(client, cache, self._applier, self._claims)
-        self._bootstraps = Bootstraps(client, cache, self._events, surroundings.leader_epoch, clock)
+        self._bootstraps = Bootstraps(client, cache, self._events, surroundings, clock, allowed)
         self._schedules = SnapshotSchedules(client, cache)
         self._memories: dict[Key, AppMemory] = {}
         self._primed = False
@@ -186,14 +193,16 @@ class Reconciler:
             await self._pass(work)
 
     async def _pass(self, work: ReconcilePass) -> None:
-        app = work.app
-        if not app.deleting and not await self._has_names(work):
+        app = work.app = with_wanted_replicas(work.app, work.status)
+        if not app.deleting and not (await self._is_allowed(work) and await self._has_names(work)):
             return
         await self._observe(work)
         await self._upgrades.take_turn(work, self._applier.templates)
+        autoscaling = autoscale(work, self._host.view(app))
+        app = work.app = with_wanted_replicas(work.app, msgspec.structs.replace(work.status, autoscaling=autoscaling))
         existing = self._observer.existing(work)
         claim = self._admission.claim(work)
-        decision = await self._decide(work, existing)
+        decision = await self._decide(work, existing, autoscaling)
         await self._save(work, decision)
         for event in (*work.events, *decision.events):
             await self._events.record(app, *event)
@@ -213,6 +222,16 @@ class Reconciler:
         if work.memory.rejection is not None:
             work.memory.rejection = None
             work.requeue(timedelta(0))  # to update the conditions
+
+    async def _is_allowed(self, work: ReconcilePass) -> bool:
+        """Return whether the operator's settings allow what the StreamApp uses; otherwise report what they do not."""
+        problem = self._allowed.problem(work.app)
+        if problem is None:
+            return True
+        if self._has_workers(work):  # they keep running
+            await self._serve(work)
+        await self._status_writer.reject(work, problem)
+        return False
 
     async def _has_names(self, work: ReconcilePass) -> bool:
         """Return whether the names of all objects are free or the application's own; otherwise report it."""
@@ -242,9 +261,11 @@ class Reconciler:
             check_environment(app, work.template)
         await self._observer.observe(work)
 
-    async def _decide(self, work: ReconcilePass, existing: Existing | None) -> Decision:
+    async def _decide(
+        self, work: ReconcilePass, existing: Existing | None, autoscaling: AutoscalingStatus | None
+    ) -> Decision:
         app, key = work.app, (work.app.namespace, work.app.name)
-        status = msgspec.structs.replace(work.status, kafka=self._claims.proof(key))
+        status = msgspec.structs.replace(work.status, kafka=self._claims.proof(key), autoscaling=autoscaling)
         if not app.deleting:
             snapshots = await self._schedules.keep_up(work, self._host.view(app))
             status = msgspec.structs.replace(status, bootstrap=snapshots)
@@ -267,6 +288,7 @@ class Reconciler:
             deleting=app.deleting,
             kept=self._applier.templates.kept_revisions(app) | {work.revision},
             upgrade=work.upgrade,
+            drain=app.workers_to_drain,
         )
 
     @staticmethod
@@ -324,7 +346,8 @@ class Reconciler:
 
     async def _paused(self, work: ReconcilePass) -> None:
         """Observe a paused StreamApp and keep its coordinator running, but change nothing."""
-        app, status = work.app, work.status
+        app, status = with_wanted_replicas(work.app, work.status), work.status
+        work.app = app
         if not app.deleting and self._has_workers(work):
             await self._serve(work)
             work.template = pod_template(app, self._surroundings)

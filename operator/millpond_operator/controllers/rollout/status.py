@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from millpond_operator.autoscaling import AutoscalingStatus
 from millpond_operator.kubernetes import shortened
 
 __all__ = (
@@ -21,6 +22,7 @@ __all__ = (
     "Bootstrapped",
     "Condition",
     "ConditionType",
+    "Draining",
     "FailedRevision",
     "KafkaProof",
     "Rendered",
@@ -61,6 +63,8 @@ class ConditionType(StrEnum):
     """Present only while it is True: credential files have changed since workers started."""
     SNAPSHOTS_FAILING = "SnapshotsFailing"
     """Present only while it is True: snapshots that the StreamApp asks for fail."""
+    SCALING_LIMITED = "ScalingLimited"
+    """Present only while it is True: the autoscaler wants another number of workers than it may choose."""
     STALLED = "Stalled"
     """Present only while it is True: there is no progress until a person changes something (kstatus)."""
 
@@ -111,6 +115,22 @@ class Scaling(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     to: int
     since: str
+
+
+class Draining(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Workers that the annotation `millpond.dev/drain` asks to drain."""
+
+    workers: tuple[str, ...]
+    since: str
+    drained: tuple[str, ...] = ()
+    """Those of them that run no task."""
+    message: str = ""
+    """Why they are not drained now; "" while they are."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether none of them runs a task."""
+        return self.drained == self.workers
 
 
 class Rendered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -166,9 +186,11 @@ class AppStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     rendered: Rendered | None = None
     kafka: KafkaProof | None = None
     bootstrap: Bootstrapped | None = None
+    autoscaling: AutoscalingStatus | None = None
     failed: FailedRevision | None = None
     rollout: RolloutProgress | None = None
     scaling: Scaling | None = None
+    draining: Draining | None = None
     conditions: tuple[Condition, ...] = ()
 
     @classmethod
@@ -186,6 +208,11 @@ class AppStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
         built.setdefault("replicas", 0)
         built.setdefault("readyReplicas", 0)
         return built
+
+    @property
+    def drained(self) -> tuple[str, ...]:
+        """The workers that get no tasks because a person wants them drained."""
+        return self.draining.workers if self.draining is not None and not self.draining.message else ()
 
     def condition(self, type: ConditionType) -> Condition | None:
         """Return the condition of a type; None when there is none."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from millpond.protocol import Epoch, Mark, Member, TopologySummary, View
+from millpond.protocol.overview import TopologyOverview
 from millpond.topology import TaskId
 from millpond_operator.assignment import Placement
 
@@ -27,6 +28,7 @@ def view_of(  # noqa: PLR0913 - the parts of a view
     owners: Mapping[TaskId, str],
     placement: Placement,
     committed: Mapping[str, Mark],
+    graph: TopologyOverview | None,
     now_ms: int | None,
 ) -> View:
     """Return the state of an application; with None as the time, only the part that is stored."""
@@ -41,6 +43,7 @@ def view_of(  # noqa: PLR0913 - the parts of a view
         warm_up={names[task]: workers for task, workers in placement.warm_up.items()},
         committed=dict(committed),
         waiting={names[task]: why for task, why in placement.waiting.items()},
+        graph=graph if now_ms is not None else None,
     )
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -23,20 +24,36 @@ from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.broker_contact import BrokerContact
 from millpond.runtime.states import WorkerState
 
-from .metric_families import BOOTSTRAP, HELD, INPUTS, RESTORATIONS, ROCKSDB, STORES, TASKS, MetricRow, families
+from .metric_families import (
+    BOOTSTRAP,
+    HELD,
+    INPUT_LAGS,
+    INPUTS,
+    LOAD,
+    RESTORATIONS,
+    ROCKSDB,
+    STORES,
+    TASKS,
+    MetricRow,
+    families,
+)
 from .server import HttpServer
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ("ObservedTasks", "WorkerMetrics")
+__all__ = ("COMMIT_FAILURES", "ObservedTasks", "WorkerMetrics")
 
 log: logging.Logger = logging.getLogger(__name__)
 
 #: The loop counts as stuck when its last turn is older: the default of `max.poll.interval.ms`, after which Kafka
 #: Streams gives up a thread. An earlier failure of the probe would kill a worker for a slow record, again and again.
 _STUCK_S = 300.0
+_PAGE_BYTES = resource.getpagesize()
 
+_LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+COMMIT_FAILURES = ("fenced", "timeout", "error")
+"""Reasons of failed commits."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -66,6 +83,7 @@ class WorkerMetrics:
         polls: number of polls that returned records.
         polled_records: number of records that they returned.
         records_processed: number of records processed since the start.
+        busy_seconds: time that the loop spent on records and commits since the start, as `WorkerLoad.busy_ms`.
         recoveries: how often the worker returned to the last commit.
         clients_replaced: number of Kafka clients that lost their brokers and were replaced.
         registry: the registry served on `/metrics`; other parts may register with it.
@@ -80,6 +98,7 @@ class WorkerMetrics:
         self.polled_records: int = 0
         self.records_processed: int = 0
         self.process_seconds: float = 0.0
+        self.busy_seconds: float = 0.0
         self.recoveries = 0
         self.clients_replaced = 0
         self.commits: int = 0
@@ -91,6 +110,7 @@ class WorkerMetrics:
         self._executor: Any = None
         self._topics: Any = None
         self._state_file: Any = None
+        self._load: Any = None
         self._worker: ObservedTasks | None = None
         self._commit_seconds = Histogram(
             "millpond_worker_commit_seconds",
@@ -99,6 +119,23 @@ class WorkerMetrics:
             registry=self.registry,
             buckets=_SECONDS,
         ).labels(**self._labels)
+        self._e2e_seconds = Histogram(
+            "millpond_worker_e2e_latency_seconds",
+            "Time from the timestamp of a record to the commit of its results. One observation per task and commit: "
+            "the first record of the commit, which waited longest.",
+            list(self._labels),
+            registry=self.registry,
+            buckets=_LATENCIES,
+        ).labels(**self._labels)
+        self._commit_failures = Counter(
+            "millpond_worker_commit_failures",
+            "Commits that failed, or whose result is unknown, so that the worker went back to the last commit; by "
+            "reason: fenced (another worker took over), timeout (the transaction was open too long), or error.",
+            [*self._labels, "reason"],
+            registry=self.registry,
+        )
+        for reason in COMMIT_FAILURES:
+            self._commit_failures.labels(**self._labels, reason=reason)
         self.registry.register(_Scrape(self))
 
     @property
@@ -106,8 +143,9 @@ class WorkerMetrics:
         """The port of the HTTP server; 0 while it is not running."""
         return self.http.port
 
-    def watch(self, executor: Any, state_file: Any, topics: Any = None) -> None:
-        """Set the tasks, the state file and the topics that scrapes read."""
+    def watch(self, executor: Any, state_file: Any, topics: Any = None, load: Any = None) -> None:
+        """Set the tasks, the state file, the topics and the load meter that scrapes read."""
+        self._load = load
         self._topics = topics
         self._executor = executor
         self._state_file = state_file
@@ -126,6 +164,20 @@ class WorkerMetrics:
         """Count a completed commit and its duration."""
         self.commits += 1
         self._commit_seconds.observe(seconds)
+
+    def latencies(self, timestamps: Iterable[int], now_ms: int) -> None:
+        """Observe end-to-end latencies of a completed commit.
+
+        Args:
+            timestamps: the timestamp of the first record of each task in the commit, in epoch milliseconds.
+            now_ms: the current time, in epoch milliseconds.
+        """
+        for each in timestamps:
+            self._e2e_seconds.observe(max(0, now_ms - each) / 1000)
+
+    def commit_failed(self, reason: str) -> None:
+        """Count a failed commit by reason, one of `COMMIT_FAILURES`."""
+        self._commit_failures.labels(**self._labels, reason=reason).inc()
 
     # Serving
 
@@ -201,6 +253,7 @@ class WorkerMetrics:
         yield from families(TASKS, labels, ["task"], [((str(task.id),), task) for task in tasks])
         inputs = [((str(task.id), topic), queue) for task in tasks for topic, queue in list(task.inputs.items())]
         yield from families(INPUTS, labels, ["task", "topic"], inputs)
+        yield from self._load_families()
         stores = [((str(task.id), name), store) for task in tasks for name, store in task.stores.items()]
         yield from families(STORES, labels, ["task", "store"], stores)
         held = [] if executor is None else list(executor.held.values())
@@ -212,6 +265,18 @@ class WorkerMetrics:
         bootstrap = None if executor is None else executor.bootstrap
         yield from families(BOOTSTRAP, labels, [], [] if bootstrap is None else [((), bootstrap)])
         yield from families(ROCKSDB, labels, [], [] if self._state_file is None else [((), self._state_file)])
+
+    def _load_families(self) -> Iterator[Metric]:
+        load = None if self._load is None else self._load.latest
+        lags = (
+            []
+            if load is None
+            else [
+                ((task, topic), each) for task, of_task in load.tasks.items() for topic, each in of_task.inputs.items()
+            ]
+        )
+        yield from families(INPUT_LAGS, self._labels, ["task", "topic"], lags)
+        yield from families(LOAD, self._labels, [], [] if load is None else [((), load)])
 
     def _worker_families(self) -> Iterator[Metric]:
         labels = self._labels
@@ -225,6 +290,8 @@ class WorkerMetrics:
             ("millpond_worker_polled_records", "Records returned by polls.", self.polled_records),
             ("millpond_worker_processed_records", "Records processed.", self.records_processed),
             ("millpond_worker_process_seconds", "Time spent processing.", self.process_seconds),
+            ("millpond_worker_cpu_seconds", "CPU time of the worker's process.", time.process_time()),
+            ("millpond_worker_busy_seconds", "Time not spent waiting for records.", self.busy_seconds),
             ("millpond_worker_produced_records", "Records sent, with changelog records.", self._sent()),
             ("millpond_worker_recoveries", "Times the worker returned to the last commit.", self.recoveries),
             (
@@ -234,6 +301,10 @@ class WorkerMetrics:
             ),
         ):
             yield from families([MetricRow(name, text, float, counter=True)], labels, [], [((), value)])
+        resident = MetricRow(
+            "millpond_worker_resident_bytes", "Memory of the worker's process that is in RAM.", lambda size: size
+        )
+        yield from families([resident], labels, [], [((), _resident_bytes())])
         waiting = MetricRow("millpond_worker_outbox_records", "Records that wait for the next transaction.", float)
         yield from families([waiting], labels, [], [((), self._waiting())])
         silent = MetricRow(
@@ -252,6 +323,15 @@ class WorkerMetrics:
 
     def _waiting(self) -> int:
         return 0 if self.collector is None else len(self.collector.outbox)
+
+
+def _resident_bytes() -> float | None:
+    """Return the process's memory in RAM; None where the system does not tell it in /proc."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - pathlib costs more than the read
+            return float(file.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 class _Scrape(Collector):
