@@ -153,7 +153,7 @@ class Autoscaler:
         wanted = max(clamped(choice.replicas, policy), current)
         self._wish(now, wanted)
         if wanted <= current:
-            if current >= most:
+            if current >= most or choose(measured, policy, len(measured.tasks)).replicas > current:
                 return _limited(state, current, Reason.AT_MAX, words.at_max(load))
             return _limited(state, current, Reason.HOT_TASK, words.hot_task(load))
         if now - self._short_since < WINDOW:  # until then, rates are partly of the time before

@@ -152,7 +152,7 @@ class _Families:
         put("created_timestamp_seconds", _epoch_s(app.metadata.creation_timestamp))
         for each in status.conditions:
             put("condition", 1, each.type, each.status, each.reason)
-        put("workers", 0 if spec.suspended else spec.replicas, "wanted")
+        put("workers", 0 if spec.suspended else _wanted_replicas(spec, status), "wanted")
         put("workers", status.ready_replicas, "ready")
         running, slash, total = status.tasks.partition("/")
         if slash and running.isdigit() and total.isdigit():
@@ -189,7 +189,7 @@ _TEXTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "workers",
-        "Workers of a StreamApp by state: wanted (spec.replicas, or 0 while it is suspended), and ready.",
+        "Workers of a StreamApp by state: wanted (spec.replicas or the autoscaler's number, 0 if suspended), and ready.",
         ("state",),
     ),
     (
@@ -222,6 +222,13 @@ _TEXTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         (),
     ),
 )
+
+
+def _wanted_replicas(spec: _Spec, status: _Status) -> int:
+    """Return the wanted number of workers; the autoscaler's number is in the status."""
+    if spec.autoscaling is None or status.autoscaling is None:
+        return spec.replicas
+    return status.autoscaling.current_replicas or spec.replicas
 
 
 def _epoch_s(text: str) -> float | None:
