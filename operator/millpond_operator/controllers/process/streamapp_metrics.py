@@ -189,7 +189,7 @@ _TEXTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "workers",
-        "Workers of a StreamApp by state: wanted (spec.replicas or the autoscaler's number, 0 if suspended), and ready.",
+        "Workers by state: wanted (spec.replicas or the autoscaler's number, 0 when suspended), and ready.",
         ("state",),
     ),
     (
