@@ -167,6 +167,15 @@ def test_recommendations_are_not_followed_in_mode_recommend() -> None:
     assert len(fleet.written) < 6
 
 
+def test_recommendations_that_waver_are_written_seldom() -> None:
+    """The load wavers around what two workers can do."""
+    fleet = Fleet(Policy(max_replicas=12, mode=RECOMMEND), _even(1.2), replicas=2)
+    for number in range(60):
+        fleet.loads = _even(1.9 if number % 2 else 1.2)
+        fleet.run(minutes=2)
+    assert len(fleet.written) < 40
+
+
 def test_another_autoscaler_is_not_fought() -> None:
     """Its number holds, and it is told that both are at work."""
     fleet = Fleet(_POLICY, _even(2.6), replicas=3)
