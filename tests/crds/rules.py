@@ -105,6 +105,15 @@ OBJECT: tuple[Case, ...] = (
             ("5s", "4s", {"transaction.timeout.ms": "4s"}),
         )
     ),
+    *(
+        Case(
+            "no worker can hold two copies",
+            {"standbyReplicas": wrong, "replicas": replicas},
+            {"standbyReplicas": right, "replicas": replicas},
+        )
+        for wrong, right, replicas in ((1, 0, 1), (3, 2, 3), (10, 9, 10))
+    ),
+    Case("no worker can hold two copies", {"standbyReplicas": 1}, {"standbyReplicas": 1, "replicas": 0}),
     Case("without a warm-up", {"maxWarmupReplicas": 0}, {"maxWarmupReplicas": 1}),
     Case(_DURATION, {"sessionTimeout": "1m30s"}, {"sessionTimeout": "90s"}),
     Case(_DURATION, {"rollout/progressDeadline": "1d"}, {"rollout/progressDeadline": "24h"}),
@@ -129,7 +138,7 @@ OBJECT: tuple[Case, ...] = (
             ("application.id", "applicationId", "a"),
             ("bootstrap.servers", "kafka/bootstrapServers", "a:1"),
             ("processing.guarantee", "processingGuarantee", "at_least_once"),
-            ("num.standby.replicas", "standbyReplicas", 1),
+            ("num.standby.replicas", "standbyReplicas", 0),
             ("max.warmup.replicas", "maxWarmupReplicas", 1),
             ("acceptable.recovery.lag", "acceptableRecoveryLag", 1),
             ("commit.interval", "commitInterval", "1s"),
