@@ -4,8 +4,8 @@ Its semantics are those of client-go's work queue. A key that is added twice whi
 is added while it is worked on is handled again afterwards, never concurrently. A key that fails backs off longer after
 each failure in a row.
 
-A key that was only due after a long delay, such as a periodic check, is routine: it waits while others are ready, so that
-a change of one StreamApp does not wait for the checks of thousands.
+A key that was only due after a long delay, such as a periodic check, is routine: it waits while others are ready, so
+that a change of one StreamApp does not wait for the checks of thousands.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class WorkQueue(Generic[K]):
         """Routine keys that are ready, in the order in which they became so."""
         self._taken = 0
         self._added_at: dict[K, float] = {}
-        """When each waiting key was added: those of `_ready` and `_routine`, and those to be handled again after the current work."""
+        """When each waiting key was added: those that are ready, and those to be handled again after the current work."""
         self._working: dict[K, float] = {}
         self._failures: dict[K, int] = {}
         self._later: list[tuple[float, int, K, bool]] = []
