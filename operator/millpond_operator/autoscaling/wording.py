@@ -8,7 +8,7 @@ from millpond.durations import Duration
 
 from .choice import Choice, Load
 from .measurement import Unmeasured
-from .model import AUTO, Policy
+from .model import Policy
 
 __all__ = ("Words",)
 
@@ -101,11 +101,6 @@ class Words:
             f"{_workers(wanted)} would be right, but {used} rescales in 24 hours are as many as "
             f"spec.autoscaling.rescalesPerDay ({self._policy.rescales_per_day}) allows."
         )
-
-    @property
-    def acts(self) -> bool:
-        """Whether recommendations are followed."""
-        return self._policy.mode == AUTO
 
 
 def _shown(load: Load) -> float:
