@@ -47,7 +47,12 @@ class InMemoryCluster:
     def find(self, name: str) -> dict[str, Any] | None:
         if self.app is None:
             return None
-        degraded = {"type": "Degraded", "status": "True", "reason": "BrokerUnreachable", "message": "kafka:9092 is silent"}
+        degraded = {
+            "type": "Degraded",
+            "status": "True",
+            "reason": "BrokerUnreachable",
+            "message": "kafka:9092 is silent",
+        }
         ready = {"type": "Ready", "status": "True" if self._ready else "False"}
         return self.app | {"status": {"conditions": [ready] if self._ready else [ready, degraded]}}
 
@@ -100,7 +105,9 @@ def test_the_canary_is_created_counted_and_deleted(broker):
     assert cluster.app is None
     assert cluster.log[0] == "delete"
     assert any("100 records were counted" in each for each in cluster.log)
-    assert not {input_topic(run.application_id), output_topic(run.application_id)} & topic_names(broker.bootstrap_servers)
+    assert not {input_topic(run.application_id), output_topic(run.application_id)} & topic_names(
+        broker.bootstrap_servers
+    )
 
 
 def test_wrong_output_fails_and_is_shown(broker):

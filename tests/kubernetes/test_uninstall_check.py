@@ -65,7 +65,12 @@ def account(api, api_server, namespace):
 def test_the_command_asks_the_api_server(api, crds, namespace, account, processes, tmp_path):
     """Exit code 0 while no StreamApp needs the operator, 1 with its name while one does, 2 without rights."""
     assert check(account, tmp_path, f"--namespace={namespace}").returncode == 0
-    spec = {"image": "a:1", "topology": "a:b", "kafka": {"bootstrapServers": "kafka:9092"}, "deletion": {"kafka": "Delete"}}
+    spec = {
+        "image": "a:1",
+        "topology": "a:b",
+        "kafka": {"bootstrapServers": "kafka:9092"},
+        "deletion": {"kafka": "Delete"},
+    }
     made = {"apiVersion": "millpond.dev/v1alpha1", "kind": "StreamApp", "spec": spec,
             "metadata": {"name": "pay", "namespace": namespace, "finalizers": [FINALIZER]}}  # fmt: skip
     api.create(made)
