@@ -6,8 +6,7 @@ measures
 
 - the share of one core that the coordinator uses, and its response time. Long polls are answered late on purpose, so
   one heartbeat in twenty requests an immediate answer, and the others measure the delay beyond their wait;
-- the time until all workers concerned know the consequences of a worker's death: one is told to take its tasks over,
-  and when it has reported that, their new owners are told.
+- the time until all workers concerned know what follows from a worker's death.
 
     python -m bench.heartbeats workers=2000 tasks=10000 seconds=12 tls=yes loads=yes
 """
@@ -89,7 +88,7 @@ class Fleet:
     """The simulated workers and the measurements of their heartbeats.
 
     Attributes:
-        workers: all workers by id.
+        workers: by id.
         owners: the owner of each task, as Kafka would know it.
         probes: response times of heartbeats that request an immediate answer, in seconds.
         lateness: delays of answers to long polls without news beyond their wait, in seconds.
@@ -188,8 +187,8 @@ class Worker:
         interval_ms = 1_900 if known is None or not known.interval_ms else known.interval_ms
         wait_ms = 0 if probe else int(interval_ms * random.uniform(*_SHORTENED))
         began = time.monotonic()
-        writer.write(self._request(wait_ms))
-        answer = decode_answer(await _response(reader))
+        writer.write(self.request(wait_ms))
+        answer = decode_answer(await response(reader))
         took = time.monotonic() - began
         news = known is None or answer.revision != known.revision
         fleet.answers += 1
@@ -201,37 +200,40 @@ class Worker:
         self.answer = answer
         if news:
             self.learned_at = fleet.last_news = time.monotonic()
-            self._carry_out(answer)
+            self.follow(answer)
         else:
             self._found = {}
 
-    def _request(self, wait_ms: int) -> bytes:
+    def heartbeat(self, wait_ms: int) -> Heartbeat:
+        """Return the next heartbeat."""
         self._sequence += 1
         for task, report in self._tasks.items():  # lags change all the time
             if report.role is not Role.ACTIVE:
                 self._tasks[task] = TaskReport(report.role, report.state, random.randrange(500), self._sequence * 1000)
         known, fleet = self.answer, self._fleet
-        body = encode(
-            Heartbeat(
-                self._fleet.application,
-                self.id,
-                f"{self.id}-1",
-                self._sequence,
-                self._fleet.topology.hash,
-                topology=self._fleet.topology if known is None else None,
-                epoch=known.epoch if known is not None else Epoch(),
-                known_revision=known.revision if known is not None else 0,
-                coordinator=known.coordinator if known is not None else "",
-                tasks=self._tasks,
-                taken_over=self._found,
-                address=f"http://{self.id}.bench:8080",
-                tags={"zone": f"z{zlib.crc32(self.id.encode()) % 3}"},
-                kafka_cluster=KAFKA,
-                clock_ms=time.time_ns() // 1_000_000,
-                wait_ms=wait_ms,
-                load=self._load() if fleet.loads else None,
-            )
+        return Heartbeat(
+            self._fleet.application,
+            self.id,
+            f"{self.id}-1",
+            self._sequence,
+            self._fleet.topology.hash,
+            topology=self._fleet.topology if known is None else None,
+            epoch=known.epoch if known is not None else Epoch(),
+            known_revision=known.revision if known is not None else 0,
+            coordinator=known.coordinator if known is not None else "",
+            tasks=self._tasks,
+            taken_over=self._found,
+            address=f"http://{self.id}.bench:8080",
+            tags={"zone": f"z{zlib.crc32(self.id.encode()) % 3}"},
+            kafka_cluster=KAFKA,
+            clock_ms=time.time_ns() // 1_000_000,
+            wait_ms=wait_ms,
+            load=self._load() if fleet.loads else None,
         )
+
+    def request(self, wait_ms: int) -> bytes:
+        """Return the next heartbeat as an HTTP request."""
+        body = encode(self.heartbeat(wait_ms))
         head = f"POST {self._path} HTTP/1.1\r\nHost: bench\r\n{self.headers}Content-Length: {len(body)}\r\n\r\n"
         return head.encode() + body
 
@@ -245,7 +247,7 @@ class Worker:
         }
         return WorkerLoad(now_ms, now_ms // 2, count, tasks, 10**9, 10**10, 10**9)
 
-    def _carry_out(self, answer: Answer) -> None:
+    def follow(self, answer: Answer) -> None:
         """Carry out an answer like a worker whose Kafka needs no time."""
         owners = self._fleet.owners
         found: dict[str, str] = {}
@@ -266,7 +268,8 @@ class Worker:
         self.active = sum(report.role is Role.ACTIVE for report in self._tasks.values())
 
 
-async def _response(reader: asyncio.StreamReader) -> bytes:
+async def response(reader: asyncio.StreamReader) -> bytes:
+    """Return the body of a response."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
     body = await reader.readexactly(length)
@@ -278,7 +281,7 @@ async def _response(reader: asyncio.StreamReader) -> bytes:
 async def _ask(way: Way, method: str, path: str) -> bytes:
     reader, writer = await way.open()
     writer.write(f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n\r\n".encode())
-    body = await _response(reader)
+    body = await response(reader)
     writer.close()
     return body
 
@@ -462,21 +465,10 @@ def run(workers: int, tasks: int, seconds: float, *, tls: bool = True, loads: bo
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, then print and save the results."""
-    options = {
-        "workers": "2000",
-        "tasks": "10000",
-        "seconds": "10",
-        "tls": "yes",
-        "loads": "yes",
-        **from_arguments(arguments),
-    }
-    figures = run(
-        int(options["workers"]),
-        int(options["tasks"]),
-        float(options["seconds"]),
-        tls=options["tls"] == "yes",
-        loads=options["loads"] == "yes",
-    )
+    options = {"workers": "2000", "tasks": "10000", "seconds": "10", "tls": "yes", "loads": "yes"}
+    options |= from_arguments(arguments)
+    tls, loads = (options[name] == "yes" for name in ("tls", "loads"))
+    figures = run(int(options["workers"]), int(options["tasks"]), float(options["seconds"]), tls=tls, loads=loads)
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
     print(

@@ -19,7 +19,7 @@ _TIMEOUT_S = 240.0
 
 def image_values(images: Images) -> dict[str, str]:
     """Return the values that name the images of this run."""
-    values = {}
+    values: dict[str, str] = {}
     for path, image in (("image", images.operator), ("test.image", images.worker)):
         name, tag = image.rsplit(":", 1)
         registry, repository = name.split("/", 1)

@@ -1,7 +1,8 @@
 """Write what is made from other files: `python -m helm.generate`, or `make manifests`.
 
-The chart's copies of the definitions come from `crds/`, its schema from `helm/values_schema.py`, the tables of its README from the
-comments in `values.yaml`, its icon from `files/icon.svg`, and `deploy/` from the chart's templates with the default values.
+The chart's copies of the definitions come from `crds/`, its schema from `helm/values_schema.py`, the table of its
+README from the comments in `values.yaml`, its icon from `files/icon.svg`, and `deploy/` from the chart's templates with
+the default values.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ class Rendering:
 
     def __init__(self, program: Path, chart: Path = CHART) -> None:
         self.program, self._chart = program, chart
+        self._known: dict[tuple[str, str, str], str] = {}
 
     def text(
         self, values: Mapping[str, Any] | None = None, *, release: str = "millpond", namespace: str = "millpond-system"
@@ -41,13 +42,16 @@ class Rendering:
         Raises:
             Refused: by the schema, or by a template.
         """
-        command = [self.program, "template", release, self._chart, "--namespace", namespace, "--values", "-"]
-        done = subprocess.run(
-            [str(each) for each in command], input=json.dumps(values or {}), capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise Refused(done.stderr)
-        return done.stdout
+        key = (json.dumps(values or {}, sort_keys=True), release, namespace)
+        if key not in self._known:
+            command = [self.program, "template", release, self._chart, "--namespace", namespace, "--values", "-"]
+            done = subprocess.run(
+                [str(each) for each in command], input=key[0], capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                raise Refused(done.stderr)
+            self._known[key] = done.stdout
+        return self._known[key]
 
     def objects(self, values: Mapping[str, Any] | None = None, **options: str) -> list[Object]:
         """Return the objects, hooks included."""

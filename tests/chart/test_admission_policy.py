@@ -41,7 +41,6 @@ def operator(api, crds, namespace, rendering, background, api_server):
         wait_for(
             lambda: all(refusal(client, each) for each in refused_by_each(namespace)),
             "all policies are in force",
-            seconds=40,
             otherwise=lambda: [refusal(client, each) for each in refused_by_each(namespace)],
         )
         yield client
@@ -52,7 +51,8 @@ def operator(api, crds, namespace, rendering, background, api_server):
 def refused_by_each(namespace: str) -> list[dict]:
     """One object for each policy."""
     metadata = {"name": "none", "namespace": namespace}
-    role = {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": []}
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
+    role = {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": rules}
     reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": "millpond-snapshot-driver"}
     subject = {"kind": "ServiceAccount", "name": "millpond-operator", "namespace": namespace}
     return [
@@ -156,7 +156,8 @@ def test_rights_are_granted_to_snapshots_only(operator, namespace):
     def binding(role: dict, subject: dict) -> dict:
         return {"apiVersion": f"{_RBAC}/v1", "kind": "RoleBinding",
                 "metadata": {"name": "a-snapshot", "namespace": namespace, "labels": labels},
-                "roleRef": {"apiGroup": _RBAC, **role}, "subjects": [{"kind": "ServiceAccount", **subject}]}  # fmt: skip
+                "roleRef": {"apiGroup": _RBAC, **role},
+                "subjects": [{"kind": "ServiceAccount", **subject}]}  # fmt: skip
 
     driver = {"kind": "ClusterRole", "name": "millpond-snapshot-driver"}
     own = {"name": "a-snapshot", "namespace": namespace}

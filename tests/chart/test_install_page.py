@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import subprocess
@@ -41,7 +42,7 @@ def test_other_commands_name_what_there_is(rendering):
     names = {f"{each['kind']}/{each['metadata']['name']}".lower() for each in objects}
     for command in [*COMMANDS, *INLINE]:
         words = shlex.split(command)
-        for flag, path in zip(words, words[1:], strict=False):
+        for flag, path in itertools.pairwise(words):
             assert flag not in {"-k", "-f"} or (ROOT / path).exists(), command
         for word in words:
             assert not word.startswith("job/") or word in names, command

@@ -30,7 +30,7 @@ def with_files(rendering, helm, tmp_path_factory) -> Rendering:
     for folder in ("rules", "dashboards"):
         (chart / "files" / folder).mkdir(exist_ok=True)
     (chart / "files" / "rules" / "a.yaml").write_text(
-        'groups:\n- name: a\n  rules:\n  - {alert: Down, expr: up == 0, annotations: {summary: "{{ $labels.pod }} is down"}}\n'
+        'groups:\n- name: a\n  rules:\n  - {alert: Down, expr: up == 0, annotations: {summary: "{{ $labels.pod }}"}}\n'
     )
     (chart / "files" / "dashboards" / "a.json").write_text('{"title": "{{pod}}"}\n')
     return Rendering(rendering.program, chart)

@@ -220,7 +220,8 @@ def test_every_command_of_the_readme_runs(
         {
             "make demo": make_demo, "make test": make_test, "make check": make_check, "make lint": make_lint,
         "make soak": make_soak, "make bench": make_bench,
-            "make docs": make_docs, "make e2e": make_e2e, "kubectl": kubectl, "helm install": helm_install, "make venv": make_venv,
+            "make docs": make_docs, "make e2e": make_e2e, "kubectl": kubectl, "helm install": helm_install,
+            "make venv": make_venv,
         "source .venv/bin/activate": activate,
             "millpond dev": dev, "millpond dev status": dev_command, "millpond dev scale": dev_command,
             "millpond dev kill": dev_command, "millpond dev drain": dev_command, "millpond topology": topology,

@@ -163,7 +163,7 @@ def main() -> None:
     try:
         build()
         for name in _SOURCES:
-            print(find(name))  # noqa: T201 - the output of the command
+            print(find(name))
     except MillpondError as error:
         sys.exit(f"millpond: {error}")
 

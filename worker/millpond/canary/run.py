@@ -203,7 +203,7 @@ class Canary:
                 elif time.monotonic() > self.deadline:
                     raise CanaryFailed(
                         f"The application's output is wrong or late: topic {topic} has the counts {counts}, and "
-                        f"{dict(expected)} is right. `kubectl describe sapp {self.name}` has the application's problems."
+                        f"{dict(expected)} is right. `kubectl describe sapp {self.name}` has its problems."
                     )
         finally:
             consumer.close()
