@@ -93,7 +93,7 @@ class WorkQueue(Generic[K]):
         """Routine keys that are ready, in the order in which they became so."""
         self._taken = 0
         self._added_at: dict[K, float] = {}
-        """When each waiting key was added: those that are ready, and those to be handled again after the current work."""
+        """When each waiting key was added: ready ones, and those to be handled again after the current work."""
         self._working: dict[K, float] = {}
         self._failures: dict[K, int] = {}
         self._later: list[tuple[float, int, K, bool]] = []
