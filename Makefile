@@ -167,10 +167,10 @@ $(VENV)/spark: requirements-spark.lock $(VENV)/ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
 	@touch $@
 
-# The operator runs no topologies: its image has no packages of the data plane.
+# The operator runs no topologies: its image has no packages of the data plane. It draws them, by grandalf.
 COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --custom-compile-command "make lock"
-DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments grandalf pyparsing
+DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments
 
 .PHONY: versitygw
 versitygw: venv ## Build the S3 server for tests, once; tests build it by themselves if there is Go

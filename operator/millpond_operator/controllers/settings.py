@@ -41,6 +41,12 @@ class Settings:
     pod_name: str = _setting("", "The name of the operator's pod; by default the host name.")
     pod_ip: str = _setting("", "The IP address of the operator's pod; workers reach the coordinator there.")
     watch_namespaces: tuple[str, ...] = _setting((), "Namespaces to watch, separated by commas; empty for all.")
+    coordinator_service: str = _setting(
+        "millpond-coordinator", "Name of the coordinator's Service and of its EndpointSlice, which the leader writes."
+    )
+    console_service: str = _setting(
+        "millpond-console", "Name of the console's Service and of its EndpointSlice, which the leader writes."
+    )
     coordinator_host: str = _setting(
         "", "Host name of the coordinator's Service; by default millpond-coordinator.<namespace>.svc."
     )

@@ -15,6 +15,7 @@ from datetime import timedelta
 
 from millpond.errors import MillpondError
 from millpond.protocol import clock
+from millpond_operator.controllers.console.source import OperatorConsole
 from millpond_operator.controllers.coordinator_host import endpoints
 from millpond_operator.controllers.coordinator_host.host import CoordinatorHost
 from millpond_operator.controllers.coordinator_host.tls.authority import CertificateAuthority
@@ -123,14 +124,18 @@ class _Operator:
         self._reconciler: Reconciler | None = None
         self._leading_since: float | None = None
         self._synced = False
+        self._console = OperatorConsole()
         self._health = HealthServer(
-            metrics.exposed, alive=[stuck(self._queue, settings.longest_reconcile)], ready=[self._not_ready]
+            metrics.exposed,
+            alive=[stuck(self._queue, settings.longest_reconcile)],
+            ready=[self._not_ready],
+            console=self._console,
         )
 
     async def run(self) -> None:
         settings = self._settings
         await self._health.start(settings.http_host or "0.0.0.0", settings.http_port)  # noqa: S104 - kubelets and Prometheus connect from anywhere
-        log.info("HTTP server: listening on port %d for /healthz, /readyz and /metrics", self._health.port)
+        log.info("HTTP server: listening on port %d for /healthz, /readyz, /metrics and /console/", self._health.port)
         try:
             await self._run_in_lease_thread(self._lease.acquire())
             self._leading_since = clock.monotonic()
@@ -183,6 +188,7 @@ class _Operator:
                     instance=settings.pod_name,
                     upgrade_budget=settings.upgrade_budget,
                 )
+                self._console.lead(cache, hosting.view, self._reconciler.history, lambda: self._synced)
                 self._metrics.gauge(
                     "millpond_operator_upgrades_waiting",
                     "StreamApps that wait for their turn to restart their workers for this version of the operator.",

@@ -26,6 +26,7 @@ def view_of(  # noqa: PLR0913 - the parts of a view
     names: Mapping[TaskId, str],
     owners: Mapping[TaskId, str],
     placement: Placement,
+    goal: Placement,
     committed: Mapping[str, Mark],
     now_ms: int | None,
 ) -> View:
@@ -41,6 +42,7 @@ def view_of(  # noqa: PLR0913 - the parts of a view
         warm_up={names[task]: workers for task, workers in placement.warm_up.items()},
         committed=dict(committed),
         waiting={names[task]: why for task, why in placement.waiting.items()},
+        goals={names[task]: goal.active[task] for task in placement.waiting if now_ms is not None and task in goal.active},
     )
 
 

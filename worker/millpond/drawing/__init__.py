@@ -5,6 +5,7 @@ It is drawn without a network, a browser or another program, and follows the rea
 
 from __future__ import annotations
 
+from .graph import DrawnGraph, DrawnNode, DrawnPart, digest, graph_of, graph_of_overview
 from .picture import svg
 
-__all__ = ("svg",)
+__all__ = ("DrawnGraph", "DrawnNode", "DrawnPart", "digest", "graph_of", "graph_of_overview", "svg")
