@@ -44,6 +44,7 @@ from .heartbeats import (
     Started,
     UrgentReport,
 )
+from .loads import WorkerLoad
 from .messages import (
     PROTOCOL_VERSION,
     Answer,
@@ -60,6 +61,7 @@ from .messages import (
     encode,
     without_lags,
 )
+from .overview import TopologyOverview
 from .session import CoordinatorSession
 
 __all__ = ("CoordinatorClient",)
@@ -101,6 +103,8 @@ class CoordinatorClient:
         brokers: returns whether Kafka answers the worker.
         kafka_cluster: returns the id of the worker's Kafka cluster.
         credentials_changed: returns whether the files with the worker's credentials have changed since its start.
+        load: returns the last measurement of the worker's load; each is sent once.
+        graph: the drawing of the topology.
 
     Attributes:
         heard: set after the first heartbeat was answered, rejected, or failed.
@@ -122,6 +126,8 @@ class CoordinatorClient:
         brokers: Callable[[], Brokers] = lambda: Brokers.ANSWERING,
         kafka_cluster: Callable[[], str] = lambda: "",
         credentials_changed: Callable[[], bool] = lambda: False,
+        load: Callable[[], WorkerLoad | None] = lambda: None,
+        graph: TopologyOverview | None = None,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.netloc:
@@ -138,6 +144,9 @@ class CoordinatorClient:
         self._brokers = brokers
         self._kafka_cluster = kafka_cluster
         self._credentials_changed = credentials_changed
+        self._load = load
+        self._sent_load: WorkerLoad | None = None
+        self._graph = graph
 
         self.heard: threading.Event = threading.Event()
         self.session: CoordinatorSession = CoordinatorSession(FIRST_SESSION_S)
@@ -374,7 +383,14 @@ class CoordinatorClient:
                 credentials_changed=self._credentials_changed(),
                 clock_ms=int(clock.unix_time() * 1000),
                 wait_ms=record.wait_ms,
+                load=self._unsent_load(),
+                graph=self._graph if record.topology is not None or (known and known.send_graph) else None,
             )
+
+    def _unsent_load(self) -> WorkerLoad | None:
+        load = self._load()
+        unsent, self._sent_load = (None if load is self._sent_load else load), load
+        return unsent
 
     def _current_tasks(self) -> dict[str, TaskReport]:
         """Return the tasks of the last report, without lags if the report is old.

@@ -37,13 +37,14 @@ class WorkerLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     measured_ms: int = 0
     """When this was measured, on the worker's monotonic clock, in ms."""
     busy_ms: int = 0
-    """Time that the loop spent on processing and commits since the process started, in ms: not waiting for records."""
+    """Time that the loop spent on reading, processing and committing records since the process started, in ms. Waits
+    for commits count; waits for records, and the reading of changelogs into copies, do not."""
     processed: int = 0
     """Records processed by all tasks since the process started, tasks included that have moved away."""
     tasks: dict[str, TaskLoad] = {}
     """By task id: the active tasks that run."""
     state_bytes: int = 0
-    """Size of the state directory's files, in bytes."""
+    """Size of the state's data files on disk (RocksDB's SST files), in bytes."""
     volume_bytes: int = 0
     """Size of the file system with the state directory, in bytes; 0 if unknown."""
     volume_free_bytes: int = 0

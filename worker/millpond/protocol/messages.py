@@ -17,6 +17,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from .load_rates import WorkerRates
+from .loads import WorkerLoad
+from .overview import TopologyOverview
+
 __all__ = (
     "NOBODY",
     "PROTOCOL_VERSION",
@@ -204,6 +208,11 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """The worker's wall-clock time, epoch ms; only shown to people as clock skew."""
     wait_ms: int = 0
     """How long the coordinator may delay the answer; 0 for an answer at once."""
+    load: WorkerLoad | None = None
+    """The last measurement of the worker's load; None if an earlier heartbeat carried it."""
+    graph: TopologyOverview | None = None
+    """The drawing of the topology, sent together with `topology` and when an answer requests it; None for a topology
+    that is too large to draw."""
 
 
 class TakeOver(msgspec.Struct, frozen=True):
@@ -237,6 +246,8 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     over. A smaller committed offset from Kafka is out of date (docs/decisions/0039-offsets-of-the-past.md)."""
     send_topology: bool = False
     """Whether the next heartbeat should carry the topology."""
+    send_graph: bool = False
+    """Whether the next heartbeat should carry the drawing of the topology."""
     may_leave: bool = False
     """The answer to `leaving`: the worker may end."""
     session_timeout_ms: int = 6_000
@@ -297,6 +308,10 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     """The reason why the worker makes no progress, if any. A worker that has one and is not alive is starting."""
     credentials_changed: bool = False
     """Whether the files with credentials have changed since the worker's start."""
+    load: WorkerLoad | None = None
+    """The load of its process, as it reported it last; None while it does not measure."""
+    rates: WorkerRates | None = None
+    """The rates of the last 6 to 12 s; None until they are known."""
 
 
 class View(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -318,6 +333,8 @@ class View(msgspec.Struct, frozen=True, omit_defaults=True):
     """Worker that each waiting task runs on in the end, by task id. It is not saved."""
     committed: dict[str, Mark] = {}
     """Progress of the commits of tasks, by task id, in the saved assignment; empty in views for people and tools."""
+    graph: TopologyOverview | None = None
+    """The drawing of the topology, without figures; None while no worker has sent it. It is not saved."""
 
 
 _encoder = msgspec.json.Encoder()

@@ -119,10 +119,13 @@ class NodeOverview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """A node of the drawn topology."""
 
     name: str
+    """Unique in the drawing: `topic NAME` under the name in Kafka, `store NAME`, or the name of the source, processor
+    or sink."""
     kind: str
     """`topic`, `processor`, `store`."""
     subtopology: int | None = None
     label: str = ""
+    """The name of the topic, store, source, processor or sink."""
 
 
 class EdgeOverview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

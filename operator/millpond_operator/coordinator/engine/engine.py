@@ -344,6 +344,7 @@ class Engine:
             take_over=orders.take_over,
             committed=self._group.marks.for_orders(member, orders, self.members),
             send_topology=self.topology is None,
+            send_graph=self._group.graph is None,
             may_leave=member.may_leave,
             session_timeout_ms=self._sessions.timeout_ms,
         )
@@ -438,5 +439,6 @@ class Engine:
             placement=placement,
             goal=self._plans.goal,
             committed=self._group.marks.known(self.members.values()) if now_ms is None else {},
+            graph=self._group.graph,
             now_ms=now_ms,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from millpond.protocol import Heartbeat, TopologySummary
+from millpond.protocol.overview import TopologyOverview
 from millpond_operator.assignment import Instructions, Situation
 
 from .committed_marks import CommittedMarks
@@ -29,6 +30,7 @@ class WorkerGroup:
     Attributes:
         members: all known workers by id, dead ones included.
         topology: the application's topology; None until a worker sent it.
+        graph: the drawing of the topology; None until a worker sent it.
         tasks: the tasks of the topology.
         ownership: the known owners of the tasks.
         marks: the committed marks of the tasks.
@@ -39,6 +41,7 @@ class WorkerGroup:
     def __init__(self, plans: PlanLifecycle, barrier: StartupBarrier, events: deque[str]) -> None:
         self.members: dict[str, Membership] = {}
         self.topology: TopologySummary | None = None
+        self.graph: TopologyOverview | None = None
         self.tasks = KnownTasks()
         self.ownership = KnownOwners(self.members)
         self.marks = CommittedMarks()
@@ -50,6 +53,7 @@ class WorkerGroup:
 
     def take_in(self, heartbeat: Heartbeat, member: Membership | None, now_ms: int, wall_ms: int) -> None:
         """Update the membership from the heartbeat of an admitted worker."""
+        self.graph = heartbeat.graph or self.graph
         heartbeat, event = self.tasks.without_unknown(heartbeat)
         if event is not None:
             self._events.append(event)
@@ -93,6 +97,8 @@ class WorkerGroup:
     def use(self, topology: TopologySummary) -> None:
         """Replace the application's topology and its tasks."""
         ours, self.topology = self.topology, topology
+        if ours is not None and ours.hash != topology.hash:
+            self.graph = None
         self.tasks.use(topology)
         self.ownership.tasks = self.tasks.ids
         if ours is None:  # workers reported before the topology was known

@@ -9,6 +9,8 @@ from millpond.protocol import Brokers, Heartbeat, Mark, Member, Role, TakeOver, 
 from millpond.topology import TaskId
 from millpond_operator.assignment import AssignableWorker, Copy, Instructions
 
+from .load_history import LoadHistory
+
 __all__ = ("HeartbeatChanges", "Membership", "Orders", "usable_members", "without_brokers")
 
 #: An active task in one of these states belongs to its worker: the worker has read so from Kafka.
@@ -90,6 +92,7 @@ class Membership:
     on_disk: Mapping[str, int] = field(default_factory=dict)
     committed: Mapping[str, Mark] = field(default_factory=dict)
     """The committed marks of its active tasks, as it reported them."""
+    loads: LoadHistory = field(default_factory=LoadHistory)
     claims: frozenset[str] = frozenset()
     _found: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Owners that it found, each with the sequence of the first heartbeat that reported it."""
@@ -119,6 +122,8 @@ class Membership:
             self.replaced = (*self.replaced, self.incarnation)[-_MAX_REPLACED:]
             self.incarnation = heartbeat.incarnation
             self.may_leave = False
+            self.loads.clear()
+        self.loads.add(heartbeat.load, now_ms)
         before: Mapping[str, TaskReport] = self.tasks if again else _NOTHING
         changed = not again or before != heartbeat.tasks
         claims = self.claims if again else frozenset[str]()
@@ -246,6 +251,8 @@ class Membership:
             brokers=self.brokers if now_ms is not None else Brokers.ANSWERING,
             trouble=self.trouble if now_ms is not None else None,
             credentials_changed=self.credentials_changed and now_ms is not None,
+            load=self.loads.load(self.heard_ms) if now_ms is not None and self.alive else None,
+            rates=self.loads.rates(self.heard_ms) if now_ms is not None and self.alive else None,
         )
 
 

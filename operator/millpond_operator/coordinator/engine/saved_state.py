@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from millpond.protocol import Epoch, Mark, Member, TopologySummary, View
+from millpond.protocol.overview import TopologyOverview
 from millpond.topology import TaskId
 from millpond_operator.assignment import Placement
 
@@ -28,6 +29,7 @@ def view_of(  # noqa: PLR0913 - the parts of a view
     placement: Placement,
     goal: Placement,
     committed: Mapping[str, Mark],
+    graph: TopologyOverview | None,
     now_ms: int | None,
 ) -> View:
     """Return the state of an application; with None as the time, only the part that is stored."""
@@ -43,6 +45,7 @@ def view_of(  # noqa: PLR0913 - the parts of a view
         committed=dict(committed),
         waiting={names[task]: why for task, why in placement.waiting.items()},
         goals={names[task]: goal.active[task] for task in placement.waiting if now_ms is not None and task in goal.active},
+        graph=graph if now_ms is not None else None,
     )
 
 

@@ -59,17 +59,25 @@ def only_known(heartbeat: Heartbeat, ids: Collection[str]) -> Heartbeat:
     """Remove all tasks from a heartbeat but those with these names."""
     if all(
         text in ids
-        for each in (heartbeat.tasks, heartbeat.on_disk, heartbeat.taken_over, heartbeat.committed)
+        for each in (heartbeat.tasks, heartbeat.on_disk, heartbeat.taken_over, heartbeat.committed, _loaded(heartbeat))
         for text in each
     ):
         return heartbeat
+    load = heartbeat.load
     return msgspec.structs.replace(
         heartbeat,
         tasks={text: report for text, report in heartbeat.tasks.items() if text in ids},
         committed={text: mark for text, mark in heartbeat.committed.items() if text in ids},
         on_disk={text: offset for text, offset in heartbeat.on_disk.items() if text in ids},
         taken_over={text: owner for text, owner in heartbeat.taken_over.items() if text in ids},
+        load=load
+        and msgspec.structs.replace(load, tasks={text: each for text, each in load.tasks.items() if text in ids}),
     )
+
+
+def _loaded(heartbeat: Heartbeat) -> Collection[str]:
+    """Return the tasks whose load a heartbeat reports."""
+    return () if heartbeat.load is None else heartbeat.load.tasks
 
 
 def differences(running: TopologySummary, other: TopologySummary) -> str:

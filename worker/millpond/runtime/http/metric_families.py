@@ -11,7 +11,19 @@ from typing import Any, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-__all__ = ("BOOTSTRAP", "HELD", "INPUTS", "RESTORATIONS", "ROCKSDB", "STORES", "TASKS", "MetricRow", "families")
+__all__ = (
+    "BOOTSTRAP",
+    "HELD",
+    "INPUTS",
+    "INPUT_LAGS",
+    "LOAD",
+    "RESTORATIONS",
+    "ROCKSDB",
+    "STORES",
+    "TASKS",
+    "MetricRow",
+    "families",
+)
 
 
 class MetricRow(NamedTuple):
@@ -78,6 +90,26 @@ INPUTS = (
         "millpond_processor_caught_up",
         "1 when the end of the topic was reached and all records are processed.",
         lambda queue: float(queue.at_end and not queue.chunks),
+    ),
+)
+
+#: Metrics of an InputLoad; labels: task, topic.
+INPUT_LAGS = (
+    MetricRow("millpond_input_lag_records", "Records of the topic that the task has not processed.", _of("lag")),
+)
+
+#: Metrics of a WorkerLoad.
+LOAD = (
+    MetricRow("millpond_worker_state_bytes", "Size of the state's data files.", _of("state_bytes")),
+    MetricRow(
+        "millpond_worker_volume_bytes",
+        "Size of the file system with the state.",
+        lambda load: load.volume_bytes or None,
+    ),
+    MetricRow(
+        "millpond_worker_volume_free_bytes",
+        "Free space on it.",
+        lambda load: load.volume_free_bytes if load.volume_bytes else None,
     ),
 )
 

@@ -23,7 +23,19 @@ from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.broker_contact import BrokerContact
 from millpond.runtime.states import WorkerState
 
-from .metric_families import BOOTSTRAP, HELD, INPUTS, RESTORATIONS, ROCKSDB, STORES, TASKS, MetricRow, families
+from .metric_families import (
+    BOOTSTRAP,
+    HELD,
+    INPUT_LAGS,
+    INPUTS,
+    LOAD,
+    RESTORATIONS,
+    ROCKSDB,
+    STORES,
+    TASKS,
+    MetricRow,
+    families,
+)
 from .server import HttpServer
 
 if TYPE_CHECKING:
@@ -66,6 +78,7 @@ class WorkerMetrics:
         polls: number of polls that returned records.
         polled_records: number of records that they returned.
         records_processed: number of records processed since the start.
+        busy_seconds: time that the loop spent on records and commits since the start, as `WorkerLoad.busy_ms`.
         recoveries: how often the worker returned to the last commit.
         clients_replaced: number of Kafka clients that lost their brokers and were replaced.
         registry: the registry served on `/metrics`; other parts may register with it.
@@ -80,6 +93,7 @@ class WorkerMetrics:
         self.polled_records: int = 0
         self.records_processed: int = 0
         self.process_seconds: float = 0.0
+        self.busy_seconds: float = 0.0
         self.recoveries = 0
         self.clients_replaced = 0
         self.commits: int = 0
@@ -91,6 +105,7 @@ class WorkerMetrics:
         self._executor: Any = None
         self._topics: Any = None
         self._state_file: Any = None
+        self._load: Any = None
         self._worker: ObservedTasks | None = None
         self._commit_seconds = Histogram(
             "millpond_worker_commit_seconds",
@@ -106,8 +121,9 @@ class WorkerMetrics:
         """The port of the HTTP server; 0 while it is not running."""
         return self.http.port
 
-    def watch(self, executor: Any, state_file: Any, topics: Any = None) -> None:
-        """Set the tasks, the state file and the topics that scrapes read."""
+    def watch(self, executor: Any, state_file: Any, topics: Any = None, load: Any = None) -> None:
+        """Set the tasks, the state file, the topics and the load meter that scrapes read."""
+        self._load = load
         self._topics = topics
         self._executor = executor
         self._state_file = state_file
@@ -201,6 +217,7 @@ class WorkerMetrics:
         yield from families(TASKS, labels, ["task"], [((str(task.id),), task) for task in tasks])
         inputs = [((str(task.id), topic), queue) for task in tasks for topic, queue in list(task.inputs.items())]
         yield from families(INPUTS, labels, ["task", "topic"], inputs)
+        yield from self._load_families()
         stores = [((str(task.id), name), store) for task in tasks for name, store in task.stores.items()]
         yield from families(STORES, labels, ["task", "store"], stores)
         held = [] if executor is None else list(executor.held.values())
@@ -212,6 +229,18 @@ class WorkerMetrics:
         bootstrap = None if executor is None else executor.bootstrap
         yield from families(BOOTSTRAP, labels, [], [] if bootstrap is None else [((), bootstrap)])
         yield from families(ROCKSDB, labels, [], [] if self._state_file is None else [((), self._state_file)])
+
+    def _load_families(self) -> Iterator[Metric]:
+        load = None if self._load is None else self._load.latest
+        lags = (
+            []
+            if load is None
+            else [
+                ((task, topic), each) for task, of_task in load.tasks.items() for topic, each in of_task.inputs.items()
+            ]
+        )
+        yield from families(INPUT_LAGS, self._labels, ["task", "topic"], lags)
+        yield from families(LOAD, self._labels, [], [] if load is None else [((), load)])
 
     def _worker_families(self) -> Iterator[Metric]:
         labels = self._labels
@@ -225,6 +254,7 @@ class WorkerMetrics:
             ("millpond_worker_polled_records", "Records returned by polls.", self.polled_records),
             ("millpond_worker_processed_records", "Records processed.", self.records_processed),
             ("millpond_worker_process_seconds", "Time spent processing.", self.process_seconds),
+            ("millpond_worker_busy_seconds", "Time not spent waiting for records.", self.busy_seconds),
             ("millpond_worker_produced_records", "Records sent, with changelog records.", self._sent()),
             ("millpond_worker_recoveries", "Times the worker returned to the last commit.", self.recoveries),
             (

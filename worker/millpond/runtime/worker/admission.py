@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from millpond.backoff import Backoff
 from millpond.errors import OwnershipError
 from millpond.protocol import Heartbeat, RefusalCode
+from millpond.protocol.loads import WorkerLoad
+from millpond.protocol.overview import TopologyOverview
 from millpond.runtime.blockers import Blockers
 from millpond.runtime.config.credentials import CredentialFiles, files_of
 from millpond.runtime.config.model import Config
@@ -51,6 +53,7 @@ class Admission:
     Attributes:
         incarnation: the id of this start of the process.
         kafka_cluster: returns the id of the Kafka cluster that the worker reaches; "" while it is unknown. May be set.
+        load: returns the last measurement of the worker's load. May be set.
         coordinator_silent: whether no coordinator answered when the worker asked for admission.
     """
 
@@ -65,6 +68,7 @@ class Admission:
     ) -> None:
         self.incarnation: str = uuid.uuid4().hex
         self.kafka_cluster: Callable[[], str] = lambda: ""
+        self.load: Callable[[], WorkerLoad | None] = lambda: None
         self.coordinator_silent: bool = False
         self._config = config
         self._http = http
@@ -76,12 +80,13 @@ class Admission:
         clients = (config.admin_settings(), config.consumer, config.producer)
         self._credentials = CredentialFiles(config.credentials_dir, files_of(clients))
 
-    def client(self, url: str, plan: Plan | None) -> CoordinatorClient:
+    def client(self, url: str, plan: Plan | None, graph: TopologyOverview | None = None) -> CoordinatorClient:
         """Return a client that sends this worker's heartbeats.
 
         Args:
             url: the coordinator's address.
             plan: the application's plan; None while it is unknown.
+            graph: the drawing of the topology.
 
         Raises:
             ConfigError: the certificates cannot be read.
@@ -112,6 +117,8 @@ class Admission:
             brokers=lambda: self._contact.brokers,
             kafka_cluster=lambda: self.kafka_cluster(),
             credentials_changed=self._credentials.changed,
+            load=lambda: self.load(),
+            graph=graph,
         )
 
     @contextmanager

@@ -69,11 +69,19 @@ class Loop:
         parts = self._parts
         self.last_turn = now = time.monotonic()
         self._receive(now)
+        parts.load.turn(now)
         self._settle()
         while not self.calls.empty():
             self.calls.get()()
         if not parts.may_write():
             return
+        began = time.monotonic()
+        self._work()
+        parts.metrics.busy_seconds += time.monotonic() - began
+
+    def _work(self) -> None:
+        """Let the tasks process, send their output, and advance the commit."""
+        parts = self._parts
         if isinstance(parts.collector, CarefulCollector):
             self._turn_carefully(parts.collector)
             return
@@ -98,6 +106,7 @@ class Loop:
         if messages:
             parts.metrics.polled(len(messages))
             parts.dispatcher.dispatch(messages)
+        parts.metrics.busy_seconds += time.monotonic() - now - self._polling.waited_s
         if parts.executor.reader.restorations:
             self._copy(busy=bool(messages))
 

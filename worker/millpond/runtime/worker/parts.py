@@ -29,6 +29,7 @@ from .client_errors import ClientErrors
 from .commit_scheduler import CommitScheduler
 from .dispatch import Dispatcher
 from .gc import GarbageCollector
+from .load_meter import LoadMeter
 from .pacing import BatchPacing
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class WorkerParts:
     assembly: Assembly = field(init=False)
     """The parts that live as long as the worker."""
     dispatcher: Dispatcher = field(init=False)
+    load: LoadMeter = field(init=False)
 
     collector: RecordCollector = field(init=False)
     """Replaced with each producer, like the two after it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from confluent_kafka import Message
@@ -25,11 +26,15 @@ class Polling:
     Args:
         parts: the parts of the worker.
         answers_queries: returns whether other workers or clients may query this one.
+
+    Attributes:
+        waited_s: how long the last poll waited for records, in seconds.
     """
 
     def __init__(self, parts: WorkerParts, *, answers_queries: Callable[[], bool]) -> None:
         self._parts = parts
         self._answers_queries = answers_queries
+        self.waited_s: float = 0.0
 
     @property
     def limit(self) -> int:
@@ -43,6 +48,7 @@ class Polling:
         Args:
             now: monotonic seconds.
         """
+        self.waited_s = 0.0
         parts = self._parts
         consumer, committer = parts.assembly.consumer, parts.committer
         waits = parts.pace.slow and committer.phase is not CommitPhase.IDLE
@@ -58,7 +64,9 @@ class Polling:
             return consumer.consume(limit, 0)
         if messages or (parts.behind and not parts.rejected.careful):
             return messages
-        messages = consumer.consume(1, self._longest_wait(now))
+        wait_s, began = self._longest_wait(now), time.monotonic()
+        messages = consumer.consume(1, wait_s)
+        self.waited_s = time.monotonic() - began
         if messages:
             messages += consumer.consume(max(1, limit - 1), 0)
         return messages

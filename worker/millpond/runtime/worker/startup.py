@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException, Producer
 
 from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCorrupted
 from millpond.protocol import Role
+from millpond.protocol.topology_overview import topology_overview
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.reconnect import WorkerClient, answers
 from millpond.runtime.offsets.metadata import tasks_by_claim
@@ -22,6 +23,7 @@ from millpond.topology import TaskId
 
 from .assembly import assemble
 from .dispatch import Dispatcher
+from .load_meter import LoadMeter
 from .parts import WorkerParts
 from .producers import Producers
 from .recovery import FENCED_PAUSE_S
@@ -70,6 +72,16 @@ class Startup:
                 blockers=parts.blockers,
                 admit=parts.admission.await_admission,
             )
+        assembly = parts.assembly
+        parts.load = LoadMeter(
+            parts.metrics,
+            lambda: assembly.executor.running,
+            assembly.consumer,
+            assembly.state_file.usage,
+            parts.config.directory,
+            assembly.environment.now_ms,
+        )
+        parts.admission.load = lambda: parts.load.latest
         parts.dispatcher = Dispatcher(parts.executor, parts.client_errors.suspect_topics)
         parts.admission.kafka_cluster = lambda: parts.assembly.cluster.id
 
@@ -87,7 +99,8 @@ class Startup:
         parts, config, executor = self._parts, self._parts.config, self._parts.executor
         tasks = list(parts.assembly.plan.tasks)
         if config.coordinator_url is not None:
-            parts.client = parts.admission.client(config.coordinator_url, parts.assembly.plan)
+            graph = topology_overview(parts.topology, parts.assembly.environment.real_topic)
+            parts.client = parts.admission.client(config.coordinator_url, parts.assembly.plan, graph)
             parts.coordination = Coordination(
                 executor, parts.client, config, tasks, parts.contact, parts.assembly.watch.hurry
             )

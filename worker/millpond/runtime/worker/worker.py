@@ -138,7 +138,7 @@ class Worker:
         self._startup.assemble()
         assembly = parts.assembly
         self._queries.open(self, store_catalog(self.topology, assembly.plan, assembly.environment))
-        self.metrics.watch(assembly.executor, assembly.state_file, assembly.watch)
+        self.metrics.watch(assembly.executor, assembly.state_file, assembly.watch, parts.load)
         self.contact.start()
 
     def _run(self) -> None:
