@@ -15,7 +15,8 @@ __all__ = ("svg",)
 
 _MARGIN, _TITLE, _ACROSS, _BETWEEN = 28.0, 44.0, 34.0, 46.0
 _BETWEEN_LIVE = 84.0
-"""With space for two lines of figures beside an arrow."""
+"""With space for two lines of figures on an arrow."""
+_FIGURES = 110.0
 _PADDING, _HEADING, _STORE_GAP, _STORE_STEP = 18.0, 30.0, 34.0, 50.0
 
 
@@ -28,7 +29,7 @@ def svg(graph: DrawnGraph, title: str, *, live: bool = False) -> str:
         live: whether the picture is part of a page that has its own styles and fills in figures: those of a topic's
             records at `text[data-topic][data-node]`, those of a sub-topology at `text[data-part]`.
     """
-    boxes = [_Box(part) for part in graph.parts]
+    boxes = [_Box(part, spare=_FIGURES if live else 0.0) for part in graph.parts]
     topics = {key: key.removeprefix("topic ") for box in boxes for key, _ in box.ends()}
     sizes = {key: (shapes.width("topic", name), TOPIC_HEIGHT) for key, name in topics.items()}
     sizes |= {box.key: box.size for box in boxes}
@@ -64,7 +65,8 @@ def svg(graph: DrawnGraph, title: str, *, live: bool = False) -> str:
 class _Box:
     """A sub-topology or a global store. Each store stands to the right of the first node that uses it."""
 
-    def __init__(self, part: DrawnPart) -> None:
+    def __init__(self, part: DrawnPart, spare: float = 0.0) -> None:
+        """Lay out a part; the heading has `spare` px for figures to its right."""
         self.key = f"box {part.id}"
         self._id = part.id
         self._heading = part.heading
@@ -89,7 +91,7 @@ class _Box:
         self.left = min(x - self._halves[name] for name, (x, _) in self._at.items()) - _PADDING
         rights = [x + self._halves[name] for name, (x, _) in self._at.items()]
         rights += [self._store_place(store)[0] + shapes.width("store", store) / 2 for store in self._owners]
-        self.right = max(*rights, self.left + len(heading) * 6.6 + _PADDING) + _PADDING
+        self.right = max(*rights, self.left + len(heading) * 6.6 + _PADDING + spare) + _PADDING
         # In the layout of all boxes, the middle of a box is where its links to topics are on average.
         self._middle = sum(x for _, x in self.ends()) / len([*self.ends()])
         width = 2 * max(self._middle - self.left, self.right - self._middle)
@@ -138,13 +140,13 @@ class _Box:
             yield shapes.arrow([(x, y + NODE_HEIGHT / 2), (x, self._bottom), *passes, (to_x, to_y - TOPIC_HEIGHT / 2)])
 
     def figures(self, places: Mapping[str, Point], bends: Mapping[Link, list[Point]]) -> Iterator[str]:
-        """Yield empty texts for live figures: beside each arrow from a topic, and in the heading."""
+        """Yield empty texts for live figures: on each arrow from a topic, and in the heading."""
         for topic, name in self.reads:
             x, y = places[topic]
             to_x, to_y = next(iter(bends[topic, self.key]), (self._at[name][0], self._top))
             start = y + TOPIC_HEIGHT / 2
             yield shapes.figures((x + to_x) / 2, (start + to_y) / 2, topic=topic.removeprefix("topic "), node=name)
-        yield shapes.figures(self.right - 14, self._top + 19, part=str(self._id))
+        yield shapes.figures(self.right - 14, self._top + 21, part=str(self._id))
 
     def contents(self) -> Iterator[str]:
         for start, end in self._links:
