@@ -9,7 +9,16 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
-from millpond.console import ConsoleSource, Unavailable, add_console, figures_of, moves_of, tasks_of, topology_of, workers_of
+from millpond.console import (
+    ConsoleSource,
+    Unavailable,
+    add_console,
+    figures_of,
+    moves_of,
+    tasks_of,
+    topology_of,
+    workers_of,
+)
 from millpond.console.overview import WorkerFacts
 from millpond.drawing import digest, graph_of_overview, svg
 from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskReport, TaskState, TopologySummary, View

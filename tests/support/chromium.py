@@ -64,9 +64,7 @@ class Page:
 
     def look(self, width: int, height: int = 900, scheme: str = "light") -> None:
         """Set the window's size in px, and the person's choice of light or dark."""
-        self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
-        )
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         features = [
             {"name": "prefers-color-scheme", "value": scheme},
             {"name": "prefers-reduced-motion", "value": "reduce"},

@@ -1,5 +1,7 @@
-"""Events of StreamApps and StateBootstraps: written to the API server, where a repeated one is counted instead of created
-again; and those of this leadership, kept for the console."""
+"""Events of StreamApps and StateBootstraps. A repeated event is counted instead of created again.
+
+The last ones of this leadership are kept for the console.
+"""
 
 from __future__ import annotations
 

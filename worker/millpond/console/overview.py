@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from millpond.protocol import Member, Role, TaskReport, TaskState, View
+from millpond.protocol import Brokers, Member, Role, TaskReport, TaskState, View
 from millpond.protocol.load_rates import TaskRates
 from millpond.protocol.overview import (
     CopyOverview,
@@ -146,13 +146,11 @@ def _natural(name: str) -> tuple[str, int, str]:
 def _worker(name: str, member: Member | None, facts: WorkerFacts) -> WorkerOverview:
     if member is None:
         state = facts.state or "starting"
-        return WorkerOverview(
-            worker=name, state=state, node=facts.node, revision=facts.revision, trouble=facts.trouble
-        )
+        return WorkerOverview(worker=name, state=state, node=facts.node, revision=facts.revision, trouble=facts.trouble)
     held = member.tasks if member.alive else {}
     rates, load = member.rates, member.load
     trouble = facts.trouble or (member.trouble.message if member.trouble is not None else "")
-    if not trouble and member.alive and member.brokers != "answering":
+    if not trouble and member.alive and member.brokers is Brokers.LOST:
         trouble = "The brokers do not answer this worker."
     lags = [each.lag for each in rates.tasks.values()] if rates is not None else []
     known = [lag for lag in lags if lag is not None]

@@ -57,7 +57,9 @@ class ConsoleSource(Protocol):
         """Return the drawn topology as SVG, or None if there is none; raises like `summaries`."""
 
 
-def add_console(app: web.Application, source: ConsoleSource, hosts: Callable[[], Collection[str]] | None = None) -> None:
+def add_console(
+    app: web.Application, source: ConsoleSource, hosts: Callable[[], Collection[str]] | None = None
+) -> None:
     """Serve `/console/` and `/api/applications`.
 
     Args:

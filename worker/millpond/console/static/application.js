@@ -19,6 +19,7 @@ export function drawApplication(main, found, picture) {
   show(part("autoscaling"), autoscaling(found.autoscaling));
   part("autoscaling").hidden = !found.autoscaling;
   show(part("conditions"), conditions(found, now));
+  part("conditions").hidden = !found.conditions;
   show(part("events"), events(found, now));
   show(part("workers"), workers(found));
   drawTasks(part("tasks"), found);
@@ -74,7 +75,7 @@ function autoscaling(found) {
   return [
     h("p", { class: "route" }, current === wanted ? `${verb}: ${plural(current, "worker")} are right.`.replace("1 worker are", "1 worker is") : `${verb}: ${current} → ${plural(wanted, "worker")}.`),
     found.reason ? h("p", { class: "reason" }, found.reason) : null,
-    found.rescales_left === undefined ? null : h("p", { class: "muted" }, `${plural(found.rescales_left, "rescale")} left today.`),
+    found.rescales_left === undefined ? null : h("p", { class: "muted left" }, `${plural(found.rescales_left, "rescale")} left today.`),
   ];
 }
 
@@ -84,7 +85,6 @@ const NEUTRAL = new Set(["Progressing", "Suspended"]);
 
 function conditions(found, now) {
   const all = [...(found.conditions ?? [])].sort((one, other) => (other.since_ms ?? 0) - (one.since_ms ?? 0));
-  if (!all.length) return h("p", { class: "empty" }, "Nothing is known yet.");
   return h("ol", { class: "story" }, all.map((each) => {
     const holds = each.status === "True";
     const kind = NEUTRAL.has(each.type) ? (holds ? "wait" : "calm") : holds === GOOD.has(each.type) ? (GOOD.has(each.type) ? "good" : "calm") : "bad";
@@ -130,8 +130,8 @@ function workers(found) {
         return h("tr", { "data-key": each.worker },
           h("th", { scope: "row" }, each.worker, each.trouble ? h("span", { class: "message" }, each.trouble) : null),
           h("td", {}, h("span", { class: `state ${kind}` }, h("span", { class: "sign", "aria-hidden": "true" }, sign), each.state), silent ? h("span", { class: "message" }, `silent for ${duration(each.silent_ms / 1000)}`) : null),
-          h("td", { class: "number" }, count(each.active ?? 0), each.restoring ? h("span", { class: "message" }, `${each.restoring} restoring`) : null),
-          h("td", { class: "number" }, count((each.standby ?? 0) + (each.warm_up ?? 0))),
+          h("td", { class: "number" }, count(each.active ?? 0)),
+          h("td", { class: "number" }, count((each.standby ?? 0) + (each.warm_up ?? 0)), each.restoring ? h("span", { class: "message" }, `${each.restoring} restoring`) : null),
           h("td", { class: "number" }, rate(each.records_per_second)),
           h("td", { class: "number" }, percent(each.utilisation)),
           h("td", { class: "number" }, known(each.lag)),

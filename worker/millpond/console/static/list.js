@@ -63,6 +63,7 @@ function row(each) {
 /** The state of an application as a word with a sign: it must be clear without colour. */
 export function stateOf(each) {
   const [kind, sign] = each.degraded ? ["bad", "!"] : each.ready ? ["good", "✓"] : ["wait", "…"];
-  const word = each.degraded ? `Degraded: ${each.degraded}` : each.ready && each.phase === "Running" ? "Ready" : each.phase || "Unknown";
+  const busy = each.phase && each.phase !== "Running" ? each.phase : "";
+  const word = each.degraded ? `Degraded: ${each.degraded}` : each.ready ? ["Ready", busy].filter(Boolean).join(", ") : busy || "Not ready";
   return h("span", { class: `state ${kind}` }, h("span", { class: "sign", "aria-hidden": "true" }, sign), word);
 }
