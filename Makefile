@@ -33,7 +33,7 @@ check: venv ## Check style, types and layers, and run the plain tests, which nee
 	@$(MAKE) --no-print-directory -j 2 lint plain
 
 # The plain tests, which need nothing but Python, by the marks of tests/support/needs.py.
-PLAIN := not (broker or apiserver or process or slow or spark or s3)
+PLAIN := not (broker or apiserver or chromium or process or slow or spark or s3)
 
 .PHONY: plain
 plain: venv

@@ -15,11 +15,11 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ("ChromiumMissing", "Page", "chromium")
+__all__ = ("Browser", "ChromiumMissing", "Page", "chromium")
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
@@ -45,7 +45,7 @@ class Page:
         errors: what the page's console said that is not expected of a page without faults.
     """
 
-    def __init__(self, browser: _Browser, session: str) -> None:
+    def __init__(self, browser: Browser, session: str) -> None:
         self._browser = browser
         self._session = session
         self.errors: list[str] = []
@@ -97,6 +97,13 @@ class Page:
         """The text that a person sees."""
         return str(self.run("document.body.innerText"))
 
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something outside of the page is true; raises like `wait`."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while not condition():
+            assert time.monotonic() < deadline, "not true in time"
+            time.sleep(0.01)
+
     def wait_text(self, *texts: str) -> None:
         """Wait until a person sees all of these texts."""
         for each in texts:
@@ -119,6 +126,11 @@ class Page:
         shot = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **clip)
         path.write_bytes(base64.b64decode(shot["data"]))
 
+    def close(self) -> None:
+        """Close the page."""
+        self._browser.pages.pop(self._session, None)
+        self.send("Page.close")
+
     def note(self, method: str, parameters: Any) -> None:
         """Remember an error that the browser reports."""
         if method == "Runtime.exceptionThrown":
@@ -131,7 +143,9 @@ class Page:
             self.errors.append(f"{entry['source']}: {entry['text']} {entry.get('url', '')}")
 
 
-class _Browser:
+class Browser:
+    """A running browser."""
+
     def __init__(self, process: subprocess.Popen[bytes], writer: int, reader: int) -> None:
         self._process = process
         self._writer = writer
@@ -182,7 +196,7 @@ class _Browser:
 
 
 @contextlib.contextmanager
-def chromium() -> Iterator[_Browser]:
+def chromium() -> Iterator[Browser]:
     """Run a browser while the block runs; `new_page()` opens a page without history or cookies.
 
     Raises:
@@ -212,7 +226,7 @@ def chromium() -> Iterator[_Browser]:
         for each in (inputs[0], outputs[1], reads, writes):
             os.close(each)
         try:
-            yield _Browser(process, inputs[1], outputs[0])
+            yield Browser(process, inputs[1], outputs[0])
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # the browser and what it started

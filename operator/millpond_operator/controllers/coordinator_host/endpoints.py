@@ -9,21 +9,25 @@ from millpond_operator.controllers.settings import Settings
 from millpond_operator.kubernetes import Client, Invalid, Kind, NotFound, Object, kinds
 from millpond_operator.resources import within
 
-__all__ = ("announce", "console_endpoints", "endpoint_slices")
+__all__ = ("announce", "announce_console", "console_endpoints", "console_slice", "coordinator_slice")
 
 log = logging.getLogger(__name__)
 
 
 async def announce(client: Client, settings: Settings) -> None:
-    """Route workers and people to this operator, whatever another client or a former leader wrote.
+    """Route workers to this operator, whatever another client or a former leader wrote.
 
-    Nothing is written when the objects are right already.
+    Nothing is written when the EndpointSlice is right already.
 
     Raises:
-        ApiError: they cannot be read or written.
+        ApiError: it cannot be read or written.
     """
-    for wanted in endpoint_slices(settings):
-        await _announce(client, kinds.ENDPOINT_SLICE, wanted)
+    await _announce(client, kinds.ENDPOINT_SLICE, coordinator_slice(settings))
+
+
+async def announce_console(client: Client, settings: Settings) -> None:
+    """Route people who look at the console to this operator; raises like `announce`."""
+    await _announce(client, kinds.ENDPOINT_SLICE, console_slice(settings))
     await _announce(client, kinds.ENDPOINTS, console_endpoints(settings))
 
 
@@ -40,12 +44,14 @@ async def _announce(client: Client, kind: Kind, wanted: Object) -> None:
         await client.apply(kind, wanted)
 
 
-def endpoint_slices(settings: Settings) -> tuple[Object, Object]:
-    """Return the EndpointSlices of the coordinator and of the console, with the address of this operator only."""
-    return (
-        _endpoint_slice(settings, settings.coordinator_service, "coordinator", settings.coordinator_port),
-        _endpoint_slice(settings, settings.console_service, "http", settings.http_port),
-    )
+def coordinator_slice(settings: Settings) -> Object:
+    """Return the EndpointSlice of the coordinator's Service, with the address of this operator only."""
+    return _endpoint_slice(settings, settings.coordinator_service, "coordinator", settings.coordinator_port)
+
+
+def console_slice(settings: Settings) -> Object:
+    """Return the EndpointSlice of the console's Service, with the address of this operator only."""
+    return _endpoint_slice(settings, settings.console_service, "http", settings.http_port)
 
 
 def _endpoint_slice(settings: Settings, service: str, port_name: str, port: int) -> Object:

@@ -231,6 +231,8 @@ class _Operator:
             if self._settings.pod_ip:
                 announce = functools.partial(endpoints.announce, client, self._settings)
                 group.create_task(self._repeat(announce, _ENDPOINT_SLICE, at_once=True), name="endpoints")
+                announce = functools.partial(endpoints.announce_console, client, self._settings)
+                group.create_task(self._repeat(announce, "Console", at_once=True), name="console")
             group.create_task(self._queue.run(handle, self._settings.concurrency), name="queue")
 
     async def _repeat(self, update: Callable[[], Awaitable[None]], name: str, *, at_once: bool = False) -> None:
