@@ -33,7 +33,7 @@ check: venv ## Check style, types and layers, and run the plain tests, which nee
 	@$(MAKE) --no-print-directory -j 2 lint plain
 
 # The plain tests, which need nothing but Python, by the marks of tests/support/needs.py.
-PLAIN := not (broker or apiserver or chromium or process or slow or spark or s3)
+PLAIN := not (broker or apiserver or chromium or process or slow or spark or s3 or prometheus)
 
 .PHONY: plain
 plain: venv
@@ -172,9 +172,21 @@ COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.1
   --custom-compile-command "make lock"
 DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments
 
+.PHONY: prometheus
+prometheus: venv ## Get Prometheus and promtool for tests, once; tests get them by themselves if there is apt
+	@$(BIN)/python -m tests.support.prometheus
+
+.PHONY: dashboards
+dashboards: venv ## Write the dashboards and rules of the chart from monitoring/
+	@$(BIN)/python -m monitoring
+
 .PHONY: versitygw
 versitygw: venv ## Build the S3 server for tests, once; tests build it by themselves if there is Go
 	@$(BIN)/python -m tests.support.versitygw
+
+.PHONY: release
+release: venv ## Build wheel, chart and images into dist/, build them again and compare, and try them (BUILD_OPTIONS: for docker build)
+	@$(BIN)/python -m release $(ARGS)
 
 .PHONY: lock
 lock: ## Pin the newest versions of the dependencies in pyproject.toml (for maintainers)

@@ -4,10 +4,11 @@ It uses a real API server and etcd, with the operator on the same cores; no node
 
 - the time until all StreamApps that are created at once are applied: every child object and the status;
 - the writes of a resync of all of them, which should be none;
+- the writes and the CPU time of an idle minute, with three resyncs in it;
 - the time from a change of a specification until the StatefulSet has it, one change at a time;
 - the highest memory of the operator.
 
-    python -m bench.streamapps apps=1000 changes=200
+    python -m bench.streamapps apps=2000 changes=200
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tests.operating.process import OperatorProcess as Operator
 
 _NAMESPACE = "streamapps"
 _CREATORS = 20
+_IDLE_S = 60.0
 _WRITES = ("PATCH", "POST", "DELETE")  # PUT renews the lease
 RESULT = Path("build/bench-streamapps.json")
 
@@ -41,7 +43,7 @@ RESULT = Path("build/bench-streamapps.json")
 class Options:
     """The options of a run."""
 
-    apps: int = 1000
+    apps: int = 2000
     changes: int = 200
     seed: int = 1
 
@@ -56,6 +58,10 @@ class Figures:
     applied: float
     """The time from the first creation until the last one was applied."""
     resync_writes: int
+    idle_writes: float
+    """Writes per minute without changes, besides the renewals of the lease."""
+    idle_core_share: float
+    """CPU time per second without changes."""
     change_p50: float
     change_p99: float
     change_max: float
@@ -63,6 +69,10 @@ class Figures:
     """The highest memory, in megabytes."""
     operator_cpu_s: float
     """CPU time of the operator from its start until all were applied."""
+    change_cpu_s: float
+    """CPU time of the operator for one change."""
+    load_average: float
+    """Load average of the machine: above its number of cores, other processes distort the times."""
 
 
 def streamapp(name: str, image: str = "registry.example/delays:1") -> Object:
@@ -106,7 +116,10 @@ async def measure(server: SharedApiServer, operator: Operator, options: Options)
 
         resync_writes = await _resync_writes(operator)
         memory = max(memory, process.memory_info().rss)
+        idle_writes, idle_share = await _idle(operator, process)
+        used, began = sum(process.cpu_times()[:2]), time.monotonic()
         latencies = await _changes(api, names, options)
+        used = sum(process.cpu_times()[:2]) - used - idle_share * (time.monotonic() - began)
         memory = max(memory, process.memory_info().rss)
     ordered = sorted(latencies)
     return Figures(
@@ -114,11 +127,15 @@ async def measure(server: SharedApiServer, operator: Operator, options: Options)
         created,
         applied,
         resync_writes,
+        idle_writes,
+        idle_share,
         statistics.median(ordered),
         ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))],
         ordered[-1],
         memory / 1e6,
         cpu,
+        used / len(latencies),
+        os.getloadavg()[0],
     )
 
 
@@ -155,6 +172,14 @@ async def _resync_writes(operator: Operator) -> int:
     while _lists(operator) < lists + 2 * 12:  # noqa: ASYNC110 - polls another process
         await asyncio.sleep(0.5)
     return _writes(operator) - quiet
+
+
+async def _idle(operator: Operator, process: psutil.Process) -> tuple[float, float]:
+    """Return the writes per minute, and the CPU time per second, while nothing changes."""
+    writes, cpu, began = _writes(operator), sum(process.cpu_times()[:2]), time.monotonic()
+    await asyncio.sleep(_IDLE_S)
+    took = time.monotonic() - began
+    return (_writes(operator) - writes) * 60 / took, (sum(process.cpu_times()[:2]) - cpu) / took
 
 
 async def _changes(api: AsyncApi, names: list[str], options: Options) -> list[float]:
@@ -208,11 +233,15 @@ def main() -> None:
         ("all created", f"{figures.created:.1f} s", ""),
         ("all applied", f"{figures.applied:.1f} s", "60 s"),
         ("writes of a resync", f"{figures.resync_writes}", "0"),
+        ("writes of an idle minute", f"{figures.idle_writes:.0f}", "0"),
+        ("CPU while idle", f"{figures.idle_core_share:.1%} of a core", ""),
         ("a change applied, p50", f"{figures.change_p50 * 1000:.0f} ms", ""),
         ("a change applied, p99", f"{figures.change_p99 * 1000:.0f} ms", "1000 ms"),
         ("a change applied, longest", f"{figures.change_max * 1000:.0f} ms", ""),
         ("the operator's memory", f"{figures.operator_mb:.0f} MB", "400 MB"),
         ("its CPU until all were applied", f"{figures.operator_cpu_s:.1f} s", ""),
+        ("its CPU per change", f"{figures.change_cpu_s * 1000:.0f} ms", ""),
+        ("load average of the machine", f"{figures.load_average:.1f}", ""),
     ):
         print(f"  {what:<32}{value:>10}   {'at most ' + target if target else ''}")
     RESULT.parent.mkdir(parents=True, exist_ok=True)

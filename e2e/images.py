@@ -18,6 +18,7 @@ from e2e.clusters import Place
 from e2e.commands import ROOT, WORK, CommandFailed, Lacking, found, run
 from millpond.broker import jars
 from millpond.errors import MillpondError
+from release.images import NAMES_A_BASE, base_image
 from tests.support import versitygw
 
 __all__ = ("VERSIONS", "Images")
@@ -146,6 +147,8 @@ class _Builder:
         self._built: list[str] = []
 
     def build(self, image: str, context: Path, dockerfile: Path, arguments: Mapping[str, str]) -> None:
+        if "BASE_IMAGE" not in arguments and NAMES_A_BASE.search(dockerfile.read_text()):
+            arguments = {**arguments, "BASE_IMAGE": base_image(self._docker, dockerfile)}
         given = [f"--build-arg={name}={value}" for name, value in arguments.items()]
         run(
             self._docker, "build", "--quiet", *self._options, *given, f"--tag={image}", f"--file={dockerfile}", context,

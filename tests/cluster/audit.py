@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tests.cluster.api import Object
 
-__all__ = ("LOG", "Right", "granted", "refused", "used", "write_policy")
+__all__ = ("LOG", "Right", "granted", "in_cluster", "refused", "used", "write_policy")
 
 LOG = "audit.log"
 _ACCOUNT = "millpond-operator"
@@ -77,6 +77,11 @@ def refused(log: Path, namespace: str) -> set[Right]:
         for event in _events(log, namespace)
         if event["annotations"].get("authorization.k8s.io/decision") == "forbid"
     }
+
+
+def in_cluster(log: Path, namespace: str) -> set[Right]:
+    """The requests of the operator of a namespace that are about the whole cluster."""
+    return {_right(event) for event in _events(log, namespace) if not event["objectRef"].get("namespace")}
 
 
 def _events(log: Path, namespace: str) -> Iterator[Object]:

@@ -149,7 +149,9 @@ def test_only_a_driver_with_executors_may_handle_pods() -> None:
     app = parse(APP)
 
     def roles(mode: str) -> list[str]:
-        made = snapshot_access(app, parse_bootstrap(changed(BOOTSTRAP, {"spark/mode": mode})))
+        made = snapshot_access(
+            app, parse_bootstrap(changed(BOOTSTRAP, {"spark/mode": mode})), "millpond-snapshot-driver"
+        )
         return [each["roleRef"]["name"] for each in made if each["kind"] == "RoleBinding"]
 
     assert roles("Pod") == ["nightly-snapshot"]

@@ -45,6 +45,7 @@ class Node:
         self.children: dict[str, list[tuple[Any, ...]]] = {}
         self.errors: list[Exception] = []
         self.drops = 0
+        self.lates = 0
         self.scheduled: list[tuple[int, bool, Callable[[int], None]]] = []
         self.closing: list[Callable[[], None]] = []
         self.memory: dict[str, Callable[[], int]] = {}
@@ -75,6 +76,10 @@ class Node:
 
     def dropped(self) -> None:
         self.drops += 1
+
+    def late(self) -> None:
+        self.drops += 1
+        self.lates += 1
 
     def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Any:
         self.scheduled.append((interval_ms, wall_clock, callback))

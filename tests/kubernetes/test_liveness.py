@@ -19,7 +19,7 @@ from tests.simulation.running import simulate
 
 @asynccontextmanager
 async def probed(metrics: OperatorMetrics, **checks: list[Check]) -> AsyncIterator[tuple[HealthServer, str]]:
-    server = HealthServer(metrics.exposed, **checks)
+    server = HealthServer(metrics.collected, **checks)
     await server.start("127.0.0.1", 0)
     try:
         yield server, f"http://127.0.0.1:{server.port}"

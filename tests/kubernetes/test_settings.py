@@ -59,6 +59,11 @@ def test_durations_have_units(text: str, duration: timedelta) -> None:
         ("HTTP_PORT", "many", "is 'many', which is not a whole number"),
         ("CONCURRENCY", "0", "--concurrency is 0: it must be 1 or more"),
         ("LEASE_DURATION", "5s", "--lease-retry-period must be shorter than --lease-renew-deadline"),
+        ("CERTIFICATE_SOURCE", "vault", "--certificate-source is 'vault': use managed or secret."),
+        ("TOKEN_VERIFICATION", "none", "--token-verification is 'none': use review or keys."),
+        ("DEFAULT_WORKER_RESOURCES", "1Gi", "--default-worker-resources cannot be used ("),
+        ("DEFAULT_WORKER_RESOURCES", '{"request": {}}', "unknown field `request`"),
+        ("DEFAULT_WORKER_RESOURCES", '{"limits": {"memory": "1 GB"}}', "'1 GB' is not a quantity"),
         ("LOG_LEVEL", "loud", "--log-level is 'loud': use one of DEBUG"),
         ("RESYNC_INTERVALL", "5m", "did you mean MILLPOND_OPERATOR_RESYNC_INTERVAL?"),
         ("SOMETHING_ELSE", "5m", "names no setting of the operator"),
@@ -74,6 +79,24 @@ def test_unusable_settings_are_explained(name: str, value: str, message: str) ->
 def test_service_links_are_no_settings() -> None:
     """Variables of Kubernetes about a Service with the operator's name are ignored."""
     assert read(SERVICE_HOST="10.0.0.1", PORT="tcp://10.0.0.1:8081", PORT_8081_TCP_ADDR="10.0.0.1") == Settings()
+
+
+def test_setting_that_looks_like_a_service_link_is_read() -> None:
+    """Kubernetes sets variables with the same ending for Services."""
+    assert read(COORDINATOR_SERVICE_PORT="7071").coordinator_service_port == 7071
+
+
+def test_resources_of_workers_are_json() -> None:
+    """As in a pod."""
+    found = read(DEFAULT_WORKER_RESOURCES='{"requests": {"cpu": 1, "memory": "1Gi"}}').worker_resources
+    assert (found.requests, found.limits) == ({"cpu": 1, "memory": "1Gi"}, {})
+    assert not read().worker_resources.requests
+
+
+def test_host_of_the_coordinator_follows_its_service() -> None:
+    """Names follow the release."""
+    assert read(COORDINATOR_SERVICE="blue").within("pond").coordinator_host == "blue.pond.svc"
+    assert read(COORDINATOR_SERVICE="blue", COORDINATOR_HOST="x.y").within("pond").coordinator_host == "x.y"
 
 
 def test_commands_accept_their_flags(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,9 +16,10 @@ from tests.cluster.certificates import Access
 from tests.cluster.installing import manifests
 from tests.cluster.waiting import PATIENCE_S, wait_for
 
-__all__ = ("Operator", "grant_rights")
+__all__ = ("Operator", "grant_namespaced_rights", "grant_rights")
 
 ROOT = Path(__file__).parents[2]
+_RBAC, _DRIVER = "rbac.authorization.k8s.io/v1", "millpond-snapshot-driver"
 
 
 def grant_rights(api: Api, namespace: str) -> None:
@@ -33,6 +35,41 @@ def grant_rights(api: Api, namespace: str) -> None:
         for subject in manifest.get("subjects", ()):
             subject["namespace"] = namespace
         api.apply(manifest)
+
+
+def grant_namespaced_rights(api: Api, namespace: str, watched: Iterable[str], names: Mapping[str, str]) -> None:
+    """Grant the operator's account in a namespace the rights of the manifests, without a right in the cluster.
+
+    Args:
+        api: to grant them with.
+        namespace: the operator's.
+        watched: the namespaces that it serves.
+        names: the names of its objects that differ from those in the manifests.
+    """
+    found = {(each["kind"], each["metadata"]["name"]): each for each in manifests(ROOT / "deploy") if "rules" in each}
+    rules = found["ClusterRole", "millpond-operator"]["rules"]
+    driver = found["ClusterRole", _DRIVER]["rules"]
+    own = found["Role", "millpond-operator"]["rules"]
+    for rule in rules:  # the role of snapshots is one in their namespace, too
+        rule["resources"] = [{"clusterroles": "roles"}.get(each, each) for each in rule["resources"]]
+    for rule in own:
+        if "resourceNames" in rule:
+            rule["resourceNames"] = [names.get(each, each) for each in rule["resourceNames"]]
+    account = {"kind": "ServiceAccount", "name": "millpond-operator", "namespace": namespace}
+    _apply(api, "v1", "ServiceAccount", namespace, "millpond-operator")
+    roles = [(namespace, "millpond-operator", own)]
+    for each in watched:
+        roles += [(each, "millpond-operator-workers", rules), (each, _DRIVER, driver)]
+    for where, name, granted in roles:
+        _apply(api, _RBAC, "Role", where, name, rules=granted)
+        if name != _DRIVER:
+            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+            _apply(api, _RBAC, "RoleBinding", where, name, roleRef=role, subjects=[account])
+
+
+def _apply(api: Api, version: str, kind: str, namespace: str, name: str, **fields: Any) -> None:
+    metadata = {"name": name, "namespace": namespace}
+    api.apply({"apiVersion": version, "kind": kind, "metadata": metadata, **fields})
 
 
 class Operator(abc.ABC):

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from millpond.broker import EmbeddedBroker
+from tests.support import prometheus as prometheus_package
 from tests.support import versitygw as s3
 
-__all__ = ("own_broker", "own_brokers", "processes", "versitygw")
+__all__ = ("own_broker", "own_brokers", "processes", "prometheus", "versitygw")
 
 
 @pytest.fixture(scope="session")
@@ -37,4 +38,13 @@ def versitygw(processes: None) -> Path:
     try:
         return s3.find()
     except s3.VersitygwMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> prometheus_package.Tools:
+    """Return the programs prometheus and promtool; skip the test if there are none."""
+    try:
+        return prometheus_package.find()
+    except prometheus_package.PrometheusMissing as missing:
         pytest.skip(str(missing))

@@ -17,11 +17,11 @@ from pathlib import Path
 from millpond.broker import __main__ as broker
 from millpond.errors import MillpondError
 from tests.cluster import binaries
-from tests.support import versitygw
+from tests.support import prometheus, versitygw
 
 __all__ = ("PREPARED", "await_end", "lacking", "prepare", "start")
 
-PREPARED = ("broker", "apiserver", "s3")
+PREPARED = ("broker", "prometheus", "apiserver", "s3")
 """The marks of tests that need preparation, in the order of preparation."""
 
 
@@ -78,6 +78,11 @@ def prepare(need: str) -> None:
     """
     if need == "broker":
         broker.main(["kafka"])
+    elif need == "prometheus":
+        try:
+            prometheus.find()
+        except prometheus.PrometheusMissing:
+            prometheus.install()
     elif need == "s3":
         try:
             versitygw.find()

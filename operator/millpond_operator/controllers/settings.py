@@ -17,14 +17,26 @@ from datetime import timedelta
 from typing import Any
 
 import click
+import msgspec
 
 from millpond.durations import Duration
 from millpond.errors import ConfigError
+from millpond_operator.resources import Requirements
+from millpond_operator.resources.diff import amount
 
 __all__ = ("PREFIX", "Settings", "settings_options")
 
+
+class _Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Resources, in which a misspelled name is an error."""
+
+    requests: dict[str, str | int] = {}
+    limits: dict[str, str | int] = {}
+
+
 PREFIX = "MILLPOND_OPERATOR_"
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_CHOICES = {"certificate_source": ("managed", "secret"), "token_verification": ("review", "keys")}
 #: Variables that Kubernetes sets for a Service if its name begins like the prefix.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT_\d+_(TCP|UDP)\w*$|^MILLPOND_OPERATOR_PORT$")
 
@@ -48,7 +60,7 @@ class Settings:
         "millpond-console", "Name of the console's Service and of its EndpointSlice, which the leader writes."
     )
     coordinator_host: str = _setting(
-        "", "Host name of the coordinator's Service; by default millpond-coordinator.<namespace>.svc."
+        "", "Host name of the coordinator's Service; by default <coordinator-service>.<namespace>.svc."
     )
     coordinator_port: int = _setting(7070, "Port that the coordinator listens on.")
     coordinator_service_port: int = _setting(7070, "Port of the coordinator's Service, which workers connect to.")
@@ -66,6 +78,34 @@ class Settings:
     )
     watch_patience: timedelta = _setting(
         timedelta(seconds=60), "How late a watch may deliver a change that a list showed, before it is restarted."
+    )
+    certificate_secret: str = _setting(
+        "millpond-coordinator-tls", "Name of the Secret with the coordinator's certificate."
+    )
+    certificate_source: str = _setting(
+        "managed",
+        "managed: the operator creates and renews the certificate. secret: it only reads tls.crt, tls.key and ca.crt.",
+    )
+    token_verification: str = _setting(
+        "review",
+        "How tokens of workers are verified. review: TokenReviews, a cluster-wide right. keys: the API server's keys.",
+    )
+    snapshot_driver_role: str = _setting(
+        "millpond-snapshot-driver",
+        "ClusterRole of snapshots with executors; Role/NAME for a Role of that name in each namespace.",
+    )
+    default_worker_resources: str = _setting(
+        "", """Resources of workers whose StreamApp names none, as JSON: {"requests": {"memory": "512Mi"}}."""
+    )
+    allowed_mounts: tuple[str, ...] = _setting(
+        (),
+        "Secrets and ConfigMaps that StreamApps may use: names or patterns such as team-*; empty for all, - for none.",
+    )
+    allowed_tolerations: tuple[str, ...] = _setting(
+        (), "Keys of taints that StreamApps may tolerate: keys or patterns; empty for all, - for none."
+    )
+    allowed_priority_classes: tuple[str, ...] = _setting(
+        (), "Priority classes that StreamApps may use: names or patterns; empty for all, - for none."
     )
     lease_name: str = _setting("millpond-operator", "Name of the Lease for leader election.")
     lease_duration: timedelta = _setting(
@@ -111,6 +151,10 @@ class Settings:
             raise ConfigError(
                 "--lease-duration is shorter than 1s: set 1s or more, since the API server counts in seconds."
             )
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{_flag(name)} is '{getattr(self, name)}': use {' or '.join(allowed)}.")
+        _requirements(self.default_worker_resources)
         if self.log_level.upper() not in _LEVELS:
             raise ConfigError(f"--log-level is '{self.log_level}': use one of {', '.join(_LEVELS)}.")
 
@@ -125,8 +169,23 @@ class Settings:
             self,
             namespace=own,
             pod_name=self.pod_name or socket.gethostname(),
-            coordinator_host=self.coordinator_host or f"millpond-coordinator.{own}.svc",
+            coordinator_host=self.coordinator_host or f"{self.coordinator_service}.{own}.svc",
         )
+
+    @property
+    def worker_resources(self) -> Requirements:
+        """The resources of workers whose StreamApp names none."""
+        return _requirements(self.default_worker_resources)
+
+    @property
+    def verifies_by_keys(self) -> bool:
+        """Whether tokens of workers are verified by the API server's keys."""
+        return self.token_verification == "keys"  # noqa: S105 - no password
+
+    @property
+    def manages_certificate(self) -> bool:
+        """Whether the operator creates and renews the coordinator's certificate."""
+        return self.certificate_source == "managed"
 
     @staticmethod
     def read(given: Mapping[str, str | None] | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -143,7 +202,7 @@ class Settings:
         values: dict[str, Any] = {}
         for variable, text in environ.items():
             name = variable.removeprefix(PREFIX).lower()
-            if not variable.startswith(PREFIX) or _SERVICE_LINK.search(variable):
+            if not variable.startswith(PREFIX) or (name not in fields and _SERVICE_LINK.search(variable)):
                 continue
             if name not in fields:
                 near = difflib.get_close_matches(name, fields, n=1)
@@ -187,6 +246,25 @@ def _parsed(field_: dataclasses.Field[Any], text: str, source: str) -> Any:
     if isinstance(default, tuple):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     return text
+
+
+def _requirements(text: str) -> Requirements:
+    """Return resources from JSON.
+
+    Raises:
+        ConfigError: the text is not JSON of resources.
+    """
+    try:
+        found = msgspec.json.decode(text or "{}", type=_Resources)
+        for quantities in (found.requests, found.limits):
+            for quantity in quantities.values():
+                amount(quantity)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ConfigError(
+            f"--default-worker-resources cannot be used ({error}): write JSON with requests and limits, for example "
+            """{"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}."""
+        ) from error
+    return Requirements(requests=dict(found.requests), limits=dict(found.limits))
 
 
 def _flag(name: str) -> str:

@@ -139,6 +139,10 @@ class Cache:
         for entry in tuple(self._of(kind).entries.values()):
             yield _decode(entry.data)
 
+    def encoded(self, kind: Kind) -> list[tuple[Key, bytes]]:
+        """Return every object of a kind as JSON, for readers of a few fields."""
+        return [(key, entry.data) for key, entry in self._of(kind).entries.items()]
+
     def keys(self, kind: Kind) -> list[Key]:
         """Return the keys of all objects of a kind."""
         return list(self._of(kind).entries)

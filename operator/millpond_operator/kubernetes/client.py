@@ -92,6 +92,7 @@ class _Request:
     content_type: str
     patience: int = 1
     """The timeout, in multiples of the client's."""
+    accept: str = "application/json"
     guard: Callable[[], None] = lambda: None
     """Called before the request is sent; raises to prevent it."""
 
@@ -335,6 +336,15 @@ class Client:
             served.update(kind for kind in asked if kind.plural in names)
         return frozenset(served)
 
+    async def document(self, path: str) -> bytes:
+        """Read a document that is no object, such as `/openid/v1/jwks`.
+
+        Raises:
+            NotFound: there is none at this path.
+            ApiError: it cannot be read, even after retries.
+        """
+        return await self._read("document", path, accept="*/*")  # keys have a media type of their own
+
     async def review_token(self, token: str, audience: str) -> Object:
         """Ask the API server to authenticate a token.
 
@@ -353,10 +363,16 @@ class Client:
         status: Object = answer.get("status") or {}
         return status
 
-    async def _read(
-        self, verb: str, path: str, method: str = "GET", body: bytes | None = None, patience: int = 1
+    async def _read(  # noqa: PLR0913 - the parts of a request
+        self,
+        verb: str,
+        path: str,
+        method: str = "GET",
+        body: bytes | None = None,
+        patience: int = 1,
+        accept: str = _JSON,
     ) -> bytes:
-        request = _Request(verb, method, path, body, _JSON, patience)
+        request = _Request(verb, method, path, body, _JSON, patience, accept=accept)
         give_up = clock.monotonic() + _READ_TIMEOUT_S
         waits = iter(_BACKOFF)
         while True:
@@ -399,7 +415,8 @@ class Client:
                     method,
                     URL(self.connection.server + request.path, encoded=True),
                     data=request.body,
-                    headers={} if request.body is None else {"Content-Type": request.content_type},
+                    headers={"Accept": request.accept}
+                    | ({} if request.body is None else {"Content-Type": request.content_type}),
                     allow_redirects=False,
                     timeout=aiohttp.ClientTimeout(total=timeout_s),
                 ) as response:

@@ -38,8 +38,8 @@ from .names import (
     Surroundings,
 )
 from .pods import TOKEN_AUDIENCE, pod_template, revision_of, specification_digest, with_revision
-from .snapshot_jobs import EXECUTORS_ROLE, snapshot_access, snapshot_job, snapshot_job_name, snapshot_settings
-from .spec import Bootstrap, Spark, StateBootstrapSpec, StreamAppSpec
+from .snapshot_jobs import snapshot_access, snapshot_job, snapshot_job_name, snapshot_settings
+from .spec import Bootstrap, Requirements, Spark, StateBootstrapSpec, StreamAppSpec
 from .statebootstrap import InvalidStateBootstrap, StateBootstrap, bootstrap_name, parse_bootstrap, scheduled_bootstrap
 from .streamapp import InvalidStreamApp, StreamApp, parse, without_spec
 from .workloads import (
@@ -58,7 +58,6 @@ __all__ = (
     "APPLIED",
     "APP_UID",
     "BOOTSTRAP",
-    "EXECUTORS_ROLE",
     "FIELD_MANAGER",
     "FINALIZER",
     "LEADER_EPOCH",
@@ -73,6 +72,7 @@ __all__ = (
     "InvalidStreamApp",
     "InvalidStreamAssignment",
     "Object",
+    "Requirements",
     "Spark",
     "StateBootstrap",
     "StateBootstrapSpec",

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .spec import Requirements
+
 __all__ = (
     "API_VERSION",
     "APP",
     "APPLIED",
     "APP_UID",
     "BOOTSTRAP",
+    "DRAIN",
     "FIELD_MANAGER",
     "FINALIZER",
     "LEADER_EPOCH",
@@ -39,6 +42,8 @@ REVISION = "millpond.dev/revision"
 
 RECONCILE = "millpond.dev/reconcile"
 RESTARTED_AT = "millpond.dev/restartedAt"
+DRAIN = "millpond.dev/drain"
+"""Annotation of a StreamApp: the workers to drain, separated by commas."""
 APPLIED = "millpond.dev/applied"
 """Annotation: the digest of the applied manifest."""
 LEADER_EPOCH = "millpond.dev/leader-epoch"
@@ -54,9 +59,13 @@ class Surroundings:
         ca_pem: the certificate authorities of the coordinator.
         leader_epoch: of the operator that writes.
         operator_namespace: the operator's namespace.
+        default_resources: the resources of workers whose StreamApp names none.
+        snapshot_driver_role: the ClusterRole of snapshots with executors; `Role/NAME` for a Role in their namespace.
     """
 
     coordinator_url_base: str
     ca_pem: str
     leader_epoch: int
     operator_namespace: str
+    default_resources: Requirements = Requirements()
+    snapshot_driver_role: str = "millpond-snapshot-driver"

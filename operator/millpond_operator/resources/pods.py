@@ -83,7 +83,8 @@ def pod_template(app: StreamApp, surroundings: Surroundings) -> Object:
     metadata: Object = {"labels": pod.labels | labels(app)}
     if annotations:
         metadata["annotations"] = annotations
-    container = _container(app, worker_environment(app, surroundings)) | {
+    resources = app.spec.resources if _amounts(app.spec.resources) else surroundings.default_resources
+    container = _container(app, worker_environment(app, surroundings), resources) | {
         "command": ["millpond", "run", app.spec.topology],
         "ports": [
             {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
@@ -189,11 +190,8 @@ def snapshot_template(app: StreamApp, image: str, resources: Requirements, secre
         secret: with the credentials of the location, mounted at `BOOTSTRAP_DIRECTORY`.
     """
     variables = cleanup_environment(worker_environment(app, _NO_SURROUNDINGS))
-    container = _container(app, variables) | {"name": "snapshot", "image": image}
+    container = _container(app, variables, resources) | {"name": "snapshot", "image": image}
     container["volumeMounts"] += _mounts(app)
-    container.pop("resources", None)
-    if given := _amounts(resources):
-        container["resources"] = given
     spec = _pod(app, container) | {"restartPolicy": "Never"}
     spec["volumes"] += [*_mounted_volumes(app), {"name": "state", "emptyDir": {}}]
     if secret is not None:
@@ -246,7 +244,7 @@ def _pod(app: StreamApp, container: Object) -> Object:
     return made
 
 
-def _container(app: StreamApp, environment: list[Object]) -> Object:
+def _container(app: StreamApp, environment: list[Object], resources: Requirements) -> Object:
     spec = app.spec
     made: Object = {
         "name": _WORKER,
@@ -267,7 +265,7 @@ def _container(app: StreamApp, environment: list[Object]) -> Object:
         made["volumeMounts"].append({"name": "credentials", "mountPath": CREDENTIALS_DIRECTORY, "readOnly": True})
     if spec.image_pull_policy is not None:
         made["imagePullPolicy"] = spec.image_pull_policy
-    if given := _amounts(spec.resources):
+    if given := _amounts(resources):
         made["resources"] = given
     return made
 

@@ -14,10 +14,7 @@ from .spec import Requirements
 from .statebootstrap import StateBootstrap
 from .streamapp import StreamApp
 
-__all__ = ("EXECUTORS_ROLE", "snapshot_access", "snapshot_job", "snapshot_job_name", "snapshot_settings")
-
-EXECUTORS_ROLE = "millpond-snapshot-driver"
-"""The ClusterRole with which a driver manages its executors' pods; it is in `deploy/access.yaml`."""
+__all__ = ("snapshot_access", "snapshot_job", "snapshot_job_name", "snapshot_settings")
 
 _API = "https://kubernetes.default.svc"
 _RBAC = "rbac.authorization.k8s.io"
@@ -32,8 +29,15 @@ def snapshot_job_name(bootstrap: StateBootstrap) -> str:
     return f"{bootstrap.name}-snapshot"
 
 
-def snapshot_access(app: StreamApp, bootstrap: StateBootstrap) -> list[Object]:
-    """Return the service account of the Job's pod, and its roles: report progress, manage executors if it has any."""
+def snapshot_access(app: StreamApp, bootstrap: StateBootstrap, executors_role: str) -> list[Object]:
+    """Return the service account of the Job's pod, and its roles: report progress, manage executors if it has any.
+
+    Args:
+        app: the application.
+        bootstrap: the snapshot.
+        executors_role: the ClusterRole with which a driver manages its executors' pods (it is in `deploy/access.yaml`);
+            `Role/NAME` for a Role in the namespace.
+    """
     name = snapshot_job_name(bootstrap)
     account: Object = {
         "apiVersion": "v1",
@@ -56,7 +60,8 @@ def snapshot_access(app: StreamApp, bootstrap: StateBootstrap) -> list[Object]:
     }
     made = [account, role, _binding(app, bootstrap, name, "Role", name)]
     if bootstrap.spec.spark.mode == "Executors":
-        made.append(_binding(app, bootstrap, f"{name}-executors", "ClusterRole", EXECUTORS_ROLE))
+        kind, _, role_name = executors_role.rpartition("/")
+        made.append(_binding(app, bootstrap, f"{name}-executors", kind or "ClusterRole", role_name))
     return made
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from millpond.errors import MillpondError
 
-from .names import FINALIZER, RECONCILE, RESTARTED_AT
+from .names import DRAIN, FINALIZER, RECONCILE, RESTARTED_AT
 from .spec import Kafka, StreamAppSpec, read_spec
 
 __all__ = ("InvalidStreamApp", "StreamApp", "parse", "without_spec")
@@ -57,6 +57,12 @@ class StreamApp:
     def restarted_at(self) -> str | None:
         """The restart annotation; a new value restarts the workers."""
         return self.annotations.get(RESTARTED_AT)
+
+    @property
+    def workers_to_drain(self) -> frozenset[str]:
+        """The workers that an annotation asks to drain. Names that are none of its workers have no effect."""
+        asked = {each.strip() for each in self.annotations.get(DRAIN, "").split(",")}
+        return frozenset(name for number in range(self.spec.replicas) if (name := f"{self.name}-{number}") in asked)
 
     @property
     def cleans_up_kafka(self) -> bool:

@@ -16,7 +16,8 @@ from tests.cluster.api import AsyncApi, Object
 
 __all__ = ("Network", "Route")
 
-SERVICE = "millpond-coordinator"
+#: The port's name in EndpointSlices of the coordinator, whatever its Service is called.
+_PORT = "coordinator"
 _HERE: contextvars.ContextVar[Route | None] = contextvars.ContextVar("_HERE", default=None)
 
 
@@ -56,10 +57,7 @@ class Network:
         loop = asyncio.get_running_loop()
         self._plain = loop.getaddrinfo
         loop.getaddrinfo = self._getaddrinfo  # type: ignore[method-assign]
-        selector = f"kubernetes.io/service-name={SERVICE}"
-        self._following = asyncio.create_task(
-            self._api.follow("EndpointSlice", self._seen, self._namespace, labelSelector=selector)
-        )
+        self._following = asyncio.create_task(self._api.follow("EndpointSlice", self._seen, self._namespace))
 
     async def stop(self) -> None:
         asyncio.get_running_loop().getaddrinfo = self._plain  # type: ignore[method-assign]
@@ -75,10 +73,11 @@ class Network:
         """
         for each in self._slices.values():
             ready = [one for one in each.get("endpoints") or () if one.get("conditions", {}).get("ready") is not False]
-            if ready and each.get("ports"):
-                return int(each["ports"][0]["port"])
+            for port in each.get("ports") or () if ready else ():
+                if port.get("name") == _PORT:
+                    return int(port["port"])
         if self._fixed_port is None:
-            raise ConnectionRefusedError(f"the Service {SERVICE} in {self._namespace} has no endpoint")
+            raise ConnectionRefusedError(f"the coordinator's Service in {self._namespace} has no endpoint")
         return self._fixed_port
 
     async def _seen(self, change: str, item: Object) -> None:

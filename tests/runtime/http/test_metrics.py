@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 import millpond as mp
-from millpond.runtime.http.metric_families import HELD, INPUTS, RESTORATIONS, ROCKSDB, STORES, TASKS
+from millpond.runtime.http.metric_families import HELD, INPUT_LAGS, INPUTS, LOAD, RESTORATIONS, ROCKSDB, STORES, TASKS
 from millpond.runtime.offsets.metadata import OffsetMetadata, decode_metadata, encode_metadata
 from tests.runtime.running import Running
 from tests.support import kafka
@@ -32,6 +32,11 @@ def _get(port, path):
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+def _caught_up(worker):
+    load = worker._parts.load.latest
+    return load.processed == 100 and [each.lag for each in load.tasks["0_0"].inputs.values()] == [0]
 
 
 def _samples(text):
@@ -60,6 +65,7 @@ def test_metrics_of_a_running_worker_add_up(broker, create_topic, app_id, tmp_pa
         assert _get(port, "/healthz") == (200, "running\n")
         assert _get(port, "/readyz") == (200, "running\n")
         assert _get(port, "/elsewhere")[0] == 404
+        running.wait(lambda: _caught_up(running.worker), "the load is measured after the last record")
         status, text = _get(port, "/metrics")
     assert status == 200
     samples = _samples(text)
@@ -73,6 +79,10 @@ def test_metrics_of_a_running_worker_add_up(broker, create_topic, app_id, tmp_pa
     assert value("millpond_worker_processed_records_total") == 100
     assert value("millpond_worker_produced_records_total") >= 110
     assert 0 < value("millpond_worker_process_seconds_total") < 60
+    busy = value("millpond_worker_busy_seconds_total")
+    assert value("millpond_worker_process_seconds_total") < busy < 60
+    assert value("millpond_input_lag_records", task="0_0", topic=source) == 0
+    assert 0 < value("millpond_worker_volume_free_bytes") <= value("millpond_worker_volume_bytes")
     assert value("millpond_worker_recoveries_total") == 0
     assert value("millpond_worker_commit_seconds_count") >= 1
     assert 0 < value("millpond_worker_commit_seconds_sum") < 60
@@ -87,7 +97,7 @@ def test_metrics_of_a_running_worker_add_up(broker, create_topic, app_id, tmp_pa
     assert value("millpond_restore_remaining_records", store="counts", partition="0") == 0
     assert all(name.startswith("millpond_") for name, *_ in samples), "metrics are named millpond_<part>_<what>_<unit>"
     names = {name for name, *_ in samples}
-    rows = (*TASKS, *INPUTS, *STORES, *HELD, *RESTORATIONS, *ROCKSDB)
+    rows = (*TASKS, *INPUTS, *INPUT_LAGS, *LOAD, *STORES, *HELD, *RESTORATIONS, *ROCKSDB)
     silent = {row.name for row in rows if f"{row.name}_total" not in names and row.name not in names}
     assert silent == OF_OTHER_STORES, "a row without samples reads an attribute that does not exist"
 

@@ -26,6 +26,10 @@ EXIT_INTERRUPTED = 130
 _COMMANDS = {
     "run": "Run a worker of an application until it is stopped.",
     "dev": "Run an application on this machine, with a Kafka broker of its own.",
+    "status": "Show running applications: workers, tasks, moves, conditions, events.",
+    "tasks": "Show the tasks of a running application, and what they wait for.",
+    "drain": "Move the tasks of a worker to other workers.",
+    "logs": "Show the logs of workers.",
     "query": "Query the stores of a running application.",
     "topology": "Show the topology of an application as text, Mermaid or SVG.",
     "reset": "Make an application start over: offsets, internal topics, local state.",
@@ -35,8 +39,11 @@ _COMMANDS = {
     "settings": "List the settings, with their defaults.",
 }
 
-_FOLDERS = frozenset({"run", "dev", "query", "reset", "snapshot", "state"})
+_FOLDERS = frozenset({"run", "dev", "logs", "query", "reset", "snapshot", "state", "status"})
 """Commands with a folder of their own."""
+
+_IN_FOLDERS = {"tasks": "status.tasks", "drain": "status.drain"}
+"""Commands in the folder of another one."""
 
 _EPILOG = """\b
 Exit status:
@@ -57,7 +64,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = f"{cmd_name}.command" if cmd_name in _FOLDERS else cmd_name
+        module = _IN_FOLDERS.get(cmd_name) or (f"{cmd_name}.command" if cmd_name in _FOLDERS else cmd_name)
         command: click.Command = importlib.import_module(f"millpond.cli.{module}").command
         return command
 

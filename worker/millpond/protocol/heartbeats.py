@@ -44,6 +44,11 @@ FIRST_SESSION_S = 6.0
 
 #: The limits of the session timeout in an answer.
 _MIN_SESSION_MS, _MAX_SESSION_MS = 300, 600_000
+#: The longest interval of heartbeats, as a part of the session timeout: two lost ones do not end the session.
+_LONGEST_INTERVAL = 0.95 / 3
+_SHORTEST_INTERVAL_MS = 50
+#: Intervals are random, so that workers that were answered together do not post together again and again.
+_SHORTENED = 0.85, 1.0
 _FIRST_PAUSE = timedelta(milliseconds=50)
 _FIRST_PAUSE_S = _FIRST_PAUSE.total_seconds()
 _BACKOFF = Backoff(_FIRST_PAUSE, timedelta(seconds=1), jitter=0.5)
@@ -217,6 +222,7 @@ class HeartbeatSession:
         self._number = 0
         self._newest = 0
         self._session_ms = int(FIRST_SESSION_S * 1000)
+        self._interval_ms = 0
         self._send_topology = True
         self._known_topology: TopologySummary | None = None
         self._troubles: set[str] = set()
@@ -259,8 +265,9 @@ class HeartbeatSession:
 
     def _post(self, now: float) -> Post:
         self._urgent, self._rest = False, 0
-        # Random, so that workers that were answered together do not post together again and again.
-        wait_ms = int(self._session_ms / 3 * self._chance.uniform(0.8, 0.95))
+        longest = self._session_ms * _LONGEST_INTERVAL
+        interval_ms = min(max(self._interval_ms, _SHORTEST_INTERVAL_MS), longest) if self._interval_ms else longest
+        wait_ms = int(interval_ms * self._chance.uniform(*_SHORTENED))
         record = self.next_heartbeat(now, wait_ms)
         self._newest = record.number
         return Post(record.number, wait_ms, max(self._session_ms / 2, wait_ms + 500) / 1000)
@@ -336,6 +343,7 @@ class HeartbeatSession:
             self.leader, self.answer = leader, answer
             self._send_topology = answer.send_topology
             self._session_ms = min(max(answer.session_timeout_ms, _MIN_SESSION_MS), _MAX_SESSION_MS)
+            self._interval_ms = answer.interval_ms
             yield Publish(answer)
         self._known_topology = record.topology or self._known_topology
         yield SessionRenewed(record.sent_at, self._session_ms / 1000)

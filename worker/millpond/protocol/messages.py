@@ -252,6 +252,9 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to `leaving`: the worker may end."""
     session_timeout_ms: int = 6_000
     """A worker without a heartbeat for this long counts as dead, in milliseconds."""
+    interval_ms: int = 0
+    """The longest time between two heartbeats, in milliseconds; 0 for nearly a third of the session timeout, the
+    longest that a worker accepts."""
 
 
 class RefusalCode(enum.StrEnum):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import socket
+import ssl
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,7 +24,7 @@ from .access import Tokens, client_context
 from .failures import Failure, FailureReason, QueryFailed
 from .messages import LENGTH
 
-__all__ = ("Transport",)
+__all__ = ("Connect", "Transport")
 
 #: A worker gives up at the deadline and sends the reason: wait this much longer for it.
 _GRACE_S = 2.0
@@ -30,6 +32,8 @@ _BACKOFF = Backoff(timedelta(milliseconds=20), timedelta(milliseconds=250))
 _MAX_IDLE_CONNECTIONS = 4
 
 _Connection = http.client.HTTPConnection
+Connect = Callable[[str, int], socket.socket]
+"""Opens a connection to a host and port."""
 _CONNECTION_ERRORS = (OSError, http.client.HTTPException)
 
 
@@ -60,13 +64,21 @@ class _Reading:
 class Transport:
     """Requests that try one worker after the other until one answers. Thread-safe."""
 
-    def __init__(self, urls: tuple[str, ...], *, token_file: Path | None = None, ca_file: Path | None = None) -> None:
+    def __init__(
+        self,
+        urls: tuple[str, ...],
+        *,
+        token_file: Path | None = None,
+        ca_file: Path | None = None,
+        connect: Connect | None = None,
+    ) -> None:
         """Create the transport; it connects with the first request.
 
         Args:
             urls: base URLs of workers.
             token_file: file whose first token is sent to workers; reread when it changes.
             ca_file: certificate authorities to trust (PEM); the default is those of the system.
+            connect: opens connections that lead there by another way than the network's; raises OSError.
 
         Raises:
             ConfigError: no URL is given, a URL is invalid, or a file cannot be read.
@@ -80,6 +92,7 @@ class Transport:
                 raise ConfigError(f"'{url}' is not the URL of a worker: use a URL such as http://localhost:8080.")
             secure = parts.scheme == "https"
             self._addresses.append(_Address(parts.hostname, parts.port or (443 if secure else 80), secure))
+        self._connect = connect
         self._tokens = None if token_file is None else Tokens(token_file)
         secured = any(address.secure for address in self._addresses)
         self._tls = client_context(ca_file) if secured or ca_file is not None else None
@@ -213,6 +226,8 @@ class Transport:
                 # The worker closed the idle connection: retry with a new one.
 
     def _connection(self, address: _Address) -> _Connection:
+        if self._connect is not None:
+            return _Led(address, self._connect, self._tls)
         if not address.secure:
             return _Connection(address.host, address.port)
         return http.client.HTTPSConnection(address.host, address.port, context=self._tls)
@@ -254,6 +269,20 @@ class Transport:
                 kept.clear()
         for connection in connections:
             connection.close()
+
+
+class _Led(_Connection):
+    """A connection by another way than the network's."""
+
+    def __init__(self, address: _Address, connect: Connect, tls: ssl.SSLContext | None) -> None:
+        super().__init__(address.host, address.port)
+        self._connect = connect
+        self._tls = tls if address.secure else None
+
+    def connect(self) -> None:
+        sock = self._connect(self.host, self.port)
+        sock.settimeout(self.timeout)
+        self.sock = sock if self._tls is None else self._tls.wrap_socket(sock, server_hostname=self.host)
 
 
 def _cut_off(address: _Address, error: Exception) -> QueryFailed:

@@ -162,6 +162,9 @@ class NodeContext(Protocol):
     def dropped(self) -> None:
         """Count the current record in `dropped-records`."""
 
+    def late(self) -> None:
+        """Count the current record in `dropped-records`, as one that came after its window had closed."""
+
     def schedule(
         self,
         interval_ms: int,

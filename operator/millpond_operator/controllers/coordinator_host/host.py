@@ -6,9 +6,10 @@ import logging
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from millpond.protocol import RefusalCode, View
+from millpond.protocol import RefusalCode, View, clock
 from millpond_operator.assignment import AssignmentOptions
 from millpond_operator.controllers.rollout.observation import RejectedWorker, ordinal_of
 from millpond_operator.coordinator import Application, CoordinatorServer, EngineOptions, KafkaClaim, Limits
@@ -16,7 +17,7 @@ from millpond_operator.kubernetes import Cache, Client, Object, kinds
 from millpond_operator.resources import StreamApp, owned_by
 
 from .assignment_store import KubernetesStore, most_tasks
-from .token_review import Reviews, TokenReviewer
+from .token_review import FIRST_REVIEWS, Reviews, TokenReviewer
 
 __all__ = ("CoordinatorHost",)
 
@@ -27,11 +28,20 @@ _RETURN = timedelta(seconds=15)
 #: How many terms of an application one leadership may use, since its term grows when it is served again. A later term
 #: that a worker reports is not from a real leader.
 _MAX_TERMS = 1_000
+#: How long after the end of its grace period the token of a pod that is not gone yet stays valid.
+_DELETED_FOR_S = 60.0
 _REASONS = {
     RefusalCode.TOPOLOGY_MISMATCH: "IncompatibleTopology",
     RefusalCode.CLAIM_REFUSED: "OtherKafka",
 }
 _TAKEN = {RefusalCode.CLAIM_REFUSED: "ApplicationIdTaken"}
+
+
+class _AcceptedPod(NamedTuple):
+    version: int
+    """The resource version that was verified."""
+    until: float
+    """Until which Unix time its tokens are valid."""
 
 
 @dataclass
@@ -42,8 +52,8 @@ class _Hosted:
     store: KubernetesStore | None = None
     superseded: bool = False
     """Whether a worker knows a later coordinator, so that it must be served again in a later term."""
-    accepted: set[str] = field(default_factory=set)
-    """The uids of pods that were verified to be its StatefulSet's."""
+    accepted: dict[str, _AcceptedPod] = field(default_factory=dict)
+    """The pods that were verified to be its StatefulSet's, by uid."""
 
 
 class CoordinatorHost:
@@ -57,6 +67,7 @@ class CoordinatorHost:
         reviews: reviews tokens; by default the client.
         issuer: the issuer of the cluster's tokens; "" when it is not known.
         limits: the limits of what one tenant may use.
+        reviews_at_once: how many tokens are reviewed concurrently for the first time.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of the operator that it connects
@@ -69,6 +80,7 @@ class CoordinatorHost:
         *,
         issuer: str = "",
         limits: Limits | None = None,
+        reviews_at_once: int = FIRST_REVIEWS,
     ) -> None:
         self._client = client
         self._cache = cache
@@ -83,6 +95,7 @@ class CoordinatorHost:
                 self._is_worker,
                 issuer=issuer,
                 on_rejection=lambda why: self.coordinator.metrics.count_rejection(why),
+                at_once=reviews_at_once,
             ),
             on_superseded=self._superseded,
             on_change=self._changed,
@@ -132,7 +145,8 @@ class CoordinatorHost:
             self._hosted[key] = hosted
             return
         hosted.app = app
-        hosted.accepted &= {pod["metadata"]["uid"] for pod in self._cache.of_app(kinds.POD, *key)}
+        pods = {pod["metadata"]["uid"] for pod in self._cache.of_app(kinds.POD, *key)}
+        hosted.accepted = {uid: each for uid, each in hosted.accepted.items() if uid in pods}
         if hosted.options != options:
             found.reconfigure(options)
             hosted.options = options
@@ -240,13 +254,20 @@ class CoordinatorHost:
         StatefulSet. It stays accepted when the StatefulSet is deleted without its pods, to be recreated.
         """
         hosted = self._hosted.get((namespace, name))
-        if hosted is None or uid in hosted.accepted:  # called for every heartbeat; `serve` removes deleted pods
-            return hosted is not None
-        found = self._cache.get(kinds.POD, namespace, pod)
-        if found is None or found["metadata"]["uid"] != uid or not self._is_owned(hosted.app, found):
+        if hosted is None:
             return False
-        hosted.accepted.add(uid)
-        return True
+        version, known = self._cache.version(kinds.POD, namespace, pod), hosted.accepted.get(uid)
+        if known is not None and known.version == version:  # called for every heartbeat
+            return clock.unix_time() < known.until
+        found = self._cache.get(kinds.POD, namespace, pod)
+        if (
+            found is None
+            or found["metadata"]["uid"] != uid
+            or (known is None and not self._is_owned(hosted.app, found))
+        ):
+            return False
+        accepted = hosted.accepted[uid] = _AcceptedPod(version, _valid_until(found))
+        return clock.unix_time() < accepted.until
 
     def _is_owned(self, app: StreamApp, pod: Object) -> bool:
         owner = _controller(pod)
@@ -285,6 +306,12 @@ def _scope(namespace: str, name: str) -> str:
 def _key(scope: str) -> tuple[str, str]:
     namespace, _, name = scope.partition("/")
     return namespace, name
+
+
+def _valid_until(pod: Object) -> float:
+    """Return until which Unix time the tokens of a pod are valid: the API server's rule for pods that are deleted."""
+    deleted = pod["metadata"].get("deletionTimestamp")
+    return float("inf") if deleted is None else datetime.fromisoformat(deleted).timestamp() + _DELETED_FOR_S
 
 
 def _controller(object: Object) -> Object | None:

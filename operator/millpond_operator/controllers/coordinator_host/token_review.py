@@ -1,4 +1,4 @@
-"""Authenticates workers by TokenReviews of the API server: a token is bound to its worker's pod.
+"""Authenticates workers by their tokens, which are bound to their pods: by TokenReviews, or by the API server's keys.
 
 Heartbeats must not wait for the API server, since workers that get no answer count as dead. So the result of a review
 holds until the token expires, and is renewed in the background.
@@ -27,7 +27,7 @@ from millpond_operator.kubernetes.errors import Unavailable
 from .review_queue import ReviewQueue
 from .unverified_tokens import ACCOUNT_PREFIX, AUDIENCE, UnverifiedClaims, claims_of, objection
 
-__all__ = ("AUDIENCE", "REVIEW_TIMEOUT", "Reviews", "TokenReviewer")
+__all__ = ("AUDIENCE", "FIRST_REVIEWS", "REVIEW_TIMEOUT", "Reviews", "TokenReviewer")
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ _REJECTED_S, _FAILED_S = 10.0, 3.0
 _MAX_HOLD_S = 3600.0
 _TOO_LATE = "The API server did not review the token in time."
 _TOO_MANY = "Too many tokens are waiting for a review by the API server."
-#: The number of concurrent first reviews, and of renewals.
-_FIRST_REVIEWS, _RENEWALS = 16, 8
+#: The number of concurrent first reviews, by default, and of renewals.
+FIRST_REVIEWS, _RENEWALS = 16, 8
 #: How many tokens may wait for their first review, in total and per address: workers of one node may share one.
 _MAX_WAITING, _MAX_WAITING_PER_ADDRESS = 2_048, 128
 #: How many results are remembered. Pods limit the number of accepted tokens; nothing limits that of others.
@@ -52,7 +52,7 @@ _MAX_ACCEPTED, _MAX_REJECTED = 200_000, 20_000
 
 
 class Reviews(Protocol):
-    """Reviews tokens at the API server; `Client` implements it."""
+    """Reviews tokens; `Client` implements it by TokenReviews, and `KeyVerifier` by the API server's keys."""
 
     async def review_token(self, token: str, audience: str) -> Object:
         """Return the status of a TokenReview.
@@ -83,6 +83,7 @@ class TokenReviewer:
         clock: returns monotonic seconds.
         issuer: the issuer of the cluster's tokens; "" when it is not known.
         on_rejection: called with one word about why a token was rejected.
+        at_once: how many tokens are reviewed concurrently for the first time.
     """
 
     def __init__(  # noqa: PLR0913 - its collaborators; all but three have defaults
@@ -94,6 +95,7 @@ class TokenReviewer:
         clock: Callable[[], float] = clock.monotonic,
         issuer: str = "",
         on_rejection: Callable[[str], None] = lambda _why: None,
+        at_once: int = FIRST_REVIEWS,
     ) -> None:
         self._reviews = reviews
         self._application_of = application_of
@@ -103,7 +105,7 @@ class TokenReviewer:
         self._issuers = {issuer} - {""}
         """The issuers of accepted tokens. The API server's issuer may change, so tokens of others are reviewed too."""
         self._on_rejection = on_rejection
-        self._first_reviews = ReviewQueue(_FIRST_REVIEWS, _MAX_WAITING_PER_ADDRESS, _MAX_WAITING)
+        self._first_reviews = ReviewQueue(at_once, _MAX_WAITING_PER_ADDRESS, _MAX_WAITING)
         """Heartbeats wait for first reviews, but not for renewals."""
         self._renewals = asyncio.Semaphore(_RENEWALS)
         self._accepted: dict[bytes, _Accepted] = {}

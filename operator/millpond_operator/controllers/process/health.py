@@ -6,6 +6,7 @@ fails, as it should. An unreachable API server does not make the liveness probe 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -15,7 +16,7 @@ from aiohttp import web
 
 from millpond.console import ConsoleSource, add_console
 
-from .metrics import CONTENT_TYPE
+from .metrics import CONTENT_TYPE, MetricSnapshot
 from .work_queue import WorkQueue, key_name
 
 __all__ = ("Check", "HealthServer", "stuck")
@@ -43,7 +44,7 @@ class HealthServer:
     """Answers `/healthz`, `/readyz` and `/metrics`, and serves the console.
 
     Args:
-        metrics: returns the metrics in the Prometheus text format.
+        metrics: reads the metrics.
         alive: liveness checks; the process should be restarted when one fails.
         ready: readiness checks; the process is not ready while one fails.
         console: the console's documents; None for no console.
@@ -51,7 +52,7 @@ class HealthServer:
 
     def __init__(
         self,
-        metrics: Callable[[], bytes],
+        metrics: Callable[[], MetricSnapshot],
         alive: Sequence[Check] = (),
         ready: Sequence[Check] = (),
         console: ConsoleSource | None = None,
@@ -114,7 +115,10 @@ class HealthServer:
         return web.Response(text="\n".join(failures or ["ok"]) + "\n", status=503 if failures else 200)
 
     async def _serve_metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
+        metrics = self._metrics()
+        # In another thread: with thousands of StreamApps it takes so long that heartbeats would wait.
+        body = await asyncio.to_thread(metrics.encoded)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
 
 def _run(check: Check) -> str | None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypeVar, cast
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from millpond.protocol import clock
 
 from .work_queue import WorkQueue
 
-__all__ = ("CONTENT_TYPE", "OperatorMetrics")
+__all__ = ("CONTENT_TYPE", "MetricSnapshot", "OperatorMetrics")
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 K = TypeVar("K")
@@ -60,12 +61,18 @@ class OperatorMetrics:
             ["controller"],
             registry=self.registry,
         )
+        self._leading = Gauge(
+            "millpond_operator_leading",
+            "1 while this replica of the operator leads, 0 while it stands by.",
+            registry=self.registry,
+        )
         self._leads = Gauge(
             "leader_election_master_status",
             "1 while this operator leads, 0 while it stands by.",
             ["name"],
             registry=self.registry,
         )
+        ProcessCollector(registry=self.registry)
 
     def requested(self, method: str, verb: str, code: str, seconds: float) -> None:
         """Record a finished request to the API server."""
@@ -75,6 +82,7 @@ class OperatorMetrics:
     def leads(self, name: str, *, now: bool) -> None:
         """Record whether this operator leads."""
         self._leads.labels(name).set(int(now))
+        self._leading.set(int(now))
 
     def measured(
         self, controller: str, handle: Callable[[K], Awaitable[timedelta | None]]
@@ -112,9 +120,47 @@ class OperatorMetrics:
         """Expose the metrics of another component as well."""
         self.registry.register(collector)
 
+    def certificates(self, expiry: Callable[[], Mapping[str, datetime]]) -> None:
+        """Expose when the coordinator's certificates expire."""
+        self.registry.register(_CertificateExpiry(expiry))
+
+    def collected(self) -> MetricSnapshot:
+        """Read all metrics now. The result may be encoded in another thread."""
+        return MetricSnapshot(list(self.registry.collect()))
+
     def exposed(self) -> bytes:
         """Return all metrics in the Prometheus text format."""
-        return generate_latest(self.registry)
+        return self.collected().encoded()
+
+
+class MetricSnapshot:
+    """All metrics at one moment."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        """Return the metric families."""
+        return self._families
+
+    def encoded(self) -> bytes:
+        """Return them in the Prometheus text format."""
+        return generate_latest(cast(CollectorRegistry, self))
+
+
+class _CertificateExpiry(Collector):
+    def __init__(self, expiry: Callable[[], Mapping[str, datetime]]) -> None:
+        self._expiry = expiry
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "millpond_operator_certificate_expiry_timestamp_seconds",
+            "When a certificate of the coordinator expires, in seconds since 1970. It is renewed long before.",
+            labels=["certificate"],
+        )
+        for name, moment in self._expiry().items():
+            family.add_metric([name], moment.timestamp())
+        yield family
 
 
 class WorkQueueMetrics:

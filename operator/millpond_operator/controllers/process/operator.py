@@ -15,11 +15,15 @@ from datetime import timedelta
 
 from millpond.errors import MillpondError
 from millpond.protocol import clock
+from millpond_operator.controllers.allowed import Allowed
 from millpond_operator.controllers.console.source import OperatorConsole
 from millpond_operator.controllers.coordinator_host import endpoints
 from millpond_operator.controllers.coordinator_host.host import CoordinatorHost
+from millpond_operator.controllers.coordinator_host.key_verification import KEY_REVIEWS, KeyVerifier
+from millpond_operator.controllers.coordinator_host.published_keys import PublishedKeys
 from millpond_operator.controllers.coordinator_host.tls.authority import CertificateAuthority
-from millpond_operator.controllers.coordinator_host.token_review import REVIEW_TIMEOUT
+from millpond_operator.controllers.coordinator_host.tls.provided import ProvidedCertificate
+from millpond_operator.controllers.coordinator_host.token_review import FIRST_REVIEWS, REVIEW_TIMEOUT, Reviews
 from millpond_operator.controllers.coordinator_host.unverified_tokens import claims_of
 from millpond_operator.controllers.pass_context import Key
 from millpond_operator.controllers.reconcile.reconciler import Reconciler
@@ -33,13 +37,13 @@ from millpond_operator.resources import Surroundings
 from .health import HealthServer, stuck
 from .lease_thread import LeaseThread, Run, own_thread
 from .metrics import OperatorMetrics
+from .streamapp_metrics import StreamAppMetrics
 from .work_queue import WorkQueue
 
 __all__ = ("operate",)
 
 log = logging.getLogger("millpond_operator")
 
-_SECRET = "millpond-coordinator-tls"  # noqa: S105 - the name of a Secret
 _CONTROLLER = "streamapp"
 _ENDPOINT_SLICE = "EndpointSlice"
 #: The pause before a retry.
@@ -126,7 +130,7 @@ class _Operator:
         self._synced = False
         self._console = OperatorConsole()
         self._health = HealthServer(
-            metrics.exposed,
+            metrics.collected,
             alive=[stuck(self._queue, settings.longest_reconcile)],
             ready=[self._not_ready],
             console=self._console,
@@ -149,8 +153,8 @@ class _Operator:
         settings, lease = self._settings, self._lease
         client = Client(self._connection, guard=lease.check, metrics=self._metrics, timeout=settings.request_timeout)
         # Heartbeats wait for token reviews, so reviews have their own connections and a short timeout.
-        reviews = Client(self._connection, metrics=self._metrics, timeout=REVIEW_TIMEOUT)
-        async with client, reviews:
+        reviewing = Client(self._connection, metrics=self._metrics, timeout=REVIEW_TIMEOUT)
+        async with client, reviewing:
             cache = Cache()
             watching = Watching(
                 client,
@@ -162,22 +166,19 @@ class _Operator:
             )
             self._health.also_alive(watching.trouble)
             self._health.also_ready(watching.unserved)
-            trust = CertificateAuthority(
-                client,
-                settings.namespace,
-                _SECRET,
-                _hosts(settings.coordinator_host),
-                spread=settings.trust_delay,
-                lacking=lambda authority: _lacking(cache, authority) if self._synced else ["any worker"],
-                on_change=lambda bundle: self._distribute_authorities(cache, bundle),
-            )
+            trust = self._trust(client, cache)
+            self._health.also_ready(lambda: None if trust.bundle else trust.trouble)
             await trust.begin()
-            async with self._hosting(client, reviews, cache, trust.context) as hosting:
+            self._metrics.certificates(trust.expiry)
+            self._metrics.add(StreamAppMetrics(cache))
+            async with self._hosting(client, reviewing, cache, trust.context) as hosting:
                 surroundings = Surroundings(
                     f"https://{settings.coordinator_host}:{settings.coordinator_service_port}",
                     trust.bundle,
                     lease.epoch,
                     settings.namespace,
+                    settings.worker_resources,
+                    settings.snapshot_driver_role,
                 )
                 self._reconciler = Reconciler(
                     client,
@@ -187,6 +188,9 @@ class _Operator:
                     self._queue.add,
                     instance=settings.pod_name,
                     upgrade_budget=settings.upgrade_budget,
+                    allowed=Allowed(
+                        settings.allowed_mounts, settings.allowed_tolerations, settings.allowed_priority_classes
+                    ),
                 )
                 self._console.lead(cache, hosting.view, self._reconciler.history, lambda: self._synced)
                 self._metrics.gauge(
@@ -199,18 +203,40 @@ class _Operator:
                     group.create_task(self._reconcile(client, cache, watching, self._reconciler), name="reconciling")
                     group.create_task(self._repeat(trust.look, "Coordinator certificate"), name="certificates")
 
+    def _trust(self, client: Client, cache: Cache) -> CertificateAuthority | ProvidedCertificate:
+        """Return the coordinator's certificate: the operator's own, or that of a Secret that others write."""
+        settings, hosts = self._settings, _hosts(self._settings.coordinator_host)
+        secret = (client, settings.namespace, settings.certificate_secret)
+
+        def lacking(authority: str) -> list[str]:
+            return _lacking(cache, authority) if self._synced else ["any worker"]
+
+        def on_change(bundle: str) -> None:
+            self._distribute_authorities(cache, bundle)
+
+        delay = settings.trust_delay
+        if settings.manages_certificate:
+            return CertificateAuthority(*secret, hosts, spread=delay, lacking=lacking, on_change=on_change)
+        return ProvidedCertificate(*secret, hosts[0], spread=delay, lacking=lacking, on_change=on_change)
+
     @contextlib.asynccontextmanager
     async def _hosting(
-        self, client: Client, reviews: Client, cache: Cache, context: ssl.SSLContext
+        self, client: Client, reviewing: Client, cache: Cache, context: ssl.SSLContext
     ) -> AsyncIterator[CoordinatorHost]:
+        by_keys, issuer = self._settings.verifies_by_keys, _issuer(self._connection)
+        reviews: Reviews = reviewing
+        if by_keys:
+            uid = functools.partial(_account_uid, cache)
+            reviews = KeyVerifier(PublishedKeys(reviewing), uid, frozenset({issuer} - {""}))
         hosting = CoordinatorHost(
             client,
             cache,
             self._lease.epoch,
             lambda namespace, name: self._queue.add_after((namespace, name), _COALESCE),
             reviews,
-            issuer=_issuer(self._connection),
+            issuer=issuer,
             limits=Limits(connections=self._settings.coordinator_connections),
+            reviews_at_once=KEY_REVIEWS if by_keys else FIRST_REVIEWS,
         )
         self._metrics.add(hosting.coordinator.metrics)
         await hosting.start("0.0.0.0", self._settings.coordinator_port, context)  # noqa: S104 - workers connect from anywhere and authenticate with a token
@@ -271,6 +297,12 @@ class _Operator:
 
 def _upgrades_waiting(reconciler: Reconciler) -> float:
     return float(reconciler.upgrades_waiting)
+
+
+def _account_uid(cache: Cache, namespace: str, name: str) -> str | None:
+    """Return the uid of a service account; None when it is not known."""
+    found = cache.get(kinds.SERVICE_ACCOUNT, namespace, name)
+    return None if found is None else str(found["metadata"]["uid"])
 
 
 def _issuer(connection: Connection) -> str:

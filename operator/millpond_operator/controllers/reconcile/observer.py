@@ -104,7 +104,9 @@ class Observer:
         work.observed = ObservedApp(
             pods,
             self._restore_progress.noted((app.namespace, app.name), workers, work.now, spec.rollout.progress_deadline),
-            tasks_of(view, spec.replicas, spec.standby_replicas, spec.acceptable_recovery_lag),
+            tasks_of(
+                view, spec.replicas - len(work.status.drained), spec.standby_replicas, spec.acceptable_recovery_lag
+            ),
             informed,
             {} if view is None else view.owners,
             await self._missing_problems(work, raw),

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from millpond.protocol import clock
+from millpond_operator.controllers.allowed import Allowed
 from millpond_operator.controllers.coordinator_host.host import CoordinatorHost
 from millpond_operator.controllers.events import EventHistory, EventRecorder
 from millpond_operator.controllers.pass_context import AppMemory, Key, ReconcilePass, sooner
@@ -47,6 +48,7 @@ from .upgrades import Upgrades
 
 __all__ = ("Reconciler",)
 
+_ANYTHING = Allowed()
 #: How long a name may be taken, or a StreamAssignment unusable, before the status shows it.
 _REPORT_AFTER = timedelta(seconds=3)
 #: How often to check a taken name: one that Kubernetes is about to free, and one that a person has to free.
@@ -69,6 +71,7 @@ class Reconciler:
         clock: returns the current time.
         instance: the reporting instance of events.
         upgrade_budget: the number of StreamApps that restart workers at a time because of the operator's version.
+        allowed: what StreamApps may use.
 
     Attributes:
         history: the last events of StreamApps, for the console.
@@ -84,7 +87,9 @@ class Reconciler:
         clock: Callable[[], datetime] = clock.now,
         instance: str = "millpond-operator",
         upgrade_budget: int = 1,
+        allowed: Allowed = _ANYTHING,
     ) -> None:
+        self._allowed = allowed
         self._cache = cache
         self._host = hosting
         self._surroundings = surroundings
@@ -101,7 +106,7 @@ class Reconciler:
         self._status_writer = StatusWriter(client, cache, self._events, surroundings.leader_epoch, self.history)
         self._failures = Failures(cache, self._status_writer, clock)
         self._deletion = Deletion(client, cache, self._applier, self._claims)
-        self._bootstraps = Bootstraps(client, cache, self._events, surroundings.leader_epoch, clock)
+        self._bootstraps = Bootstraps(client, cache, self._events, surroundings, clock, allowed)
         self._schedules = SnapshotSchedules(client, cache)
         self._memories: dict[Key, AppMemory] = {}
         self._primed = False
@@ -191,7 +196,7 @@ class Reconciler:
 
     async def _pass(self, work: ReconcilePass) -> None:
         app = work.app
-        if not app.deleting and not await self._has_names(work):
+        if not app.deleting and not (await self._is_allowed(work) and await self._has_names(work)):
             return
         await self._observe(work)
         await self._upgrades.take_turn(work, self._applier.templates)
@@ -217,6 +222,16 @@ class Reconciler:
         if work.memory.rejection is not None:
             work.memory.rejection = None
             work.requeue(timedelta(0))  # to update the conditions
+
+    async def _is_allowed(self, work: ReconcilePass) -> bool:
+        """Return whether the operator's settings allow what the StreamApp uses; otherwise report what they do not."""
+        problem = self._allowed.problem(work.app)
+        if problem is None:
+            return True
+        if self._has_workers(work):  # they keep running
+            await self._serve(work)
+        await self._status_writer.reject(work, problem)
+        return False
 
     async def _has_names(self, work: ReconcilePass) -> bool:
         """Return whether the names of all objects are free or the application's own; otherwise report it."""
@@ -271,6 +286,7 @@ class Reconciler:
             deleting=app.deleting,
             kept=self._applier.templates.kept_revisions(app) | {work.revision},
             upgrade=work.upgrade,
+            drain=app.workers_to_drain,
         )
 
     @staticmethod

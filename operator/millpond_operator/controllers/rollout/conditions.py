@@ -8,7 +8,7 @@ from datetime import datetime
 from .model import Decision
 from .observation import ObservedApp, Tasks
 from .problems import Problem
-from .status import AppPhase, AppStatus, Condition, ConditionType, condition
+from .status import AppPhase, AppStatus, Condition, ConditionType, Draining, condition
 
 __all__ = ("ConditionInputs", "conditions", "problems")
 
@@ -143,7 +143,19 @@ def _progressing(inputs: ConditionInputs) -> _Condition:
             return True, "Recovering", f"Waiting for all tasks to run: {_running(inputs.observed.tasks)}"
     if inputs.upgrade_waits:
         return False, "UpgradeWaits", _UPGRADE_WAITS
+    if decision.status.draining is not None:
+        return _draining(decision.status.draining)
     return False, "Settled", "No changes pending."
+
+
+def _draining(draining: Draining) -> _Condition:
+    names = ", ".join(draining.workers)
+    if draining.message:
+        return False, "DrainRefused", draining.message
+    if draining.finished:
+        return False, "Drained", f"{names} runs no task until the annotation millpond.dev/drain is changed."
+    names = ", ".join(each for each in draining.workers if each not in draining.drained)
+    return True, "Draining", f"The tasks of {names} are moving to other workers: waiting for caught-up copies."
 
 
 def _degraded(inputs: ConditionInputs) -> _Condition:
@@ -169,6 +181,12 @@ def _standbys(inputs: ConditionInputs, before: Condition | None) -> _Condition:
         return True, "NoneWanted", "No task has state."
     if tasks.standbys_placeable < tasks.standbys_wanted:
         workers, standbys = _count(inputs.replicas, "worker"), _count(inputs.standby_replicas, "standby")
+        if drained := inputs.decision.status.drained:
+            return (
+                False,
+                "Drained",
+                f"{', '.join(drained)} holds none, and the other workers cannot hold {standbys} of each task.",
+            )
         return False, "TooFewWorkers", f"{workers} cannot hold {standbys} of each task: raise spec.replicas."
     if tasks.caught_up >= tasks.standbys_wanted:
         return True, "CaughtUp", f"{_count(tasks.standbys_wanted, 'standby')} can take over at once."

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from .draining import drain_requested
 from .model import Decision, Existing, RolloutState, WantedWorkers
 from .observation import ObservedApp
 from .recreate import must_recreate, recreate
@@ -43,7 +44,7 @@ def decide(
     if state.status.failed != status.failed:
         # A revision failed or is tried again: decide at once what follows from that.
         decision = _decide(state)
-    return decision
+    return drain_requested(state, decision)
 
 
 def _note_topology(state: RolloutState) -> None:

@@ -37,6 +37,8 @@ class WantedWorkers:
     """The revisions whose pod templates exist, so that a rollback to them is possible."""
     upgrade: bool = False
     """Whether the revision differs only because this version of the operator renders pods differently."""
+    drain: frozenset[str] = frozenset()
+    """The workers that a person wants drained."""
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,13 @@ def may_stop(state: RolloutState, pod: ObservedPod) -> bool:
 
 
 def others_take_tasks(state: RolloutState, leaving: frozenset[str]) -> bool:
-    """Return whether any worker that stays can take tasks."""
+    """Return whether any worker that stays can take tasks.
+
+    One that a person wants drained can: it is drained only while another one takes the tasks.
+    """
+    requested = state.wanted.drain
     return any(
-        each.alive and not each.draining and each.rejection is None
+        each.alive and (not each.draining or name in requested) and each.rejection is None
         for name, each in state.workers.items()
         if name not in leaving
     )

@@ -21,6 +21,7 @@ __all__ = (
     "Bootstrapped",
     "Condition",
     "ConditionType",
+    "Draining",
     "FailedRevision",
     "KafkaProof",
     "Rendered",
@@ -113,6 +114,22 @@ class Scaling(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     since: str
 
 
+class Draining(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Workers that the annotation `millpond.dev/drain` asks to drain."""
+
+    workers: tuple[str, ...]
+    since: str
+    drained: tuple[str, ...] = ()
+    """Those of them that run no task."""
+    message: str = ""
+    """Why they are not drained now; "" while they are."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether none of them runs a task."""
+        return self.drained == self.workers
+
+
 class Rendered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The revision of a specification. If the same specification gives another one, the operator was upgraded."""
 
@@ -169,6 +186,7 @@ class AppStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     failed: FailedRevision | None = None
     rollout: RolloutProgress | None = None
     scaling: Scaling | None = None
+    draining: Draining | None = None
     conditions: tuple[Condition, ...] = ()
 
     @classmethod
@@ -186,6 +204,11 @@ class AppStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
         built.setdefault("replicas", 0)
         built.setdefault("readyReplicas", 0)
         return built
+
+    @property
+    def drained(self) -> tuple[str, ...]:
+        """The workers that get no tasks because a person wants them drained."""
+        return self.draining.workers if self.draining is not None and not self.draining.message else ()
 
     def condition(self, type: ConditionType) -> Condition | None:
         """Return the condition of a type; None when there is none."""

@@ -51,11 +51,13 @@ class SnapshotObjects:
         client: writes objects; its responses go to the cache.
         cache: the known objects.
         leader_epoch: the epoch of this operator's leadership.
+        driver_role: the role of drivers that have executors; see `snapshot_access`.
     """
 
-    def __init__(self, client: Client, cache: Cache, leader_epoch: int) -> None:
+    def __init__(self, client: Client, cache: Cache, leader_epoch: int, driver_role: str) -> None:
         self._client = client
         self._cache = cache
+        self._driver_role = driver_role
         self._leader_epoch = leader_epoch
         self._checked: dict[str, datetime] = {}
         """When the objects of each StateBootstrap were last checked, by uid."""
@@ -67,7 +69,7 @@ class SnapshotObjects:
             ObjectNameTaken: an object does not belong to the StateBootstrap.
             ApiError: an object cannot be created.
         """
-        for manifest in _prerequisites(app, bootstrap):
+        for manifest in self._prerequisites(app, bootstrap):
             await self._apply(bootstrap, manifest)
         return await self._apply(bootstrap, snapshot_job(app, bootstrap))
 
@@ -85,7 +87,7 @@ class SnapshotObjects:
         if last is not None and timedelta(0) <= now - last < _CHECK_INTERVAL:
             return [], last + _CHECK_INTERVAL - now
         restored = []
-        for manifest in _prerequisites(app, bootstrap):
+        for manifest in self._prerequisites(app, bootstrap):
             kind, name = _KINDS[manifest["kind"]], manifest["metadata"]["name"]
             try:
                 await self._client.get(kind, bootstrap.namespace, name)
@@ -95,6 +97,10 @@ class SnapshotObjects:
         self._checked = {uid: at for uid, at in self._checked.items() if abs(now - at) < _MEMORY}
         self._checked[bootstrap.uid] = now
         return restored, _CHECK_INTERVAL
+
+    def _prerequisites(self, app: StreamApp, bootstrap: StateBootstrap) -> Sequence[Object]:
+        """Return the objects that the Job needs."""
+        return [*snapshot_access(app, bootstrap, self._driver_role), snapshot_settings(app, bootstrap)]
 
     async def _apply(self, bootstrap: StateBootstrap, manifest: Object) -> Object:
         """Apply an object over the existing one, if that belongs to this StateBootstrap."""
@@ -108,8 +114,3 @@ class SnapshotObjects:
         answer = await self._client.apply(kind, over(finish(manifest, self._leader_epoch), existing))
         self._cache.put(kind, dict(answer))
         return answer
-
-
-def _prerequisites(app: StreamApp, bootstrap: StateBootstrap) -> Sequence[Object]:
-    """Return the objects that the Job needs."""
-    return [*snapshot_access(app, bootstrap), snapshot_settings(app, bootstrap)]

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from millpond.protocol import clock
+from millpond_operator.controllers.allowed import Allowed
 from millpond_operator.controllers.events import EventRecorder
 from millpond_operator.controllers.pass_context import Key, sooner
 from millpond_operator.controllers.preconditions import read_again, write_status
@@ -37,6 +38,7 @@ from millpond_operator.resources import (
     InvalidStreamApp,
     StateBootstrap,
     StreamApp,
+    Surroundings,
     parse,
     parse_bootstrap,
     snapshot_job_name,
@@ -54,6 +56,7 @@ _JOB_TTL_S = 3600
 #: How long a Job or a pod may take to start before events are read, and how often they are read then.
 _START_TIME, _EVENT_INTERVAL = timedelta(seconds=10), timedelta(seconds=15)
 _REJECTED_RETRY = timedelta(seconds=30)
+_ANYTHING = Allowed()
 
 
 @dataclass(frozen=True)
@@ -78,22 +81,25 @@ class Bootstraps:
         client: writes objects; its responses go to the cache.
         cache: the known objects.
         events: records events.
-        leader_epoch: the epoch of this operator's leadership.
+        surroundings: the epoch of this operator's leadership, and the role of drivers that have executors.
         clock: returns the current time.
+        allowed: what StreamApps and StateBootstraps may use.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators; all but two have to be given
         self,
         client: Client,
         cache: Cache,
         events: EventRecorder,
-        leader_epoch: int,
+        surroundings: Surroundings,
         clock: Callable[[], datetime] = clock.now,
+        allowed: Allowed = _ANYTHING,
     ) -> None:
+        self._allowed = allowed
         self._client = client
         self._cache = cache
         self._events = events
-        self._objects = SnapshotObjects(client, cache, leader_epoch)
+        self._objects = SnapshotObjects(client, cache, surroundings.leader_epoch, surroundings.snapshot_driver_role)
         self._clock = clock
 
     async def __call__(self, key: Key) -> timedelta | None:
@@ -114,7 +120,8 @@ class Bootstraps:
         if not found:
             return None
         app, missing = self._app(key)
-        next_one = _next(found) if missing is None else None
+        allowed = [each for each in found if self._allowed.problem_of_snapshot(each.bootstrap) is None]
+        next_one = _next(allowed) if missing is None else None
         # Only one runs at a time, so those that have to stop come first.
         for each in sorted(found, key=lambda one: one is next_one):
             requeue_after = sooner(requeue_after, await self._pass(each, app, missing, next_one))
@@ -129,9 +136,11 @@ class Bootstraps:
                 "StateBootstrap.",
             )
         try:
-            return parse(raw), None
+            app = parse(raw)
         except InvalidStreamApp as error:
             return None, Problem("StreamAppInvalid", str(error))
+        problem = self._allowed.problem(app)
+        return (app, None) if problem is None else (None, problem)
 
     def _found(self, bootstrap: StateBootstrap) -> _Found:
         job = self._cache.get(kinds.JOB, bootstrap.namespace, snapshot_job_name(bootstrap))
@@ -163,6 +172,12 @@ class Bootstraps:
             assert missing is not None
             event = ("Warning", missing.reason)
             await self._save(found, BootstrapPhase.PENDING, missing.reason, missing.message, event=event)
+            return None
+        if (problem := self._allowed.problem_of_snapshot(bootstrap)) is not None:
+            await self._suspend(found)
+            await self._save(
+                found, BootstrapPhase.PENDING, problem.reason, problem.message, event=("Warning", problem.reason)
+            )
             return None
         if found is not next_one:
             await self._suspend(found)

@@ -25,6 +25,7 @@ from millpond_operator.assignment import Placement
 from . import rejections
 from .admission import Admission, RejectedMember, Starting
 from .group import WorkerGroup
+from .heartbeat_interval import CoordinatorLoad, interval_ms
 from .instructions import instruct, interim_orders
 from .members import Membership, usable_members
 from .options import EngineOptions, KafkaClaim
@@ -57,6 +58,7 @@ class Engine:
         members: all known workers, dead ones included. Read only.
         events: log lines, oldest first; the reader removes them.
         deaths: the number of sessions that timed out so far.
+        load: the heartbeats of all applications of the coordinator, for their interval. May be set.
     """
 
     def __init__(self, application: str, term: int, coordinator: str, options: EngineOptions | None = None) -> None:
@@ -66,6 +68,7 @@ class Engine:
         self.superseded_by: tuple[int, str] | None = None
         self.events: deque[str] = deque(maxlen=10_000)
         self.deaths = 0
+        self.load = CoordinatorLoad()
 
         options = options or EngineOptions()
         self._sessions = Sessions(options)
@@ -90,6 +93,16 @@ class Engine:
     def rejected(self) -> Mapping[str, RejectedMember]:
         """Workers that are rejected until they run another image or configuration, by id."""
         return self._admission.rejected
+
+    @property
+    def interval_ms(self) -> int:
+        """The longest time between two heartbeats of a worker."""
+        return interval_ms(self._sessions.timeout_ms, self.load)
+
+    @property
+    def live(self) -> int:
+        """The number of workers that count as alive."""
+        return sum(member.alive for member in self.members.values())
 
     @property
     def reached_clusters(self) -> Mapping[str, str]:
@@ -329,7 +342,10 @@ class Engine:
         """Return the present answer to a worker; an empty one for a worker that is not a member."""
         member = self.members.get(worker)
         if member is None:
-            return Answer(epoch=self.epoch, coordinator=self.coordinator, session_timeout_ms=self._sessions.timeout_ms)
+            return Answer(
+                epoch=self.epoch, coordinator=self.coordinator,
+                session_timeout_ms=self._sessions.timeout_ms, interval_ms=self.interval_ms,
+            )  # fmt: skip
         if member.instructions is not None:
             orders = member.orders
         else:
@@ -347,6 +363,7 @@ class Engine:
             send_graph=self._group.graph is None,
             may_leave=member.may_leave,
             session_timeout_ms=self._sessions.timeout_ms,
+            interval_ms=self.interval_ms,
         )
 
     def has_news_for(self, heartbeat: Heartbeat) -> bool:

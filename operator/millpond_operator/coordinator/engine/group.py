@@ -66,6 +66,7 @@ class WorkerGroup:
             self._events.append(f"worker {member.id}: alive again")
         first = not member.confirmed or member.incarnation != heartbeat.incarnation
         returned = not first and not member.alive
+        reached = None if first else (member.alive, member.brokers)
         changes = member.apply(heartbeat, now_ms, wall_ms, self._plans.options.acceptable_lag)
         self._learn(member, changes, first=first, returned=returned)
         if changes.placement:
@@ -74,7 +75,8 @@ class WorkerGroup:
         if changes.copies:
             self._plans.request_plan()
         self.changes += changes.copies or changes.details
-        self._exclude_cut_off()
+        if reached != (member.alive, member.brokers):  # it looks at all workers, too long for every heartbeat
+            self._exclude_cut_off()
 
     def leave(self, member: Membership, heartbeat: Heartbeat, now_ms: int, wall_ms: int) -> None:
         """End a session by the worker's last heartbeat."""

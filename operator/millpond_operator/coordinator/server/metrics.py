@@ -17,12 +17,18 @@ __all__ = ("CoordinatorMetrics",)
 #: name of the StreamApp, which distinguishes applications of one id on two Kafka clusters.
 _APPLICATION = ("application_namespace", "application_name", "application_id")
 
+#: Reasons of rejections that tell of an overload. They are exposed before they occur, so that their rate is known.
+_OVERLOAD = ("connections", "delayed", "token_queue", "unreviewed")
+
 
 class CoordinatorMetrics(Collector):
     """Counts heartbeats; reads everything else from the engines at each scrape.
 
     Args:
         applications: returns the applications that are served now, by namespace and id.
+
+    Attributes:
+        answered: the number of heartbeats so far.
     """
 
     def __init__(self, applications: Callable[[], Iterable[tuple[tuple[str, str], Application]]]) -> None:
@@ -30,7 +36,8 @@ class CoordinatorMetrics(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)  # its own registry; a caller may register it elsewhere too
         self._heartbeats: Counter[tuple[str, str, str]] = Counter()
-        self._refusals: Counter[str] = Counter()
+        self._refusals: Counter[str] = Counter(dict.fromkeys(_OVERLOAD, 0))
+        self.answered: int = 0
         self._connections: Sized = ()
 
     def heartbeat(self, namespace: str, application: str, outcome: str) -> None:
@@ -39,6 +46,7 @@ class CoordinatorMetrics(Collector):
         Pass "" as the name of an application that is not served: otherwise the sender could invent labels.
         """
         self._heartbeats[namespace, application, outcome] += 1
+        self.answered += 1
 
     def count_rejection(self, reason: str) -> None:
         """Count a rejected or delayed request or connection, by reason."""

@@ -36,6 +36,7 @@ from .application import Application
 from .auth import Authenticator, Identity
 from .connections import Connections
 from .limits import MOST_BYTES, Limits, excess, most_bytes
+from .load_measurement import LoadMeasurement
 from .metrics import CoordinatorMetrics
 from .request_body import BodyTooLarge, BodyTooSlow, read_body
 from .store import AssignmentStore
@@ -126,6 +127,7 @@ class CoordinatorServer:
         self._on_change = on_change or (lambda _namespace, _application: None)
         self._applications: dict[tuple[str, str], Application] = {}
         self._ticking: asyncio.Task[None] | None = None
+        self._measurement = LoadMeasurement(lambda: [each.engine for each in self._applications.values()])
         self.metrics = CoordinatorMetrics(lambda: sorted(self._applications.items()))
         self._shows_metrics = shows_metrics
         self._limits = limits
@@ -246,6 +248,7 @@ class CoordinatorServer:
     async def _tick(self) -> None:
         """Pass the current time to all applications."""
         while True:
+            self._measurement.update(self.metrics.answered)
             for (namespace, id), each in list(self._applications.items()):
                 try:
                     each.tick()

@@ -19,7 +19,7 @@ from millpond.errors import MillpondError
 
 from .status import SessionStatus
 
-__all__ = ("RESTART_AFTER_S", "Command", "CommandFailed", "NoSession", "Remote", "SessionFile", "directory")
+__all__ = ("RESTART_AFTER_S", "Command", "CommandFailed", "NoSession", "Remote", "SessionFile", "directory", "sessions")
 
 RESTART_AFTER_S = 1.0
 """The default pause before a killed worker is started again."""
@@ -83,7 +83,7 @@ class Remote:
         Raises:
             NoSession: no session runs, or several sessions do.
         """
-        running = [each for each in _sessions() if name in (None, each.application, str(each.pid))]
+        running = [each for each in sessions() if name in (None, each.application, str(each.pid))]
         if not running:
             of = "" if name is None else f" of '{name}'"
             raise NoSession(
@@ -141,7 +141,7 @@ class Remote:
             ) from error
 
 
-def _sessions() -> list[SessionFile]:
+def sessions() -> list[SessionFile]:
     """Return the session files whose process is alive; remove the others."""
     found = []
     for path in sorted(directory().glob("*.json")):

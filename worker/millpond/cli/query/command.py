@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from millpond.cli.cluster.options import Where, cluster_options
 from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
 from millpond.queries import FailureReason, QueryFailed
@@ -17,6 +19,7 @@ from millpond.queries.parameters import duration_ms
 from millpond.queries.transport import Transport
 
 from .output import TABLE_ROWS, JsonOutput, TableOutput
+from .pods import worker_pods
 from .workers import worker_urls
 
 __all__ = ("command",)
@@ -34,6 +37,7 @@ __all__ = ("command",)
     "--coordinator-token-file", type=click.Path(path_type=Path), metavar="FILE", help="The token for the coordinator."
 )
 @click.option("--coordinator-ca-file", type=click.Path(path_type=Path), metavar="FILE", help="Its CA certificates.")
+@cluster_options
 @click.option("--low", metavar="KEY", help="The smallest key, inclusive.")
 @click.option("--high", metavar="KEY", help="The largest key, inclusive.")
 @click.option("--prefix", metavar="PREFIX", help="The prefix of the keys.")
@@ -67,7 +71,9 @@ __all__ = ("command",)
 )
 @verbose_option
 @click.pass_obj
-def command(session: Session, /, store: str | None, key: str | None, output: str, **given: Any) -> None:
+def command(  # noqa: PLR0913 - one parameter per option
+    session: Session, /, store: str | None, key: str | None, output: str, app: str | None, cluster: Where, **given: Any
+) -> None:
     """Show the value of KEY in STORE; without KEY, rows of STORE; without STORE, the application's stores.
 
     Any worker answers for the whole application. Only committed rows are shown, unless --uncommitted is given.
@@ -78,10 +84,26 @@ def command(session: Session, /, store: str | None, key: str | None, output: str
     millpond query --url http://localhost:8080 counts JFK
     millpond query --url http://localhost:8080 counts --low A --high C -n 10
     millpond query --url http://localhost:8080 delays JFK --from 2013-01-01 --to 2013-01-02
+    millpond query --kubernetes delays --namespace shop counts JFK
     """  # noqa: D301 - click's mark for lines that are not wrapped
     files = {name: given.pop(name) for name in ("token_file", "ca_file")}
-    transport = Transport(worker_urls(**{name: given.pop(name) for name in _ADDRESS_OPTIONS}), **files)
+    addresses = {name: given.pop(name) for name in _ADDRESS_OPTIONS}
     shown = JsonOutput(session.out) if output == "json" else TableOutput(session.out)
+    with contextlib.ExitStack() as stack:
+        if app is None:
+            transport = Transport(worker_urls(**addresses), **files)
+        elif any(addresses.values()):
+            raise click.UsageError("--kubernetes finds the workers itself: leave out the URLs.")
+        else:
+            urls, connect = stack.enter_context(worker_pods(app, cluster))
+            transport = Transport(urls, connect=connect, **files)
+        stack.callback(transport.close)
+        _query(transport, store, key, shown, given)
+
+
+def _query(
+    transport: Transport, store: str | None, key: str | None, shown: JsonOutput | TableOutput, given: dict[str, Any]
+) -> None:
     try:
         timeout_s = duration_ms("--timeout", given["timeout"]) / 1000
         if store is None:
@@ -100,8 +122,6 @@ def command(session: Session, /, store: str | None, key: str | None, output: str
         if failed.reason is FailureReason.BAD_REQUEST:
             raise click.UsageError(str(failed)) from failed
         raise
-    finally:
-        transport.close()
 
 
 _ADDRESS_OPTIONS = ("urls", "coordinator_url", "application_id", "coordinator_token_file", "coordinator_ca_file")

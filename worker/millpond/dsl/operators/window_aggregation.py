@@ -93,7 +93,7 @@ def _bind(node: NodeContext, store: str, windows: TimeWindows, step: _Step, *, s
 def _count_tumbling(node: NodeContext, name: str, windows: TimeWindows) -> StreamForward:  # noqa: C901 - one flat function per record
     store = node.store(name)
     serialize, entry, stage = store.serialize_key, store.entry, store.stage_count
-    forward, failed, dropped = node.forward, node.failed, node.dropped
+    forward, failed, dropped, late = node.forward, node.failed, node.dropped, node.late
     forwarding = not store.caching
     if store.caching:
         store.on_flush(forward)
@@ -109,7 +109,7 @@ def _count_tumbling(node: NodeContext, name: str, windows: TimeWindows) -> Strea
             stream_time = timestamp
         start = timestamp - timestamp % size
         if start + open_for <= stream_time:
-            return dropped()
+            return late()
         try:
             raw = serialize(key)
             old, old_timestamp = entry(raw, start)
@@ -136,7 +136,7 @@ def _count_tumbling(node: NodeContext, name: str, windows: TimeWindows) -> Strea
 def _aggregate_tumbling(body: AggregateWindows, node: NodeContext) -> StreamForward:  # noqa: C901 - one flat function per record
     store, initializer, aggregator = node.store(body.store), body.initializer, body.aggregator
     serialize, entry, stage = store.serialize_key, store.entry, store.stage
-    forward, failed, dropped = node.forward, node.failed, node.dropped
+    forward, failed, dropped, late = node.forward, node.failed, node.dropped, node.late
     forwarding = not store.caching
     # The aggregator may change the old aggregate in place; children get a second copy of it.
     copy_old = body.send_old and forwarding and not store.value_serde.immutable
@@ -154,7 +154,7 @@ def _aggregate_tumbling(body: AggregateWindows, node: NodeContext) -> StreamForw
             stream_time = timestamp
         start = timestamp - timestamp % size
         if start + open_for <= stream_time:
-            return dropped()
+            return late()
         try:
             raw = serialize(key)
             old, old_timestamp = entry(raw, start)
@@ -194,7 +194,7 @@ def _hopping(  # noqa: C901 - one flat function per record
 ) -> StreamForward:
     store = node.store(name)
     serialize, entry, stage = store.serialize_key, store.entry, store.stage
-    forward, failed, dropped = node.forward, node.failed, node.dropped
+    forward, failed, dropped, late = node.forward, node.failed, node.dropped, node.late
     forwarding = not store.caching
     if store.caching:
         store.on_flush(forward)
@@ -217,7 +217,7 @@ def _hopping(  # noqa: C901 - one flat function per record
             return failed(error, key, value, timestamp)
         for start in range(first, timestamp + 1, advance):
             if start + open_for <= stream_time:
-                dropped()
+                late()
                 continue
             try:
                 old, latest = entry(raw, start)

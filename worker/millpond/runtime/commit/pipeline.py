@@ -74,18 +74,25 @@ class Commit:
         released: tasks that the commit hands over to their next owners.
         started: start of the commit, in monotonic seconds.
         started_ms: the same by the wall-clock time, in epoch milliseconds.
+        first_timestamps: of each task with processed records, the timestamp of the first one, in epoch milliseconds.
     """
 
-    __slots__ = ("offsets", "released", "rows", "started", "started_ms")
+    __slots__ = ("first_timestamps", "offsets", "released", "rows", "started", "started_ms")
 
     def __init__(
-        self, offsets: Offsets, rows: list[SealedRows], released: Sequence[TaskId] = (), started_ms: int = 0
+        self,
+        offsets: Offsets,
+        rows: list[SealedRows],
+        released: Sequence[TaskId] = (),
+        started_ms: int = 0,
+        first_timestamps: Sequence[int] = (),
     ) -> None:
         self.offsets: Offsets = offsets
         self.rows: list[SealedRows] = rows
         self.released: Sequence[TaskId] = released
         self.started: float = time.monotonic()
         self.started_ms: int = started_ms
+        self.first_timestamps: Sequence[int] = first_timestamps
 
 
 class OffsetSink(Protocol):

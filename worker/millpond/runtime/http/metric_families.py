@@ -63,8 +63,26 @@ TASKS = (
     MetricRow("millpond_task_processed_records", "Records processed.", _of("processed"), counter=True),
     MetricRow(
         "millpond_task_dropped_records",
-        "Records dropped by operators and handlers.",
+        "Records dropped by operators (without a key or value, or late) and by exception handlers.",
         lambda task: task.context.dropped,
+        counter=True,
+    ),
+    MetricRow(
+        "millpond_task_late_records",
+        "Records dropped because they came after their window and its grace had ended; also counted as dropped.",
+        lambda task: task.context.late,
+        counter=True,
+    ),
+    MetricRow(
+        "millpond_task_failed_records",
+        "Records dropped by an exception handler after an error; also counted as dropped.",
+        lambda task: task.context.failed,
+        counter=True,
+    ),
+    MetricRow(
+        "millpond_task_dead_letters",
+        "Records sent to dead-letter topics by exception handlers.",
+        lambda task: task.context.dead_letters,
         counter=True,
     ),
     MetricRow(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -41,14 +42,18 @@ from .server import HttpServer
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ("ObservedTasks", "WorkerMetrics")
+__all__ = ("COMMIT_FAILURES", "ObservedTasks", "WorkerMetrics")
 
 log: logging.Logger = logging.getLogger(__name__)
 
 #: The loop counts as stuck when its last turn is older: the default of `max.poll.interval.ms`, after which Kafka
 #: Streams gives up a thread. An earlier failure of the probe would kill a worker for a slow record, again and again.
 _STUCK_S = 300.0
+_PAGE_BYTES = resource.getpagesize()
 
+_LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+COMMIT_FAILURES = ("fenced", "timeout", "error")
+"""Reasons of failed commits."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -114,6 +119,23 @@ class WorkerMetrics:
             registry=self.registry,
             buckets=_SECONDS,
         ).labels(**self._labels)
+        self._e2e_seconds = Histogram(
+            "millpond_worker_e2e_latency_seconds",
+            "Time from the timestamp of a record to the commit of its results. One observation per task and commit: "
+            "the first record of the commit, which waited longest.",
+            list(self._labels),
+            registry=self.registry,
+            buckets=_LATENCIES,
+        ).labels(**self._labels)
+        self._commit_failures = Counter(
+            "millpond_worker_commit_failures",
+            "Commits that failed, or whose result is unknown, so that the worker went back to the last commit; by "
+            "reason: fenced (another worker took over), timeout (the transaction was open too long), or error.",
+            [*self._labels, "reason"],
+            registry=self.registry,
+        )
+        for reason in COMMIT_FAILURES:
+            self._commit_failures.labels(**self._labels, reason=reason)
         self.registry.register(_Scrape(self))
 
     @property
@@ -142,6 +164,20 @@ class WorkerMetrics:
         """Count a completed commit and its duration."""
         self.commits += 1
         self._commit_seconds.observe(seconds)
+
+    def latencies(self, timestamps: Iterable[int], now_ms: int) -> None:
+        """Observe end-to-end latencies of a completed commit.
+
+        Args:
+            timestamps: the timestamp of the first record of each task in the commit, in epoch milliseconds.
+            now_ms: the current time, in epoch milliseconds.
+        """
+        for each in timestamps:
+            self._e2e_seconds.observe(max(0, now_ms - each) / 1000)
+
+    def commit_failed(self, reason: str) -> None:
+        """Count a failed commit by reason, one of `COMMIT_FAILURES`."""
+        self._commit_failures.labels(**self._labels, reason=reason).inc()
 
     # Serving
 
@@ -254,6 +290,7 @@ class WorkerMetrics:
             ("millpond_worker_polled_records", "Records returned by polls.", self.polled_records),
             ("millpond_worker_processed_records", "Records processed.", self.records_processed),
             ("millpond_worker_process_seconds", "Time spent processing.", self.process_seconds),
+            ("millpond_worker_cpu_seconds", "CPU time of the worker's process.", time.process_time()),
             ("millpond_worker_busy_seconds", "Time not spent waiting for records.", self.busy_seconds),
             ("millpond_worker_produced_records", "Records sent, with changelog records.", self._sent()),
             ("millpond_worker_recoveries", "Times the worker returned to the last commit.", self.recoveries),
@@ -264,6 +301,10 @@ class WorkerMetrics:
             ),
         ):
             yield from families([MetricRow(name, text, float, counter=True)], labels, [], [((), value)])
+        resident = MetricRow(
+            "millpond_worker_resident_bytes", "Memory of the worker's process that is in RAM.", lambda size: size
+        )
+        yield from families([resident], labels, [], [((), _resident_bytes())])
         waiting = MetricRow("millpond_worker_outbox_records", "Records that wait for the next transaction.", float)
         yield from families([waiting], labels, [], [((), self._waiting())])
         silent = MetricRow(
@@ -282,6 +323,15 @@ class WorkerMetrics:
 
     def _waiting(self) -> int:
         return 0 if self.collector is None else len(self.collector.outbox)
+
+
+def _resident_bytes() -> float | None:
+    """Return the process's memory in RAM; None where the system does not tell it in /proc."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - pathlib costs more than the read
+            return float(file.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 class _Scrape(Collector):

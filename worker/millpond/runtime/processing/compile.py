@@ -101,6 +101,11 @@ class NodeBinding:
         """Count a record that an operator dropped."""
         self.task.dropped += 1
 
+    def late(self) -> None:
+        """Count a record that an operator dropped because its window had closed."""
+        self.task.dropped += 1
+        self.task.late += 1
+
     def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001 - the signature of `NodeContext`
         """Call `callback(now_ms)` every `interval_ms` of wall-clock or stream time; its errors go to the handler."""
         task = self.task

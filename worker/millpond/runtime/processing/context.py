@@ -50,6 +50,9 @@ class TaskContext:
         outbox: output records since the last drain.
         commit_requested: whether a processor requested a commit.
         dropped: number of records dropped by operators and handlers.
+        late: number of those that came after their window had closed.
+        failed: number of those that a handler dropped after an error.
+        dead_letters: number of records sent to dead-letter topics.
     """
 
     __slots__ = (
@@ -57,8 +60,11 @@ class TaskContext:
         "application_id",
         "commit_requested",
         "config",
+        "dead_letters",
         "dropped",
+        "failed",
         "headers",
+        "late",
         "message",
         "origin",
         "outbox",
@@ -86,6 +92,9 @@ class TaskContext:
         self.timestamp: int = -1
         self.commit_requested: bool = False
         self.dropped: int = 0
+        self.late: int = 0
+        self.failed: int = 0
+        self.dead_letters: int = 0
         self._now = now_ms
 
     @property

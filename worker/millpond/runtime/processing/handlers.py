@@ -215,6 +215,7 @@ class Handlers:
             task.outbox.append(
                 (letter.topic, letter.value, letter.key, -1, None, None, max(letter.timestamp, 0), letter.headers)
             )
+        task.dead_letters += len(response.dead_letters)
         if response.result is Result.RETRY and may_retry:
             log.warning("%s: %s; retrying", where, error, extra={"task": context.task_id})
             return response.result
@@ -226,6 +227,7 @@ class Handlers:
                 + ("." if context.dead_letter_topic else " ('errors.dead.letter.queue.topic.name' keeps a copy).")
             ) from error
         task.dropped += 1
+        task.failed += 1
         log.warning("%s: %s; the record is dropped", where, type(error).__name__, extra={"task": context.task_id})
         return response.result
 

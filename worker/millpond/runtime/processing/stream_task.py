@@ -40,6 +40,7 @@ class StreamTask:
         processed: number of records processed since the task was created.
         punctuated: number of punctuators fired since then.
         latest_timestamp: timestamp of the last processed record, in epoch milliseconds.
+        first_timestamp: timestamp of the first record processed since the last commit began; -1 without one.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a task
@@ -65,6 +66,7 @@ class StreamTask:
         self.processed: int = 0
         self.punctuated: int = 0
         self.latest_timestamp: int = -1
+        self.first_timestamp: int = -1
         self._bad_first = False
         self._environment = environment
         self._entries, self._hooks = compile_graph(
@@ -186,6 +188,8 @@ class StreamTask:
                 entry(key, value, timestamp)
         context.message = None
         self.latest_timestamp = columns[3][-1]
+        if self.first_timestamp < 0:
+            self.first_timestamp = columns[3][0]
 
     # Time
 
@@ -246,6 +250,7 @@ class StreamTask:
         """Drop output and staged state since the last commit."""
         self.outbox.clear()
         self.commit_needed = False
+        self.first_timestamp = -1
         self.context.commit_requested = False
         self.context.message = None
         self.context.origin = None

@@ -158,6 +158,7 @@ class CommitScheduler:
         """Flush all tasks, pass their records to the producer, and start the commit."""
         offsets = {}
         rows = []
+        first_timestamps: list[int] = []
         executor = self._executor
         released = executor.to_release()
         handed_over = {held.id for held in released}
@@ -169,6 +170,9 @@ class CommitScheduler:
             self._send_changes(flushed[task.id] if self.flushes_first else task.flush())
             rows += [(store, store.seal(), store.metadata()) for store in task.stores.values()]
             offsets.update(executor.positions(executor.held[task.id]))
+            if task.first_timestamp >= 0:
+                first_timestamps.append(task.first_timestamp)
+                task.first_timestamp = -1
             task.commit_needed = False
             task.context.commit_requested = False  # what a flush asked for is in this commit
         for held in released:
@@ -178,13 +182,14 @@ class CommitScheduler:
             executor.releasing(released)
         self._collector.drain()
         self._collector.ensure_transaction()
-        self._pipeline.begin(Commit(offsets, rows, [held.id for held in released], self._now_ms()))
+        self._pipeline.begin(Commit(offsets, rows, [held.id for held in released], self._now_ms(), first_timestamps))
 
     def _completed(self, commit: Commit) -> None:
         """Handle a commit that the broker has completed: write the state, notify the listener, purge."""
         self._write(commit)
         took = time.monotonic() - commit.started
         self._metrics.committed(took, len(commit.offsets))
+        self._metrics.latencies(commit.first_timestamps, self._now_ms())
         commit.rows.clear()
         self._executor.committed(commit.offsets)
         if commit.released:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +13,9 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from millpond.protocol.loads import InputLoad, TaskLoad, WorkerLoad
 from millpond.runtime.http.metrics import WorkerMetrics
+from millpond.runtime.kafka.end_offsets import EndOffsetCallback, EndOffsets, EndOffsetSource
+from millpond.runtime.offsets.completeness import Moment
+from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.processing.record_queue import RecordQueue
 from millpond.runtime.processing.stream_task import StreamTask
 from millpond.topology import TaskId
@@ -23,6 +27,9 @@ log: logging.Logger = logging.getLogger(__name__)
 _INTERVAL_S = 1.0
 #: Sizes on disk change slowly, and asking for them takes longer than reading counters.
 _DISK_INTERVAL_S = 10.0
+#: While the client has enough records to process it does not fetch, and its ends of partitions become out of date. The
+#: ends of such partitions are requested at this interval.
+_END_INTERVAL_S = 5.0
 
 
 class EndReader(Protocol):
@@ -41,6 +48,7 @@ class LoadMeter:
         metrics: counts the records and the busy time of all tasks.
         running: returns the active tasks that run.
         consumer: reads the inputs.
+        ends: requests the ends of partitions.
         usage: returns the sizes of the state's files, as `StateFile.usage` does.
         directory: the state directory.
         now_ms: the wall clock, epoch milliseconds.
@@ -54,6 +62,7 @@ class LoadMeter:
         metrics: WorkerMetrics,
         running: Callable[[], Sequence[StreamTask]],
         consumer: EndReader,
+        ends: EndOffsetSource,
         usage: Callable[[], Mapping[str, int]],
         directory: Path,
         now_ms: Callable[[], int],
@@ -62,6 +71,11 @@ class LoadMeter:
         self._metrics = metrics
         self._running = running
         self._consumer = consumer
+        self._now = 0.0
+        self._ends = EndOffsets(ends, _END_INTERVAL_S, lambda: Moment(self._now, now_ms()))
+        #: The end of each partition that is not read to its end, and when it was seen first, in monotonic seconds.
+        self._seen: dict[Partition, tuple[int, float]] = {}
+        self._requested: dict[Partition, int] = {}
         self._usage = usage
         self._directory = directory
         self._now_ms = now_ms
@@ -80,20 +94,24 @@ class LoadMeter:
         """
         if now >= self._next:
             self._next = now + _INTERVAL_S
-            self.latest = self._measured(now)
+            self._now = now
+            self.latest = self._measured()
 
-    def _measured(self, now: float) -> WorkerLoad:
+    def _measured(self) -> WorkerLoad:
+        now = self._now
         if now >= self._next_disk:
             self._next_disk = now + _DISK_INTERVAL_S
             self._sizes = self._disk()
+        self._ends.poll(self._outdated)
         before, self._created_with = self._created_with, {}
+        seen, self._seen = self._seen, {}
         tasks = {}
         for task in self._running():
             known = before.get(task.id)
             # A task is created again when the worker goes back to its last commit: its own counters begin at zero.
             base = known[1] if known is not None and known[0] is task else self._last.get(task.id, TaskLoad())
             self._created_with[task.id] = task, base
-            tasks[str(task.id)] = self._last[task.id] = self._task(task, base)
+            tasks[str(task.id)] = self._last[task.id] = self._task(task, base, seen)
         state, volume, free = self._sizes
         return WorkerLoad(
             measured_ms=int(now * 1000),
@@ -105,12 +123,32 @@ class LoadMeter:
             volume_free_bytes=free,
         )
 
-    def _task(self, task: StreamTask, base: TaskLoad) -> TaskLoad:
+    def _outdated(self) -> dict[Partition, EndOffsetCallback]:
+        """Return the partitions whose end may be out of date, each with the function that notes the end."""
+
+        def note(partition: Partition, _requested_at: Moment, end: int) -> None:
+            self._requested[partition] = end
+
+        return {
+            partition: partial(note, partition)
+            for partition, (_, since) in self._seen.items()
+            if self._now - since >= _END_INTERVAL_S
+        }
+
+    def _task(self, task: StreamTask, base: TaskLoad, seen: Mapping[Partition, tuple[int, float]]) -> TaskLoad:
         inputs = {}
         for topic, queue in task.inputs.items():
             earlier = base.inputs.get(topic)
             consumed = queue.consumed - queue.buffered + (0 if earlier is None else earlier.consumed)
-            inputs[topic] = InputLoad(consumed, self._lag(queue, task.id.partition))
+            partition = Partition(topic, task.id.partition)
+            end = self._end(queue, partition)
+            if end is None or (queue.at_end and not queue.chunks):
+                self._requested.pop(partition, None)
+            else:
+                before = seen.get(partition, (-1, self._now))
+                self._seen[partition] = before if before[0] == end else (end, self._now)
+                end = max(end, self._requested.get(partition, -1))
+            inputs[topic] = InputLoad(consumed, _lag(queue, end))
         latest = task.latest_timestamp
         return TaskLoad(
             processed=base.processed + task.processed,
@@ -118,21 +156,19 @@ class LoadMeter:
             latency_ms=None if latest < 0 else max(0, self._now_ms() - latest),
         )
 
-    def _lag(self, queue: RecordQueue, partition: int) -> int | None:
-        """Return the number of records from the position to the end; None while the end is unknown.
-
-        At the end, only records in the queue count: behind them are transaction markers and open transactions.
-        """
+    def _end(self, queue: RecordQueue, partition: Partition) -> int | None:
+        """Return the end of a partition as far as the consumer knows it without a request; None while unknown."""
         if queue.at_end:
-            return queue.buffered
+            # Behind this there are only transaction markers and open transactions.
+            return queue.fetch_position
         try:
-            # Without a request: the broker adds the end to each answer to a fetch.
-            offsets = self._consumer.get_watermark_offsets(TopicPartition(queue.topic, partition), cached=True)
+            # The broker adds the end to each answer to a fetch.
+            offsets = self._consumer.get_watermark_offsets(
+                TopicPartition(partition.topic, partition.partition), cached=True
+            )
         except KafkaException:  # not assigned yet, after the consumer was replaced
             return None
-        if offsets is None or offsets[1] < 0:
-            return None
-        return queue.buffered + max(0, offsets[1] - max(queue.fetch_position, 0))
+        return None if offsets is None or offsets[1] < 0 else offsets[1]
 
     def _disk(self) -> tuple[int, int, int]:
         """Return the size of the state, and the size and the free space of its file system, in bytes."""
@@ -142,3 +178,8 @@ class LoadMeter:
             log.debug("state directory: cannot read the size of its file system: %s", error)
             return self._usage().get("sst_bytes", 0), 0, 0
         return self._usage().get("sst_bytes", 0), volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+
+def _lag(queue: RecordQueue, end: int | None) -> int | None:
+    """Return the number of records that a task has not processed; None while the end is unknown."""
+    return None if end is None else queue.buffered + max(0, end - max(queue.fetch_position, 0))

@@ -60,6 +60,7 @@ class Recovery:
             parts.config.worker_id, self._description(fenced=fenced), cause or error,
         )  # fmt: skip
         parts.metrics.recoveries += 1
+        parts.metrics.commit_failed("timeout" if self._transaction_expired() else "fenced" if fenced else "error")
         wait_s = self._failures.failed(cause if isinstance(cause, KafkaError) else None, parts.metrics.commits)
         if isinstance(cause, KafkaError) and is_rejection(cause) and parts.executor.running:
             parts.rejected.start(cause, parts.positions())
@@ -68,13 +69,15 @@ class Recovery:
         self.go_back(fenced=fenced, renew=not fenced and not parts.rejected.careful)
 
     def _description(self, *, fenced: bool) -> str:
-        open_s, timeout_s = self._parts.collector.transaction_s, self._parts.config.transaction_timeout_ms / 1000
-        if open_s > timeout_s:
+        if self._transaction_expired():
             return (
-                f"the transaction was open for {open_s:.1f} s, so the broker has aborted it "
-                f"('transaction.timeout.ms' is {timeout_s:.1f} s)"
+                f"the transaction was open for {self._parts.collector.transaction_s:.1f} s, so the broker has aborted "
+                f"it ('transaction.timeout.ms' is {self._parts.config.transaction_timeout_ms / 1000:.1f} s)"
             )
         return "fenced by another producer" if fenced else "a commit failed"
+
+    def _transaction_expired(self) -> bool:
+        return self._parts.collector.transaction_s > self._parts.config.transaction_timeout_ms / 1000
 
     def _cause(self, error: CommitFailed | KafkaException) -> object:
         cause = error.cause if isinstance(error, CommitFailed) else error.args[0]

@@ -77,6 +77,7 @@ class Startup:
             parts.metrics,
             lambda: assembly.executor.running,
             assembly.consumer,
+            assembly.cluster,
             assembly.state_file.usage,
             parts.config.directory,
             assembly.environment.now_ms,

@@ -19,6 +19,7 @@ from millpond.protocol import clock
 from millpond_operator.kubernetes import Client, Conflict, NotFound, Object, kinds
 
 from .certificates import Certificates, issued, load
+from .spread import Spread
 
 __all__ = ("CertificateAuthority", "Kept", "looked_after")
 
@@ -135,19 +136,29 @@ class CertificateAuthority:
         self._client = client
         self._namespace, self._name = namespace, name
         self._hosts = tuple(hosts)
-        self._spread = spread
-        self._lacking = lacking
+        self._spread = Spread(spread, lacking)
         self._on_change = on_change
         self._clock = clock
         self._kept: Kept | None = None
-        self._known_since: datetime | None = None
-        """Since when the ConfigMaps of all workers contain the following authority."""
-        self._logged: tuple[str, ...] = ()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why there is no certificate; None, since this authority creates what is missing."""
+        return None
+
+    @property
+    def expires(self) -> datetime | None:
+        """When the current certificate expires; None before `begin`."""
+        return None if self._kept is None else self._kept.current.expires
 
     @property
     def bundle(self) -> str:
         """The authorities that workers have to trust, as PEM; "" before `begin`."""
         return "" if self._kept is None else self._kept.bundle
+
+    def expiry(self) -> dict[str, datetime]:
+        """Return when the certificates in use expire: `authority` and `server`; empty before `begin`."""
+        return {} if self._kept is None else self._kept.current.expiry()
 
     async def begin(self) -> None:
         """Load or create the certificates.
@@ -186,18 +197,9 @@ class CertificateAuthority:
     def _is_known(self, following: Certificates, before: Kept, now: datetime) -> bool:
         """Return whether all workers have had time to load an authority."""
         if before.following is None or not following.same_authority(before.following):
-            self._known_since = None
+            self._spread.restart()
             return False
-        lacking = tuple(self._lacking(following.ca))
-        if lacking:
-            self._known_since = None
-            if lacking != self._logged:
-                log.info("coordinator certificate: waiting until the next authority is in ConfigMap %s", _some(lacking))
-            self._logged = lacking
-            return False
-        if self._known_since is None:
-            self._known_since = now
-        return now - self._known_since >= self._spread
+        return self._spread.is_complete(following.ca, now)
 
     async def _write(self, secret: Object | None, kept: Kept) -> None:
         data = kept.as_data()
@@ -230,7 +232,3 @@ class CertificateAuthority:
             if kept.following is not None:
                 log.warning("coordinator certificate: a new authority will replace the current one; workers get both")
             self._on_change(kept.bundle)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

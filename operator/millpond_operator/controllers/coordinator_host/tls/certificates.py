@@ -70,6 +70,17 @@ class Certificates:
         ends = leaf.not_valid_after_utc
         return (ends - now < _RENEW_BEFORE and ends < authority.not_valid_after_utc) or set(hosts) != _hosts_of(leaf)
 
+    @property
+    def expires(self) -> datetime | None:
+        """When the certificate expires; None when it is unreadable."""
+        leaf = _certificate(self.certificate)
+        return None if leaf is None else leaf.not_valid_after_utc
+
+    def expiry(self) -> dict[str, datetime]:
+        """Return when each of the two certificates expires: `authority` and `server`; without unreadable ones."""
+        found = {"authority": _certificate(self.ca), "server": _certificate(self.certificate)}
+        return {name: each.not_valid_after_utc for name, each in found.items() if each is not None}
+
     def same_authority(self, other: Certificates) -> bool:
         """Return whether both have the same authority."""
         ours, theirs = _certificate(self.ca), _certificate(other.ca)

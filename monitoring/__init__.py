@@ -1,0 +1,1 @@
+"""Dashboards for Grafana and rules for Prometheus, as code. `python -m monitoring` writes them into the chart."""

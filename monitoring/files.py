@@ -1,0 +1,55 @@
+"""The files of the chart: dashboards in JSON, rules in YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+
+from monitoring import dashboards, rules
+
+__all__ = ("FOLDER", "contents", "stale", "write")
+
+FOLDER = Path("helm/millpond/files")
+_NOTE = "# Written by `make dashboards` from monitoring/rules. Do not edit.\n"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes sequences with an indentation, as people do."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: FBT001, FBT002 - the signature of PyYAML
+        super().increase_indent(flow, indentless=False)
+
+
+def contents() -> dict[Path, str]:
+    """Return the text of each file, by its path from the project's root."""
+    found = {
+        FOLDER / "dashboards" / f"{board.uid}.json": JSONEncoder(sort_keys=True, indent=2).encode(board) + "\n"
+        for board in dashboards.all_dashboards()
+    }
+    for name, groups in rules.FILES.items():
+        document = {"groups": [each.as_object() for each in groups]}
+        text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+        found[FOLDER / "rules" / name] = _NOTE + text
+    return found
+
+
+def stale(root: Path) -> list[Path]:
+    """Return the paths of files that are missing, outdated, or made by nothing any more."""
+    wanted = contents()
+    there = {each.relative_to(root) for each in (root / FOLDER).glob("dashboards/*.json")}
+    there |= {each.relative_to(root) for each in (root / FOLDER).glob("rules/*.yaml")}
+    old = [path for path, text in wanted.items() if path not in there or (root / path).read_text() != text]
+    return sorted([*old, *(there - set(wanted))])
+
+
+def write(root: Path) -> None:
+    """Write all files, and delete those that nothing makes any more."""
+    wanted = contents()
+    for path in stale(root):
+        if path not in wanted:
+            (root / path).unlink()
+            continue
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(wanted[path])

@@ -1,0 +1,86 @@
+"""Every query of the dashboards and rules, evaluated by a real Prometheus that scrapes a running application."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from monitoring.queries import interpolate, panel_queries, selectors
+from tests.monitoring import live
+from tests.support.broker import Broker
+from tests.support.prometheus import Tools
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+DASHBOARDS = [json.loads(each.read_text()) for each in sorted((live.ROOT / "helm/millpond/files/dashboards").glob("*"))]
+#: Metrics without samples here, with the reason.
+ABSENT = {
+    "millpond_streamapp_autoscaling_current_replicas": "no StreamApp here has spec.autoscaling",
+    "millpond_streamapp_autoscaling_recommended_replicas": "no StreamApp here has spec.autoscaling",
+    "millpond_streamapp_autoscaling_max_replicas": "no StreamApp here has spec.autoscaling",
+    "millpond_bootstrap_waiting_tasks": "the workers have no location of snapshots",
+    "millpond_bootstrap_fetched_bytes_total": "the workers have no location of snapshots",
+    "millpond_bootstrap_ingested_rows_total": "the workers have no location of snapshots",
+}
+
+
+@pytest.fixture(scope="module")
+def scraped(
+    broker: Broker, prometheus: Tools, processes: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[live.Prometheus]:
+    """A Prometheus that has scraped an application, its coordinator and an operator for a while."""
+    with live.running(broker, prometheus, tmp_path_factory.mktemp("live"), f"orders-{uuid.uuid4().hex[:8]}") as system:
+        system.await_data()
+        yield system.prometheus
+
+
+def test_every_query_of_the_dashboards_returns_data(scraped: live.Prometheus) -> None:
+    """A panel without data says nothing, and nobody notices that its metric was renamed."""
+    empty = []
+    for dashboard in DASHBOARDS:
+        for query in panel_queries(dashboard):
+            expr = interpolate(query.expr)
+            if not scraped.query(expr) and not any(name in ABSENT for name, _ in selectors(expr)):
+                empty.append(query)
+    assert not empty
+
+
+def test_every_variable_of_the_dashboards_has_values(scraped: live.Prometheus) -> None:
+    """A dashboard without an application to choose is useless."""
+    for dashboard in DASHBOARDS:
+        for variable in dashboard["templating"]["list"]:
+            if variable["type"] == "query":
+                selector, _, label = variable["query"].removeprefix("label_values(").rstrip(")").rpartition(", ")
+                values = scraped.get(f"label/{label}/values", **{"match[]": interpolate(selector)})
+                assert values, (dashboard["title"], variable["name"])
+
+
+def test_every_rule_is_evaluated_on_existing_metrics(scraped: live.Prometheus) -> None:
+    """An alert on a metric or a label that does not exist never fires."""
+    known = {}
+    for group in scraped.get("rules")["groups"]:
+        for rule in group["rules"]:
+            assert (rule["health"], rule.get("lastError", "")) == ("ok", ""), rule
+            for name, labels in selectors(rule["query"]):
+                if name in ABSENT:
+                    continue
+                if name not in known:
+                    known[name] = set().union(*(each.keys() for each in scraped.get("series", **{"match[]": name})))
+                assert known[name], f"{rule['name']}: nothing exports {name}"
+                assert known[name] >= set(labels), f"{rule['name']}: {name} has no label {set(labels) - known[name]}"
+
+
+def test_what_is_declared_absent_is_absent(scraped: live.Prometheus) -> None:
+    """An exception that is not needed any more is removed."""
+    assert [name for name in ABSENT if scraped.query(name)] == []
+
+
+def test_the_alert_about_a_degraded_streamapp_is_pending_for_it_alone(scraped: live.Prometheus) -> None:
+    """The StreamApp whose image does not exist, and not the healthy ones."""
+    alerts = scraped.get("alerts")["alerts"]
+    assert {each["labels"]["name"] for each in alerts if each["labels"]["alertname"] == "StreamAppDegraded"} == {
+        "payments"
+    }

@@ -1,0 +1,1 @@
+"""`millpond logs`: the logs of an application's workers."""

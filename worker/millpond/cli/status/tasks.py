@@ -1,0 +1,71 @@
+"""`millpond tasks`: every task of a running application, and what it waits for."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from millpond.cli.cluster.options import Where, where_options
+from millpond.cli.dev.status import SessionStatus
+from millpond.cli.options import verbose_option
+from millpond.cli.session import Session
+from millpond.protocol.overview import CopyOverview, MoveOverview, TaskOverview
+
+from .sources import cluster_report, connected, session
+from .tasks_view import chosen, tasks_table
+
+__all__ = ("command",)
+
+
+@click.command("tasks", short_help="Show the tasks of a running application.")
+@click.argument("name")
+@where_options
+@click.option("--worker", metavar="WORKER", help="Only tasks that this worker runs, owns or has a copy of.")
+@click.option("--waiting", is_flag=True, help="Only tasks that do not run, or wait for something.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON for programs.")
+@verbose_option
+@click.pass_obj
+def command(  # noqa: PLR0913 - one parameter per option
+    called: Session, name: str, where: Where, worker: str | None, *, waiting: bool, as_json: bool
+) -> None:
+    """Show the tasks of the application NAME: worker, owner, state, lag, standbys, and what each waits for.
+
+    NAME is as for `millpond status`. The lag of a task is in records of its inputs, that of a standby in records of
+    its changelogs.
+
+    \b
+    millpond tasks delays --waiting
+    millpond tasks --kubernetes delays -n shop --worker delays-2
+    """  # noqa: D301 - click's mark for lines that are not wrapped
+    moves: tuple[MoveOverview, ...] = ()
+    missing: tuple[str, ...] = ()
+    if where.on_cluster:
+        with connected(where) as (_, applications):
+            report = cluster_report(applications, name)()
+        tasks, moves, missing = report.overview.tasks, report.overview.moves, report.missing
+    else:
+        tasks = _of_session(session(name).status())
+    shown = chosen(tasks, moves, worker, waiting=waiting)
+    if as_json:
+        click.echo(msgspec.json.encode({"tasks": shown, "missing": missing}))
+    else:
+        called.out.print(tasks_table(shown, moves, missing, width=called.out.width))
+
+
+def _of_session(status: SessionStatus) -> tuple[TaskOverview, ...]:
+    """Return the tasks of a session. Their rates and lags are known for workers only."""
+    from millpond.cli.cluster.overview import sorted_tasks
+
+    active = {task: each.worker for each in status.workers for task in each.active}
+    named = {*active, *status.running, *status.waiting}
+    return tuple(
+        TaskOverview(
+            task=task,
+            worker=active.get(task, ""),
+            state="running" if task in status.running else "",
+            standbys=tuple(CopyOverview(worker=each.worker) for each in status.workers if task in each.standby),
+            warm_ups=tuple(CopyOverview(worker=each.worker) for each in status.workers if task in each.warm_up),
+            note=status.waiting.get(task, ""),
+        )
+        for task in sorted_tasks(named)
+    )
