@@ -141,6 +141,10 @@ docs: venv ## Build the documentation into build/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees docs build/docs
 	@echo "build/docs/index.html"
 
+.PHONY: screenshots
+screenshots: venv ## Take the pictures of the console for the documentation; needs Chromium
+	@$(BIN)/python -m docs.screenshots
+
 .PHONY: reference
 reference: venv ## Write docs/reference from the CRDs
 	@$(BIN)/python -m docs.crds

@@ -59,8 +59,8 @@ def starts_where_a_slice_of_other_addresses_is(stage: Stage) -> None:
         )
     stage.start()
     for name in SLICES:
-        wait_for(lambda: (stage.api.find("EndpointSlice", stage.namespace, name) or {}).get("addressType") == "IPv4",
-                 "the slice is of the operator's family")  # fmt: skip
+        wait_for(lambda name=name: (stage.api.find("EndpointSlice", stage.namespace, name) or {}).get("addressType")
+                 == "IPv4", "the slice is of the operator's family")  # fmt: skip
 
 
 def rolls_back_and_forth_over_a_restart(stage: Stage, app: App) -> None:
