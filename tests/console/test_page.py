@@ -281,7 +281,7 @@ CONTRAST = """(() => {
   const filled = (text) => {
     const shape = text.parentElement.querySelector('rect, path.store');
     const box = text.closest('.live[data-part]') || text.classList.contains('head') ? document.querySelector('.box') : null;
-    return numbers(getComputedStyle(box ?? shape ?? document.querySelector('.back')).fill);
+    return box || shape ? numbers(getComputedStyle(box ?? shape).fill) : behind(text.closest('div'));
   };
   const poor = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);

@@ -41,16 +41,19 @@ def svg(graph: DrawnGraph, title: str, *, live: bool = False) -> str:
     for box in boxes:
         box.move_to(*layout.centres[box.key])
     places = _straightened(layout, sizes, boxes)
-    width = max(layout.size[0], 0 if live else len(title) * 11) + 2 * _MARGIN
+    left, width = 0.0, max(layout.size[0], len(title) * 11) + 2 * _MARGIN
     height = layout.size[1] + top + 2 * _MARGIN
+    if live:  # without the space that keeps arrows straight
+        left, width = _extent(boxes, places, sizes, layout)
+    shift = f' x="{left:.0f}"' if left else ""
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="Topology of {escape(title)}">',
+        f'viewBox="{left:.0f} 0 {width:.0f} {height:.0f}" role="img" aria-label="Topology of {escape(title)}">',
         f"<title>Topology of {escape(title)}</title>",
         *([] if live else [f"<style>{shapes.STYLE}</style>"]),
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path class="tip" d="M0,0.6 L8,4 L0,7.4 z"/></marker></defs>',
-        '<rect class="back" width="100%" height="100%"/>',
+        f'<rect class="back"{shift} width="100%" height="100%"/>',
         *([] if live else [shapes.text("title", _MARGIN, _MARGIN + 14, title)]),
         *(box.background() for box in boxes),
         *itertools.chain.from_iterable(box.links_to_topics(places, layout.bends) for box in boxes),
@@ -172,6 +175,18 @@ class _Box:
             half = (x + to_x) / 2
             curve = f"{half:.1f},{y:.1f} {half:.1f},{to_y:.1f} {to_x:.1f},{to_y:.1f}"
         return f'<path class="use" d="M{x:.1f},{y:.1f} C{curve}"/>'
+
+
+def _extent(
+    boxes: Sequence[_Box], places: Mapping[str, Point], sizes: Mapping[str, Point], layout: Layout
+) -> tuple[float, float]:
+    """Return the left edge and the width of what is drawn, with margins."""
+    topics = {topic for box in boxes for topic, _ in box.ends()}
+    edges = [places[topic][0] + side * sizes[topic][0] / 2 for topic in topics for side in (-1, 1)]
+    edges += [edge for box in boxes for edge in (box.left, box.right + 20)]
+    edges += [x for points in layout.bends.values() for x, _ in points]
+    left = min(edges, default=0.0) - _MARGIN / 2
+    return left, max(edges, default=0.0) + _MARGIN / 2 - left
 
 
 def _straightened(layout: Layout, sizes: Mapping[str, Point], boxes: Sequence[_Box]) -> dict[str, Point]:

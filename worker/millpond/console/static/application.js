@@ -31,6 +31,7 @@ function frame() {
   const scaling = section("autoscaling", "Autoscaling");
   return h("div", { class: "application" },
     h("div", { id: "summary", class: "summary" }),
+    h("div", { id: "above" }),
     h("div", { class: "columns" },
       h("div", { class: "side" }, section("moves", "Moves in progress"), scaling, section("conditions", "Conditions"), section("events", "What happened")),
       h("div", { class: "wide" }, section("topology", "Topology"), section("tasks", "Tasks by worker"), section("workers", "Workers"))));

@@ -3,6 +3,8 @@
 import { h } from "./dom.js";
 import { known, rate } from "./format.js";
 
+/** A wider picture gets a row of its own. */
+const WIDE_PX = 880;
 let shown = "";
 
 /** Show the picture, fetching it again only if the topology is another one. */
@@ -33,11 +35,26 @@ async function fetchPicture(element, found, address, wanted) {
     const width = Number(svg.getAttribute("width"));
     svg.style.maxWidth = `${width}px`;
     svg.style.minWidth = `${Math.min(width, Math.max(width * 0.7, 420))}px`;
+    place(element, width > WIDE_PX);
     element.replaceChildren(h("div", { class: "scroll picture", tabindex: "0", role: "region", "aria-label": "Picture of the topology" }));
     element.firstElementChild.append(svg);
     fill(element, found);
   } catch {
     shown = ""; // the next answer tries again
+  }
+}
+
+/** Give a wide picture a row of its own, below that of the moves: they stay on the first screen. */
+function place(element, wide) {
+  const topology = element.closest("section");
+  const moves = document.querySelector("#moves").closest("section");
+  const above = document.querySelector("#above");
+  if (wide === (topology.parentElement === above)) return;
+  if (wide) {
+    above.append(moves, topology);
+  } else {
+    document.querySelector(".wide").prepend(topology);
+    document.querySelector(".side").prepend(moves);
   }
 }
 
@@ -49,7 +66,7 @@ function fill(element, found) {
     const has = edge && (edge.records_per_second !== undefined || edge.lag !== undefined);
     say(text.querySelector(".rate"), has ? rate(edge.records_per_second) : "");
     say(text.querySelector(".lag"), has ? `lag ${known(edge.lag)}` : "");
-    text.classList.toggle("behind", Boolean(has && edge.lag > 0));
+    text.classList.toggle("behind", Boolean(has && edge.lag > (edge.records_per_second ?? 0))); // more than a second
   }
   for (const text of element.querySelectorAll("text[data-part]")) {
     const tasks = (found.tasks ?? []).filter((task) => task.task.startsWith(`${text.dataset.part}_`));
