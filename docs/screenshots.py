@@ -1,7 +1,7 @@
 """Take the pictures of the console for docs/console.md: `make screenshots`.
 
-`dev-*.png` is a real session of the flights demo under load, in which a worker is killed. `kubernetes-*.png` is the page
-with the documents of tests/console, as an operator serves them.
+`dev-*.png` is a real session of the flights demo under load, in which a worker is killed. `kubernetes-*.png` is the
+page with the documents of tests/console, as an operator serves them.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def main() -> None:
             page.open(server.url)
             page.wait_text("flights/pond")
             page.screenshot(_TO / "kubernetes-list.png", whole=False)
+            page.open("about:blank")
         with _session() as url:
             address = url.replace("/console/", "/api/applications/-/flights-demo")
             _await(lambda: _ask(address)["summary"].get("records_per_second", 0) > 100)
@@ -54,8 +55,10 @@ def main() -> None:
             page.wait_text("w1's tasks are processed again", "gone")
             page.wait("!document.querySelector('[role=gridcell].active:not(.running)')")
             page.screenshot(_TO / "dev-killed.png")
-        if page.errors:
-            sys.exit(f"The page had errors: {page.errors}")
+            errors = [*page.errors]  # before the session ends: then the page finds no server
+            page.open("about:blank")
+        if errors:
+            sys.exit(f"The page had errors: {errors}")
 
 
 def _shoot(page: Page, url: str, name: str, ready: str) -> None:

@@ -36,11 +36,12 @@ from millpond.protocol.overview import (
 )
 
 NOW_MS = 1_790_000_000_000
+SOURCE = "KSTREAM-SOURCE-0000000000"
 
 GRAPH = TopologyOverview(
     nodes=(
         NodeOverview(name="topic flights", kind="topic", label="flights"),
-        NodeOverview(name="KSTREAM-SOURCE-0000000000", kind="processor", subtopology=0, label="KSTREAM-SOURCE-0000000000"),
+        NodeOverview(name=SOURCE, kind="processor", subtopology=0, label=SOURCE),
         NodeOverview(name="delayed", kind="processor", subtopology=0, label="delayed"),
         NodeOverview(name="to-airports", kind="processor", subtopology=0, label="to-airports"),
         NodeOverview(name="topic pond-airports-repartition", kind="topic", label="pond-airports-repartition"),
@@ -51,8 +52,8 @@ GRAPH = TopologyOverview(
         NodeOverview(name="topic delays-by-airport", kind="topic", label="delays-by-airport"),
     ),
     edges=(
-        EdgeOverview(source="topic flights", target="KSTREAM-SOURCE-0000000000", topic="flights"),
-        EdgeOverview(source="KSTREAM-SOURCE-0000000000", target="delayed"),
+        EdgeOverview(source="topic flights", target=SOURCE, topic="flights"),
+        EdgeOverview(source=SOURCE, target="delayed"),
         EdgeOverview(source="delayed", target="to-airports"),
         EdgeOverview(source="to-airports", target="topic pond-airports-repartition", topic="pond-airports-repartition"),
         EdgeOverview(source="topic pond-airports-repartition", target="airports", topic="pond-airports-repartition"),
@@ -61,7 +62,7 @@ GRAPH = TopologyOverview(
         EdgeOverview(source="count", target="out"),
         EdgeOverview(source="out", target="topic delays-by-airport", topic="delays-by-airport"),
     ),
-)  # fmt: skip
+)
 
 
 def view() -> View:
@@ -148,23 +149,51 @@ def overview(*, message: str = "All 6 tasks run on 3 workers.", name: str = "pon
         revision="5f9c",
         epoch="7.42",
         conditions=(
-            ConditionOverview(type="Ready", status="True", reason="AllTasksRun", message=message, since_ms=NOW_MS - 3_600_000),
-            ConditionOverview(type="Progressing", status="True", reason="ScalingIn", message="pond-2 is drained: 2 tasks are still to be handed over.", since_ms=NOW_MS - 21_000),
-            ConditionOverview(type="Degraded", status="False", reason="Healthy", message="", since_ms=NOW_MS - 7_200_000),
-            ConditionOverview(type="StandbysCaughtUp", status="False", reason="Restoring", message="1 of 2 standbys is caught up.", since_ms=NOW_MS - 24_000),
+            ConditionOverview(
+                type="Ready", status="True", reason="AllTasksRun", message=message, since_ms=NOW_MS - 3_600_000
+            ),
+            ConditionOverview(
+                type="Progressing",
+                status="True",
+                reason="ScalingIn",
+                message="pond-2 is drained: 2 tasks are still to be handed over.",
+                since_ms=NOW_MS - 21_000,
+            ),
+            ConditionOverview(
+                type="Degraded", status="False", reason="Healthy", message="", since_ms=NOW_MS - 7_200_000
+            ),
+            ConditionOverview(
+                type="StandbysCaughtUp",
+                status="False",
+                reason="Restoring",
+                message="1 of 2 standbys is caught up.",
+                since_ms=NOW_MS - 24_000,
+            ),
         ),
         events=(
             EventOverview(at_ms=NOW_MS - 21_000, reason="ScalingIn", text="spec.replicas is 2: draining pond-2."),
-            EventOverview(at_ms=NOW_MS - 1_500_000, reason="WorkerLost", text="Worker pond-1 ended; pond-0 took over its 2 tasks.", warning=True, count=2),
+            EventOverview(
+                at_ms=NOW_MS - 1_500_000,
+                reason="WorkerLost",
+                text="Worker pond-1 ended; pond-0 took over its 2 tasks.",
+                warning=True,
+                count=2,
+            ),
         ),
         workers=workers_of(seen, facts),
         tasks=tasks,
         moves=moves_of(seen),
         topology=topology,
         drawing=digest(topology),
-        autoscaling=AutoscalingOverview(mode="Recommend", current=3, recommended=2, reason="The busiest worker uses 43 % of its time; 2 workers would use 65 %.", rescales_left=3),
+        autoscaling=AutoscalingOverview(
+            mode="Recommend",
+            current=3,
+            recommended=2,
+            reason="The busiest worker uses 43 % of its time; 2 workers would use 65 %.",
+            rescales_left=3,
+        ),
         at_ms=NOW_MS,
-    )  # fmt: skip
+    )
 
 
 class Source:

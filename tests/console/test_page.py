@@ -222,7 +222,7 @@ def test_nothing_overflows(application: Open, page: Page, source: Source, width:
         image=long,
     )
     application(width=width)
-    wide = """[...document.querySelectorAll('body *')].filter((each) => !each.closest('.scroll > *') && !each.closest('.skip')
+    wide = """[...document.querySelectorAll('body *')].filter((each) => !each.closest('.scroll > *, .skip')
       && each.getBoundingClientRect().right > innerWidth + 0.5).map((each) => each.outerHTML.slice(0, 200))"""
     assert page.run(wide) == []
     assert page.run("document.documentElement.scrollWidth") <= width
@@ -280,7 +280,8 @@ CONTRAST = """(() => {
   };
   const filled = (text) => {
     const shape = text.parentElement.querySelector('rect, path.store');
-    const box = text.closest('.live[data-part]') || text.classList.contains('head') ? document.querySelector('.box') : null;
+    const inBox = text.closest('.live[data-part]') || text.classList.contains('head');
+    const box = inBox ? document.querySelector('.box') : null;
     return box || shape ? numbers(getComputedStyle(box ?? shape).fill) : behind(text.closest('div'));
   };
   const poor = [];

@@ -54,7 +54,7 @@ def graph_of(topology: Topology) -> DrawnGraph:
         DrawnPart(
             part.id,
             f"Sub-topology {part.id}",
-            tuple(map(_node, (*part.sources, *part.processors, *part.sinks))),
+            tuple(_node(node) for nodes in (part.sources, part.processors, part.sinks) for node in nodes),
             tuple(store.name for store in part.stores),
         )
         for part in topology.subtopologies()
