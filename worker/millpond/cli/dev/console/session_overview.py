@@ -24,7 +24,7 @@ _STATES = {
     WorkerPhase.FAILED: "gone",
     WorkerPhase.DOWN: "gone",
 }
-_NOTES = {WorkerPhase.PAUSED: "Paused by SIGSTOP.", WorkerPhase.KILLED: "Killed.", WorkerPhase.DOWN: "Killed."}
+_NOTES = {WorkerPhase.PAUSED: "paused by SIGSTOP", WorkerPhase.KILLED: "killed", WorkerPhase.DOWN: "killed"}
 _MAX_EVENTS = 50
 
 
@@ -83,7 +83,7 @@ def session_overview(status: SessionStatus, view: View, launch: Launch, started_
 
 def _facts(worker: WorkerStatus) -> WorkerFacts:
     notes = (_NOTES.get(worker.phase, ""), worker.note)
-    return WorkerFacts(state=_STATES.get(worker.phase, ""), trouble=" ".join(filter(None, notes)))
+    return WorkerFacts(state=_STATES.get(worker.phase, ""), trouble="; ".join(filter(None, notes)))
 
 
 def _reason(kind: SessionEventKind) -> str:
