@@ -61,9 +61,9 @@ def test_events_have_the_time_of_the_day() -> None:
 
 
 async def ask(url: str, path: str, host: str | None = None) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as http:
-        async with http.get(url.replace("/console/", path), headers={"Host": host} if host else {}) as answer:
-            return answer.status, await answer.text()
+    url, headers = url.replace("/console/", path), {"Host": host} if host else {}
+    async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as answer:
+        return answer.status, await answer.text()
 
 
 def test_session_is_shown_on_this_machine_only_under_its_own_names() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import threading
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from millpond.console import Unavailable
 from millpond.protocol import clock
-from millpond.protocol.overview import AutoscalingOverview
+from millpond.protocol.overview import AutoscalingOverview, EdgeOverview, NodeOverview, TopologyOverview
 from millpond_operator.controllers.console.documents import overview, summary, typed
 from millpond_operator.controllers.console.source import OperatorConsole
 from millpond_operator.controllers.events import EventHistory
@@ -161,6 +164,46 @@ def test_picture_is_drawn_once_for_a_topology() -> None:
     assert "<style" not in first
     assert 'data-topic="flights"' in first
     assert asyncio.run(console.picture("flights", "none")) is None
+
+
+def test_topology_that_takes_long_to_draw_is_not_drawn() -> None:
+    """A hostile tenant reports 60 nodes, each linked with all others: its layout would take minutes."""
+    names = [f"n{number}" for number in range(60)]
+    nodes = [NodeOverview(name="topic x", kind="topic", label="x")]
+    nodes += [NodeOverview(name=name, kind="processor", subtopology=0, label=name) for name in names]
+    edges = [EdgeOverview(source="topic x", target="n0", topic="x")]
+    edges += [EdgeOverview(source=one, target=other) for one, other in itertools.combinations(names, 2)]
+    hostile = TopologyOverview(nodes=tuple(nodes), edges=tuple(edges))
+    console = OperatorConsole()
+    seen = msgspec.structs.replace(view(), graph=hostile)
+    console.lead(filled("pond"), lambda _app: seen, EventHistory(), lambda: True)
+    assert asyncio.run(console.picture("flights", "pond")) is None
+
+
+def test_large_application_does_not_hold_up_heartbeats() -> None:
+    """Its documents are made by a thread."""
+    threads = set()
+    console = OperatorConsole()
+    large = msgspec.structs.replace(view(), active={f"0_{number}": "pond-0" for number in range(5_000)})
+
+    class Noting(tuple):
+        __slots__ = ()
+
+        def __iter__(self):
+            threads.add(threading.current_thread().name)
+            return super().__iter__()
+
+    large = msgspec.structs.replace(large, members=Noting(large.members))
+    console.lead(filled("pond"), lambda _app: large, EventHistory(), lambda: True)
+
+    async def look() -> None:
+        assert (await console.summaries())[0].tasks_total == 6
+        found = await console.overview("flights", "pond")
+        assert found is not None
+
+    asyncio.run(look())
+    assert threads
+    assert threading.main_thread().name not in threads
 
 
 def test_status_of_another_writer_does_not_break_the_list() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -13,6 +14,10 @@ from millpond.protocol.overview import TopologyOverview
 from millpond.topology import Node, ProcessorNode, SinkNode, SourceNode, Topology
 
 __all__ = ("DrawnGraph", "DrawnNode", "DrawnPart", "digest", "graph_of", "graph_of_overview")
+
+_GLOBAL = "Global store, complete on every worker"
+#: XML has no way to write these characters.
+_UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ def graph_of(topology: Topology) -> DrawnGraph:
     parts += [
         DrawnPart(
             table.id,
-            "Global store, complete on every worker",
+            _GLOBAL,
             (_node(table.source), _node(table.processor)),
             (table.store.name,),
         )
@@ -91,44 +96,62 @@ def graph_of_overview(overview: TopologyOverview, subtopologies: Collection[int]
         overview: the topology, as workers report it.
         subtopologies: the numbers of the sub-topologies, if they are known; other parts are global stores.
     """
-    named = {node.name: node for node in overview.nodes}
-    topics = {name: node.label for name, node in named.items() if node.kind == "topic"}
-    stores = {name: node.label for name, node in named.items() if node.kind == "store"}
-    reads: dict[str, list[str]] = defaultdict(list)
-    writes: dict[str, list[str]] = defaultdict(list)
-    parents: dict[str, list[str]] = defaultdict(list)
-    uses: dict[str, list[str]] = defaultdict(list)
-    inner = {name: node for name, node in named.items() if name not in topics and name not in stores}
-    for edge in overview.edges:
-        source, target = edge.source, edge.target
-        if source in topics and target in inner:
-            reads[target].append(topics[source])
-        elif source in inner and target in topics:
-            writes[source].append(topics[target])
-        elif source in inner and target in stores:
-            uses[source].append(stores[target])
-        elif source in inner and target in inner and inner[source].subtopology == inner[target].subtopology:
-            parents[target].append(source)
-    parts: dict[int, list[DrawnNode]] = defaultdict(list)
-    for name, node in inner.items():
-        kind = "source" if name in reads else "sink" if name in writes else "processor"
-        parts[node.subtopology or 0].append(
-            DrawnNode(
-                name,
-                kind,
-                () if kind == "source" else _once(parents[name]),
-                _once(uses[name]),
-                _once(reads[name] if kind == "source" else writes[name]),
-            )
-        )
-    drawn = []
-    for id, nodes in sorted(parts.items()):
-        if any(node.topics for node in nodes):  # a part without topics cannot be placed, and no topology has one
-            own = tuple(node.label for node in named.values() if node.kind == "store" and node.subtopology == id)
-            is_global = subtopologies is not None and id not in subtopologies
-            heading = "Global store, complete on every worker" if is_global else f"Sub-topology {id}"
-            drawn.append(DrawnPart(id, heading, tuple(nodes), own))
-    return DrawnGraph(tuple(drawn), frozenset(each for each in topics.values() if each.endswith("-repartition")))
+    reported = _Reported(overview)
+    drawn, tables = [], []
+    for id, nodes in sorted(reported.parts().items()):
+        if not any(node.topics for node in nodes):  # it cannot be placed, and no topology has such a part
+            continue
+        stores = tuple(name for name, part in reported.stores.values() if part == id)
+        if subtopologies is None or id in subtopologies:
+            drawn.append(DrawnPart(id, f"Sub-topology {id}", nodes, stores))
+        else:
+            tables.append(DrawnPart(id, _GLOBAL, nodes, stores))
+    internal = frozenset(each for each in reported.topics.values() if each.endswith("-repartition"))
+    return DrawnGraph((*drawn, *tables), internal)
+
+
+class _Reported:
+    """The nodes of a reported topology by kind, and the ends of its edges."""
+
+    def __init__(self, overview: TopologyOverview) -> None:
+        self.topics: dict[str, str] = {}
+        self.stores: dict[str, tuple[str, int]] = {}
+        self._nodes: dict[str, int] = {}
+        for node in {node.name: node for node in overview.nodes}.values():
+            name, part = _written(node.name), node.subtopology or 0
+            if node.kind == "topic":
+                self.topics[name] = _written(node.label)
+            elif node.kind == "store":
+                self.stores[name] = _written(node.label), part
+            else:
+                self._nodes[name] = part
+        self._sources: dict[str, list[str]] = defaultdict(list)
+        self._targets: dict[str, list[str]] = defaultdict(list)
+        for edge in overview.edges:
+            source, target = _written(edge.source), _written(edge.target)
+            self._sources[target].append(source)
+            self._targets[source].append(target)
+
+    def parts(self) -> dict[int, tuple[DrawnNode, ...]]:
+        """Return the nodes by sub-topology."""
+        found: dict[int, list[DrawnNode]] = defaultdict(list)
+        for name, part in self._nodes.items():
+            found[part].append(self._node(name, part))
+        return {part: tuple(nodes) for part, nodes in found.items()}
+
+    def _node(self, name: str, part: int) -> DrawnNode:
+        sources, targets = self._sources[name], self._targets[name]
+        reads = _once(self.topics[each] for each in sources if each in self.topics)
+        writes = _once(self.topics[each] for each in targets if each in self.topics)
+        stores = _once(self.stores[each][0] for each in targets if each in self.stores)
+        if reads:
+            return DrawnNode(name, "source", (), stores, reads)
+        parents = _once(each for each in sources if self._nodes.get(each) == part)
+        return DrawnNode(name, "sink" if writes else "processor", parents, stores, writes)
+
+
+def _written(name: str) -> str:
+    return _UNWRITABLE.sub("\ufffd", name)
 
 
 def _once(names: Iterable[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from millpond.console import Unavailable
-from millpond.drawing import graph_of_overview, svg
+from millpond.drawing import MOST_PLACES, graph_of_overview, places, svg
 from millpond.protocol import View, clock
 from millpond.protocol.overview import ApplicationOverview, ApplicationSummary
 from millpond_operator.controllers.events import EventHistory
@@ -28,8 +28,8 @@ _KEPT_S = 1.0
 _SHARE = 20
 #: How long the list of applications is computed without letting heartbeats through.
 _SLICE_S = 0.01
-#: A larger topology is not drawn: nobody can read it, and its layout takes seconds.
-_MAX_DRAWN = 300
+#: Documents of an application with more tasks are made by a thread, so that heartbeats are answered meanwhile.
+_MANY_TASKS = 200
 _MAX_OVERVIEWS = 64
 
 
@@ -55,7 +55,7 @@ class OperatorConsole:
         self._clock: Callable[[], datetime] = clock.now
         self._summaries: _Kept[tuple[ApplicationSummary, ...]] | None = None
         self._overviews: dict[tuple[str, str], _Kept[ApplicationOverview | None]] = {}
-        self._pictures: dict[tuple[str, str], str] = {}
+        self._pictures: dict[tuple[str, str], str | None] = {}
         self._lock = asyncio.Lock()
 
     def lead(
@@ -98,18 +98,19 @@ class OperatorConsole:
     async def picture(self, namespace: str, name: str) -> str | None:
         """Return the drawn topology of a StreamApp; None if there is none, or it is too large to draw."""
         found = await self.overview(namespace, name)
-        if found is None or found.topology is None or len(found.topology.nodes) > _MAX_DRAWN:
+        if found is None or found.topology is None:
             return None
         async with self._lock:
             key = (found.drawing, name)
-            drawn = self._pictures.get(key)
-            if drawn is None:
+            if key not in self._pictures:
                 parts = {int(task.task.partition("_")[0]) for task in found.tasks}
                 graph = graph_of_overview(found.topology, parts)
-                drawn = self._pictures[key] = await asyncio.to_thread(svg, graph, name, live=True)
+                # A tenant may report any topology: one that takes long to lay out must not stop the operator.
+                drawable = places(graph) <= MOST_PLACES
+                self._pictures[key] = await asyncio.to_thread(svg, graph, name, live=True) if drawable else None
                 while len(self._pictures) > _MAX_OVERVIEWS:
                     del self._pictures[next(iter(self._pictures))]
-            return drawn
+            return self._pictures[key]
 
     def _known(self) -> Cache:
         if self._cache is None:
@@ -124,7 +125,8 @@ class OperatorConsole:
             raw = cache.get(kinds.STREAM_APP, key.namespace, key.name)
             if raw is not None:
                 app = typed(raw)
-                rows.append(summary(app, self._view(app)))
+                view = self._view(app)
+                rows.append(await _computed(view, lambda app=app, view=view: summary(app, view)))
             if clock.monotonic() >= pause:
                 await asyncio.sleep(0)
                 pause = clock.monotonic() + _SLICE_S
@@ -135,8 +137,15 @@ class OperatorConsole:
         if raw is None:
             return None
         app = typed(raw)
-        pods = cache.of_app(kinds.POD, namespace, name)
-        return overview(app, self._view(app), pods, self._history.of(namespace, name), self._clock())
+        view, pods = self._view(app), cache.of_app(kinds.POD, namespace, name)
+        events, now = self._history.of(namespace, name), self._clock()
+        return await _computed(view, lambda: overview(app, view, pods, events, now))
+
+
+async def _computed(view: View | None, compute: Callable[[], T]) -> T:
+    """Return a document, computed by a thread if the application is large."""
+    tasks = len(view.active) if view is not None else 0
+    return compute() if tasks <= _MANY_TASKS else await asyncio.to_thread(compute)
 
 
 async def _measured(compute: Callable[[], Awaitable[T]]) -> _Kept[T]:

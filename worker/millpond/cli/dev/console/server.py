@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from aiohttp import web
 
 from millpond.console import Unavailable, add_console
-from millpond.drawing import graph_of_overview, svg
+from millpond.drawing import MOST_PLACES, graph_of_overview, places, svg
 from millpond.errors import ConfigError
 from millpond.protocol.overview import ApplicationOverview, ApplicationSummary
 
@@ -48,14 +48,15 @@ class SessionConsole:
         return seen
 
     async def picture(self, namespace: str, name: str) -> str | None:
-        """Return the drawn topology; None until a worker has reported it."""
+        """Return the drawn topology; None until a worker has reported it, and if it is too large to draw."""
         seen = await self.overview(namespace, name)
         if seen is None or seen.topology is None:
             return None
         if self._picture[0] != seen.drawing:
             graph = graph_of_overview(seen.topology, {int(task.task.partition("_")[0]) for task in seen.tasks})
-            self._picture = seen.drawing, svg(graph, name, live=True)
-        return self._picture[1]
+            drawn = svg(graph, name, live=True) if places(graph) <= MOST_PLACES else ""
+            self._picture = seen.drawing, drawn
+        return self._picture[1] or None
 
 
 @contextlib.asynccontextmanager
