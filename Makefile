@@ -33,7 +33,7 @@ check: venv ## Check style, types and layers, and run the plain tests, which nee
 	@$(MAKE) --no-print-directory -j 2 lint plain
 
 # The plain tests, which need nothing but Python, by the marks of tests/support/needs.py.
-PLAIN := not (broker or apiserver or chromium or process or slow or spark or s3 or prometheus)
+PLAIN := not (broker or apiserver or chromium or process or slow or spark or s3 or prometheus or helm)
 
 .PHONY: plain
 plain: venv
@@ -60,6 +60,10 @@ mutants: venv ## Put faults into a copy of the code, one at a time, and show whi
 e2e: venv ## Run everything on a real cluster: that of KUBECONFIG, or a new one by kind (KIND_NODE_IMAGE)
 	@$(BIN)/python -m pytest e2e $(ARGS)
 
+.PHONY: worst-days
+worst-days: venv ## Lose nodes, API server, broker, disks and operators under load on a real cluster, one after the other
+	@E2E_WORST_DAYS=1 $(BIN)/python -m pytest e2e/worst_days $(ARGS)
+
 .PHONY: bench
 bench: venv ## Compare with Kafka Streams (Java): one table, and build/bench.json
 	@$(BIN)/python -m bench $(ARGS)
@@ -67,6 +71,10 @@ bench: venv ## Compare with Kafka Streams (Java): one table, and build/bench.jso
 .PHONY: bench-assignment
 bench-assignment: venv ## Time the assignment of 10,000 tasks on 500 workers
 	@$(BIN)/python -m bench.assignment $(ARGS)
+
+.PHONY: bench-autoscaling
+bench-autoscaling: venv ## Replay load traces against autoscalers in simulation: one table, and the pictures of docs/autoscaling
+	@$(BIN)/python -m bench.autoscaling --plots docs/autoscaling $(ARGS)
 
 .PHONY: bench-heartbeats
 bench-heartbeats: venv ## Measure one coordinator under the heartbeats of 2,000 workers
@@ -184,9 +192,21 @@ prometheus: venv ## Get Prometheus and promtool for tests, once; tests get them 
 dashboards: venv ## Write the dashboards and rules of the chart from monitoring/
 	@$(BIN)/python -m monitoring
 
+.PHONY: dashboard-pictures
+dashboard-pictures: venv ## Draw the dashboards of docs/monitoring.md from a run of some minutes; needs Chromium
+	@$(BIN)/python -m tests.monitoring.pictures
+
 .PHONY: versitygw
 versitygw: venv ## Build the S3 server for tests, once; tests build it by themselves if there is Go
 	@$(BIN)/python -m tests.support.versitygw
+
+.PHONY: helm
+helm: venv ## Build Helm 3 and Helm 4 for tests, once; tests build them by themselves if there is Go
+	@$(BIN)/python -m tests.support.helm
+
+.PHONY: manifests
+manifests: helm ## Write what follows from helm/millpond and crds/: deploy/, the chart's schema, definitions and README
+	@$(BIN)/python -m helm.generate
 
 .PHONY: release
 release: venv ## Build wheel, chart and images into dist/, build them again and compare, and try them (BUILD_OPTIONS: for docker build)

@@ -6,10 +6,9 @@ measures
 
 - the share of one core that the coordinator uses, and its response time. Long polls are answered late on purpose, so
   one heartbeat in twenty requests an immediate answer, and the others measure the delay beyond their wait;
-- the time until all workers concerned know the consequences of a worker's death: one is told to take its tasks over,
-  and when it has reported that, their new owners are told.
+- the time until all workers concerned know what follows from a worker's death.
 
-    python -m bench.heartbeats workers=2000 tasks=10000 seconds=12 tls=yes
+    python -m bench.heartbeats workers=2000 tasks=10000 seconds=12 tls=yes loads=yes
 """
 
 from __future__ import annotations
@@ -47,13 +46,14 @@ from millpond.protocol import (
     decode_answer,
     encode,
 )
+from millpond.protocol.loads import InputLoad, TaskLoad, WorkerLoad
 from tests.cluster.certificates import Authority
 
 _APP = "bench"
 #: The id of the Kafka cluster of all simulated workers.
 KAFKA = "bench"
 _INTERVAL_S = 2.0
-_WAITS_MS = (1_600, 1_900)  # like the worker's client
+_SHORTENED = 0.85, 1.0  # like the worker's client
 _PROBES = 0.05
 RESULT = Path("build/bench-heartbeats.json")
 
@@ -88,7 +88,7 @@ class Fleet:
     """The simulated workers and the measurements of their heartbeats.
 
     Attributes:
-        workers: all workers by id.
+        workers: by id.
         owners: the owner of each task, as Kafka would know it.
         probes: response times of heartbeats that request an immediate answer, in seconds.
         lateness: delays of answers to long polls without news beyond their wait, in seconds.
@@ -96,7 +96,15 @@ class Fleet:
     """
 
     def __init__(
-        self, way: Way, workers: int, tasks: int, *, application: str = _APP, prefix: str = "", probes: float = _PROBES
+        self,
+        way: Way,
+        workers: int,
+        tasks: int,
+        *,
+        application: str = _APP,
+        prefix: str = "",
+        probes: float = _PROBES,
+        loads: bool = True,
     ) -> None:
         """Args:
         way: to the coordinator.
@@ -105,6 +113,7 @@ class Fleet:
         application: its id.
         prefix: the path prefix of its namespace.
         probes: the share of heartbeats that request an immediate answer.
+        loads: whether heartbeats carry the load of their workers.
         """
         stores = SubtopologySummary(0, tasks, True, ("counts",), {"input": tasks})
         self.topology = TopologySummary("bench", (stores,))
@@ -112,6 +121,7 @@ class Fleet:
         self.application = application
         self.prefix = prefix
         self.probing = probes
+        self.loads = loads
         self.owners: dict[str, str] = {}
         self.probes: list[float] = []
         self.lateness: list[float] = []
@@ -174,10 +184,11 @@ class Worker:
         fleet = self._fleet
         probe = self.answer is not None and random.random() < fleet.probing
         known = self.answer
-        wait_ms = 0 if probe else random.randint(*_WAITS_MS)
+        interval_ms = 1_900 if known is None or not known.interval_ms else known.interval_ms
+        wait_ms = 0 if probe else int(interval_ms * random.uniform(*_SHORTENED))
         began = time.monotonic()
-        writer.write(self._request(wait_ms))
-        answer = decode_answer(await _response(reader))
+        writer.write(self.request(wait_ms))
+        answer = decode_answer(await response(reader))
         took = time.monotonic() - began
         news = known is None or answer.revision != known.revision
         fleet.answers += 1
@@ -189,40 +200,54 @@ class Worker:
         self.answer = answer
         if news:
             self.learned_at = fleet.last_news = time.monotonic()
-            self._carry_out(answer)
+            self.follow(answer)
         else:
             self._found = {}
 
-    def _request(self, wait_ms: int) -> bytes:
+    def heartbeat(self, wait_ms: int) -> Heartbeat:
+        """Return the next heartbeat."""
         self._sequence += 1
         for task, report in self._tasks.items():  # lags change all the time
             if report.role is not Role.ACTIVE:
                 self._tasks[task] = TaskReport(report.role, report.state, random.randrange(500), self._sequence * 1000)
-        known = self.answer
-        body = encode(
-            Heartbeat(
-                self._fleet.application,
-                self.id,
-                f"{self.id}-1",
-                self._sequence,
-                self._fleet.topology.hash,
-                topology=self._fleet.topology if known is None else None,
-                epoch=known.epoch if known is not None else Epoch(),
-                known_revision=known.revision if known is not None else 0,
-                coordinator=known.coordinator if known is not None else "",
-                tasks=self._tasks,
-                taken_over=self._found,
-                address=f"http://{self.id}.bench:8080",
-                tags={"zone": f"z{zlib.crc32(self.id.encode()) % 3}"},
-                kafka_cluster=KAFKA,
-                clock_ms=time.time_ns() // 1_000_000,
-                wait_ms=wait_ms,
-            )
+        known, fleet = self.answer, self._fleet
+        return Heartbeat(
+            self._fleet.application,
+            self.id,
+            f"{self.id}-1",
+            self._sequence,
+            self._fleet.topology.hash,
+            topology=self._fleet.topology if known is None else None,
+            epoch=known.epoch if known is not None else Epoch(),
+            known_revision=known.revision if known is not None else 0,
+            coordinator=known.coordinator if known is not None else "",
+            tasks=self._tasks,
+            taken_over=self._found,
+            address=f"http://{self.id}.bench:8080",
+            tags={"zone": f"z{zlib.crc32(self.id.encode()) % 3}"},
+            kafka_cluster=KAFKA,
+            clock_ms=time.time_ns() // 1_000_000,
+            wait_ms=wait_ms,
+            load=self._load() if fleet.loads else None,
         )
+
+    def request(self, wait_ms: int) -> bytes:
+        """Return the next heartbeat as an HTTP request."""
+        body = encode(self.heartbeat(wait_ms))
         head = f"POST {self._path} HTTP/1.1\r\nHost: bench\r\n{self.headers}Content-Length: {len(body)}\r\n\r\n"
         return head.encode() + body
 
-    def _carry_out(self, answer: Answer) -> None:
+    def _load(self) -> WorkerLoad:
+        """Return a load whose counters grow."""
+        now_ms, count = time.monotonic_ns() // 1_000_000, self._sequence * 1_000
+        tasks = {
+            task: TaskLoad(count, {"input": InputLoad(count, 10)}, 25)
+            for task, report in self._tasks.items()
+            if report.role is Role.ACTIVE
+        }
+        return WorkerLoad(now_ms, now_ms // 2, count, tasks, 10**9, 10**10, 10**9)
+
+    def follow(self, answer: Answer) -> None:
         """Carry out an answer like a worker whose Kafka needs no time."""
         owners = self._fleet.owners
         found: dict[str, str] = {}
@@ -243,7 +268,8 @@ class Worker:
         self.active = sum(report.role is Role.ACTIVE for report in self._tasks.values())
 
 
-async def _response(reader: asyncio.StreamReader) -> bytes:
+async def response(reader: asyncio.StreamReader) -> bytes:
+    """Return the body of a response."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
     body = await reader.readexactly(length)
@@ -255,7 +281,7 @@ async def _response(reader: asyncio.StreamReader) -> bytes:
 async def _ask(way: Way, method: str, path: str) -> bytes:
     reader, writer = await way.open()
     writer.write(f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n\r\n".encode())
-    body = await _response(reader)
+    body = await response(reader)
     writer.close()
     return body
 
@@ -277,6 +303,8 @@ class Figures(msgspec.Struct):
     heartbeats_per_s: float
     coordinator_core_share: float
     """CPU time of the coordinator's process per second, while nothing changed."""
+    interval_s: float
+    """The longest time between two heartbeats of a worker, as the coordinator asks for it."""
     cpu_per_heartbeat_us: float
     """CPU time per heartbeat, in microseconds."""
     load_average: float
@@ -307,11 +335,13 @@ class Figures(msgspec.Struct):
     """CPU time of the coordinator for all of that."""
 
 
-async def measure(process: subprocess.Popen[bytes], way: Way, workers: int, tasks: int, seconds: float) -> Figures:
+async def measure(
+    process: subprocess.Popen[bytes], way: Way, workers: int, tasks: int, seconds: float, *, loads: bool
+) -> Figures:
     """Run the fleet with a running coordinator; return the measurements."""
     watched = psutil.Process(process.pid)
     empty_mb = watched.memory_info().rss / 2**20
-    fleet = Fleet(way, workers, tasks)
+    fleet = Fleet(way, workers, tasks, loads=loads)
     began = time.monotonic()
     running = {id: asyncio.create_task(worker.run()) for id, worker in fleet.workers.items()}
     try:
@@ -349,6 +379,7 @@ async def measure(process: subprocess.Popen[bytes], way: Way, workers: int, task
         start_s=start_s,
         heartbeats_per_s=rate,
         coordinator_core_share=share,
+        interval_s=max(each.answer.interval_ms for each in fleet.workers.values() if each.answer) / 1000,
         cpu_per_heartbeat_us=share / rate * 1e6,
         load_average=load,
         tls=way.tls is not None,
@@ -410,7 +441,7 @@ def coordinator_command(store: Path) -> list[str]:
     ]
 
 
-def run(workers: int, tasks: int, seconds: float, *, tls: bool = True) -> Figures:
+def run(workers: int, tasks: int, seconds: float, *, tls: bool = True, loads: bool = True) -> Figures:
     """Start a coordinator, measure, stop it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -426,7 +457,7 @@ def run(workers: int, tasks: int, seconds: float, *, tls: bool = True) -> Figure
             assert process.stdout is not None
             url = json.loads(process.stdout.readline())["url"]
             way = replace(way, port=int(url.rpartition(":")[2]))
-            return asyncio.run(measure(process, way, workers, tasks, seconds))
+            return asyncio.run(measure(process, way, workers, tasks, seconds, loads=loads))
         finally:
             process.terminate()
             process.wait(10)
@@ -434,14 +465,15 @@ def run(workers: int, tasks: int, seconds: float, *, tls: bool = True) -> Figure
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, then print and save the results."""
-    options = {"workers": "2000", "tasks": "10000", "seconds": "10", "tls": "yes", **from_arguments(arguments)}
-    figures = run(
-        int(options["workers"]), int(options["tasks"]), float(options["seconds"]), tls=options["tls"] == "yes"
-    )
+    options = {"workers": "2000", "tasks": "10000", "seconds": "10", "tls": "yes", "loads": "yes"}
+    options |= from_arguments(arguments)
+    tls, loads = (options[name] == "yes" for name in ("tls", "loads"))
+    figures = run(int(options["workers"]), int(options["tasks"]), float(options["seconds"]), tls=tls, loads=loads)
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
     print(
-        f"{figures.workers:,} workers, {figures.tasks:,} tasks, {figures.heartbeats_per_s:,.0f} heartbeats/s\n"
+        f"{figures.workers:,} workers, {figures.tasks:,} tasks, {figures.heartbeats_per_s:,.0f} heartbeats/s, "
+        f"one per {figures.interval_s:.1f} s and worker\n"
         f"  coordinator        {figures.coordinator_core_share:.0%} of a core, {figures.rss_mb:.0f} MB "
         f"({figures.empty_mb:.0f} MB without workers, "
         f"{(figures.rss_mb - figures.empty_mb) * 1024 / figures.workers:.0f} KiB per worker"

@@ -24,6 +24,7 @@ _PATHS = {
     "services": "/api/v1",
     "events": "/api/v1",
     "persistentvolumeclaims": "/api/v1",
+    "persistentvolumes": "/api/v1",
     "leases": "/apis/coordination.k8s.io/v1",
     "deployments": "/apis/apps/v1",
     "statefulsets": "/apis/apps/v1",

@@ -22,6 +22,7 @@ from e2e.kafka import Kafka
 from e2e.measuring.pauses import Event, table
 
 NAMESPACE = "millpond-e2e"
+OTHER_NAMESPACES = ("millpond-e2e-tenants", "millpond-e2e-worst-days")
 
 _TEST_S = 900
 _EVENTS = pytest.StashKey[list[Event]]()
@@ -115,7 +116,7 @@ def operator(
 ) -> Iterator[Installation]:
     """The operator, installed as documented; it stays in the cluster."""
     installation = Installation(cluster, images.operator, images.content(images.operator))
-    namespaces = (installation.namespace, NAMESPACE)
+    namespaces = (installation.namespace, NAMESPACE, *OTHER_NAMESPACES)
     pytestconfig.stash[_DUMP] = (cluster, namespaces)
     with Logs(cluster, namespaces):
         say("installing the operator")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from e2e.beside import Beside
 from e2e.cluster import Cluster
-from e2e.commands import WORK, CommandFailed, background, end
+from e2e.commands import WORK, CommandFailed, background, end, found, run
 
-__all__ = ("Logs", "dump")
+__all__ = ("Logs", "dump", "dump_nodes")
 
 _LOOK_EVERY_S = 1.0
 _KINDS = "sapp,sasg,sboot,pods,statefulsets,controllerrevisions,services,pdb,pvc,jobs,deployments"
@@ -43,13 +43,15 @@ class Logs(Beside):
             for status in pod.get("status", {}).get("containerStatuses", []):
                 running = status.get("state", {}).get("running")
                 container = status.get("containerID", "").rsplit("/", 1)[-1][:12]
-                if not running or not container or f"{uid} {container}" in self._followers:
+                follower = self._followers.get(f"{uid} {container}")
+                # A follower ends early with its node or with the API server.
+                if not running or not container or (follower is not None and follower.poll() is None):
                     continue
                 begun = re.sub(r"\D", "", running["startedAt"])[8:14]
                 log = WORK / "logs" / namespace / f"{name}-{begun}-{container}.log"
                 self._followers[f"{uid} {container}"] = background(
                     *self._cluster.command, "-n", namespace, "logs", "--follow", "--timestamps", name,
-                    f"--container={status['name']}", log=log,
+                    f"--container={status['name']}", *(["--since=2m"] if follower else []), log=log,
                 )  # fmt: skip
 
 
@@ -57,6 +59,8 @@ def dump(cluster: Cluster, namespaces: tuple[str, ...], directory: Path) -> None
     """Save all objects, events and logs."""
     directory.mkdir(parents=True, exist_ok=True)
     for namespace in namespaces:
+        if cluster.get("namespaces", None, namespace) is None:
+            continue
         looks = {
             "objects.txt": ("get", _KINDS, "-o", "wide"),
             "objects.yaml": ("get", "sapp,sasg,pods,statefulsets", "-o", "yaml"),
@@ -70,6 +74,27 @@ def dump(cluster: Cluster, namespaces: tuple[str, ...], directory: Path) -> None
                 told = str(error)
             (directory / f"{namespace}-{name}").write_text(told)
         _logs(cluster, namespace, directory)
+
+
+def dump_nodes(names: tuple[str, ...], directory: Path) -> None:
+    """Save the state of nodes that are containers of docker: what docker says, and the last lines of their services."""
+    directory.mkdir(parents=True, exist_ok=True)
+    docker = found("docker")
+    assert docker is not None
+    journal = ("exec", "{}", "journalctl", "--no-pager", "--lines=500", "--unit=kubelet", "--unit=containerd")
+    looks = {
+        "state.json": ("inspect", "--format={{json .State}}", "{}"),
+        "console.txt": ("logs", "--tail=200", "{}"),
+        "journal.txt": journal,
+        "disks.txt": ("exec", "{}", "df", "-h"),
+    }
+    for node in names:
+        for name, arguments in looks.items():
+            try:
+                told = run(docker, *(each.format(node) if each == "{}" else each for each in arguments), timeout_s=30)
+            except CommandFailed as error:
+                told = str(error)
+            (directory / f"{node}-{name}").write_text(told)
 
 
 def _logs(cluster: Cluster, namespace: str, directory: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from e2e.cluster import Cluster, Object, eventually
@@ -45,11 +46,23 @@ class Installation:
         template.setdefault("annotations", {})["millpond.dev/image-id"] = content
 
     def install(self) -> None:
-        """Install the custom resource definitions, then the operator, and wait until it is ready."""
+        """Install the custom resource definitions, then the operator, and wait until it is ready.
+
+        An older installation is upgraded.
+        """
         self._cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "crds"))
         bundle = {"apiVersion": "v1", "kind": "List", "items": self._manifests}
         self._cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=json.dumps(bundle))
         self.await_ready()
+
+    def upgrade(self, version: str) -> None:
+        """Install it again as another version: with another annotation and variable, so all its pods are replaced."""
+        template = self._deployment["spec"]["template"]
+        template["metadata"]["annotations"]["millpond.dev/version"] = version
+        environment = template["spec"]["containers"][0]["env"]
+        environment[:] = [each for each in environment if each["name"] != "MILLPOND_OPERATOR_UPGRADE_BUDGET"]
+        environment.append({"name": "MILLPOND_OPERATOR_UPGRADE_BUDGET", "value": "2"})
+        self.install()
 
     def remove(self) -> None:
         """Delete the operator, and wait until none of its pods is left; its objects stay."""
@@ -80,9 +93,22 @@ class Installation:
 
     def leader(self) -> str:
         """Return the name of the leading pod; "" if none leads."""
-        lease = self._cluster.get("leases", self.namespace, _LEASE)
-        holder = str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
+        holder = str(self._lease().get("holderIdentity") or "")
         return next((name for pod in self.pods() if (name := str(pod["metadata"]["name"])) in holder), "")
+
+    def leading_pod(self) -> Object | None:
+        """Return the leading pod; None if none leads."""
+        leader = self.leader()
+        return next((pod for pod in self.pods() if pod["metadata"]["name"] == leader), None)
+
+    def lease_renewals(self) -> str:
+        """Return which leader renewed its lease last and when; another answer means that an operator leads."""
+        lease = self._lease()
+        return f"{lease.get('holderIdentity')} {lease.get('renewTime')}"
+
+    def _lease(self) -> Object:
+        lease = self._cluster.get("leases", self.namespace, _LEASE)
+        return (lease or {}).get("spec") or {}
 
     def _rendered(self, image: str) -> list[Object]:
         """Return the manifests of `deploy/` with another image."""
@@ -97,8 +123,17 @@ class Installation:
         _OVERLAY.mkdir(parents=True, exist_ok=True)
         (_OVERLAY / "kustomization.yaml").write_text(json.dumps(overlay))  # JSON is YAML
         try:
-            answer = self._cluster.kubectl("apply", "-k", str(_OVERLAY), "--dry-run=client", "-o", "json")
+            # `apply` would add what the cluster has already, such as resource versions.
+            answer = self._cluster.kubectl("create", "-k", str(_OVERLAY), "--dry-run=client", "-o", "json")
         except CommandFailed as error:
             raise AssertionError(f"deploy/ cannot be rendered: {error}") from error
-        rendered = json.loads(answer)
-        return list(rendered["items"]) if rendered["kind"] == "List" else [rendered]
+        return list(_documents(answer))
+
+
+def _documents(text: str) -> Iterator[Object]:
+    """Return the JSON objects of a text, which follow each other without a separator."""
+    decoder, text = json.JSONDecoder(), text.strip()
+    while text:
+        found, end = decoder.raw_decode(text)
+        yield found
+        text = text[end:].lstrip()

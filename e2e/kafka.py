@@ -1,4 +1,7 @@
-"""A Kafka broker as a pod: applications reach it through its Service, the tests through a forwarded port."""
+"""A Kafka broker as a pod: applications reach it through its Service, the tests through a forwarded port.
+
+A forwarded port needs the API server. Tests that stop the API server reach the broker through a port of its node.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +38,24 @@ _PREFERENCE = {"weight": 100, "preference": {"matchExpressions": [_TOLERATION]}}
 class Kafka:
     """A broker that runs during the `with` block, with an empty disk at the start.
 
+    Args:
+        cluster: where it runs.
+        namespace: where it is, and where applications may be too.
+        image: of the broker.
+        through_node: the tests reach it through a port of the control plane's node, without the API server. They need a
+            route to the nodes, as on the machine that runs kind on Linux.
+
     Attributes:
         address: for the tests.
         namespace: where it is, and where applications may be too.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str, image: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, image: str, *, through_node: bool = False) -> None:
         self._cluster = cluster
         self.namespace = namespace
         self._image = image
-        self._port = _free_port()
-        self.address = f"127.0.0.1:{self._port}"
+        self.address = _node_port(cluster, namespace) if through_node else f"127.0.0.1:{_free_port()}"
+        self._through_node = through_node
 
     @property
     def inside(self) -> str:
@@ -82,16 +92,34 @@ class Kafka:
             "-n", self.namespace, "wait", f"pod/{_NAME}", "--for=condition=Ready", f"--timeout={_START_S:g}s",
             timeout_s=_START_S + 10,
         )  # fmt: skip
-        self._forward = _Forward(self._cluster, self.namespace, self._port)
-        try:
-            eventually(self._answers, "the broker answers through the forwarded port", 30)
-        except BaseException:
-            self._forward.close()
-            raise
+        with contextlib.ExitStack() as stack:
+            if not self._through_node:
+                port = int(self.address.rpartition(":")[2])
+                stack.callback(_Forward(self._cluster, self.namespace, port).close)
+            eventually(self.answers, f"the broker answers at {self.address}", 30)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._forward.close()
+        self._stack.close()
+
+    def pod(self) -> Object:
+        """Return its pod.
+
+        Raises:
+            AssertionError: there is none.
+        """
+        found = self._cluster.get("pods", self.namespace, _NAME)
+        assert found is not None, "there is no broker"
+        return found
+
+    def answers(self) -> bool:
+        """Return whether it answers a client of the tests."""
+        host, _, port = self.address.rpartition(":")
+        with contextlib.suppress(OSError, KafkaException):
+            socket.create_connection((host, int(port)), timeout=1).close()
+            return bool(admin(self.address).list_topics(timeout=2).brokers)
+        return False
 
     def _pod(self) -> Object:
         return {
@@ -122,11 +150,24 @@ class Kafka:
             ],
         }
 
-    def _answers(self) -> bool:
-        with contextlib.suppress(OSError, KafkaException):
-            socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
-            return bool(admin(self.address).list_topics(timeout=2).brokers)
-        return False
+
+def _node_port(cluster: Cluster, namespace: str) -> str:
+    """Make a Service that opens a port of the broker on every node; return its address on the control plane's node."""
+    name = f"{_NAME}-outside"
+    ports = [{"name": "kafka", "port": _OUTSIDE}]
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"type": "NodePort", "selector": {"app": _NAME}, "ports": ports},
+        }
+    )
+    service = cluster.get("services", namespace, name)
+    assert service is not None
+    nodes = cluster.objects("nodes", labels=str(_TOLERATION["key"])) or cluster.objects("nodes")
+    addresses = {each["type"]: each["address"] for each in nodes[0]["status"]["addresses"]}
+    return f"{addresses['InternalIP']}:{service['spec']['ports'][0]['nodePort']}"
 
 
 def _free_port() -> int:

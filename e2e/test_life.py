@@ -9,7 +9,7 @@ import pytest
 
 from e2e.cluster import Cluster, Object, eventually
 from e2e.clusters import Place
-from e2e.commands import ROOT, found, run
+from e2e.commands import ROOT
 from e2e.images import Images
 from e2e.installation import Installation
 from e2e.kafka import Kafka
@@ -152,40 +152,6 @@ def test_workers_run_without_the_operator(
         eventually(lambda: app.logged("answers again", outage_s), "all workers have found the operator", 60)
 
 
-def test_a_lost_node_holds_no_tasks(
-    verification: Verification, condition_watch: ConditionWatch, place: Place, operator: Installation
-) -> None:
-    """Workers on other nodes process the tasks of a frozen node, on which pods cannot even be deleted.
-
-    The conditions report it after the session timeout, long before the cluster does.
-    """
-    if place.kind is None or (docker := found("docker")) is None:
-        pytest.skip("only the nodes of a kind cluster can be frozen")
-    app = verification.app
-    victim = next((pod for pod in app.pods() if pod["spec"]["nodeName"] not in _needed_nodes(operator)), None)
-    if victim is None:
-        pytest.skip("every node with a worker is needed for something else")
-    node = victim["spec"]["nodeName"]
-    with verification.meter.event("node lost, and back"):
-        with condition_watch.lost(node):
-            run(docker, "pause", node)
-            try:
-                app.until(lambda now: condition(now, "Ready").get("status") == "False", "it is not ready", 15)
-                app.until(lambda now: condition(now, "Degraded").get("reason") == "WorkerSilent", "it is degraded", 15)
-                app.until(
-                    lambda now: condition(now, "StandbysCaughtUp").get("status") == "False", "it has no standbys", 15
-                )
-                eventually(lambda: {"WorkerLost", "TasksTakenOver"} <= app.reasons(), "events say so", 15)
-                app.kubectl("delete", "pod", victim["metadata"]["name"], "--wait=false")
-                app.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{node}", "--timeout=120s")
-                verification.meter.rest(60)
-                assert victim["metadata"]["uid"] in {pod["metadata"]["uid"] for pod in app.pods()}
-            finally:
-                run(docker, "unpause", node)
-        app.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=120s")
-        app.settled(2, 180)
-
-
 def test_suspended_application_resumes_where_it_stopped(verification: Verification) -> None:
     """A suspended application has no workers and keeps its volumes; a resumed one continues."""
     app = verification.app
@@ -271,12 +237,6 @@ def _left(cluster: Cluster, namespace: str, kinds: Iterable[str]) -> list[str]:
     """Return the objects in the namespace, except the broker."""
     names = ((kind, each["metadata"]["name"]) for kind in kinds for each in cluster.objects(kind, namespace))
     return [f"{kind}/{name}" for kind, name in names if name != "kafka"]
-
-
-def _needed_nodes(operator: Installation) -> set[str]:
-    """Return the nodes of the broker, which are those of the control plane, and of the leading operator."""
-    leader = operator.leader()
-    return {str(pod["spec"]["nodeName"]) for pod in operator.pods() if pod["metadata"]["name"] == leader}
 
 
 def _delete_a_pod(verification: Verification, *options: str) -> None:

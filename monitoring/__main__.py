@@ -1,14 +1,11 @@
-"""Write the dashboards and rules of the chart, or check that they are up to date: `python -m monitoring [--check]`."""
+"""Write dashboards, rules and the tables of docs/monitoring.md, or check them: `python -m monitoring [--check]`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from monitoring.files import FOLDER, stale, write
-
-_ROOT = Path(__file__).parents[1]
+from monitoring.files import stale, write
 
 
 def main() -> int:
@@ -16,13 +13,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m monitoring", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not up to date")
     given = parser.parse_args()
-    outdated = stale(_ROOT)
+    outdated = stale()
     if given.check:
         for path in outdated:
             sys.stderr.write(f"{path} is not what monitoring/ makes: run `make dashboards`.\n")
         return 1 if outdated else 0
-    write(_ROOT)
-    sys.stdout.write(f"{FOLDER}: {len(outdated)} files changed\n")
+    write()
+    sys.stdout.write("".join(f"{path}\n" for path in outdated))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The files of the chart: dashboards in JSON, rules in YAML."""
+"""The written files: dashboards in JSON, rules in YAML, and the tables of the documentation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from monitoring import dashboards, rules
+from monitoring.documentation import with_tables
 
 __all__ = ("FOLDER", "contents", "stale", "write")
 
 FOLDER = Path("helm/millpond/files")
+_ROOT = Path(__file__).parents[1]
+_PAGE = Path("docs/monitoring.md")
 _NOTE = "# Written by `make dashboards` from monitoring/rules. Do not edit.\n"
 
 
@@ -32,24 +35,26 @@ def contents() -> dict[Path, str]:
         document = {"groups": [each.as_object() for each in groups]}
         text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
         found[FOLDER / "rules" / name] = _NOTE + text
+    found[_PAGE] = with_tables((_ROOT / _PAGE).read_text())
     return found
 
 
-def stale(root: Path) -> list[Path]:
+def stale() -> list[Path]:
     """Return the paths of files that are missing, outdated, or made by nothing any more."""
     wanted = contents()
-    there = {each.relative_to(root) for each in (root / FOLDER).glob("dashboards/*.json")}
-    there |= {each.relative_to(root) for each in (root / FOLDER).glob("rules/*.yaml")}
-    old = [path for path, text in wanted.items() if path not in there or (root / path).read_text() != text]
+    there = {_PAGE}
+    for pattern in ("dashboards/*.json", "rules/*.yaml"):
+        there |= {each.relative_to(_ROOT) for each in (_ROOT / FOLDER).glob(pattern)}
+    old = [path for path, text in wanted.items() if path not in there or (_ROOT / path).read_text() != text]
     return sorted([*old, *(there - set(wanted))])
 
 
-def write(root: Path) -> None:
+def write() -> None:
     """Write all files, and delete those that nothing makes any more."""
     wanted = contents()
-    for path in stale(root):
+    for path in stale():
         if path not in wanted:
-            (root / path).unlink()
+            (_ROOT / path).unlink()
             continue
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(wanted[path])
+        (_ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        (_ROOT / path).write_text(wanted[path])

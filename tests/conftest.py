@@ -18,7 +18,14 @@ import pytest
 from tests.cluster.fixtures import api, api_server, background, crds, namespace  # noqa: F401  (fixtures)
 from tests.support import broker as support
 from tests.support import evidence, generated, kafka, preparing, seeds
-from tests.support.fixtures import own_broker, own_brokers, processes, prometheus, versitygw  # noqa: F401  (fixtures)
+from tests.support.fixtures import (  # noqa: F401  (fixtures)
+    helm,
+    own_broker,
+    own_brokers,
+    processes,
+    prometheus,
+    versitygw,
+)
 from tests.support.needs import MARKERS, needs
 from tests.support.scheduling import GroupScheduling, group_of, write_groups
 

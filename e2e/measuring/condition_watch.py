@@ -21,9 +21,13 @@ _LOOK_EVERY_S = 0.25
 _STANDS_S = 3.0
 #: The time after which a silent worker is detected (spec.sessionTimeout), and with it the stop of its tasks.
 _SILENT_S = 6.0
+#: The time in which the workers of a node that is back may live on, or end.
+_RETURN_S = 15.0
 #: For this long, transient problems of volumes and of scheduling must not be reported: the limit is ten seconds, and
 #: this test polls four times a second.
 _PASSES_S = 8.0
+#: The conditions that are True in a healthy application; all others are False or absent.
+_HEALTHY = {"Ready": "True", "StandbysCaughtUp": "True"}
 _MAY_PASS = frozenset({"Unschedulable", "VolumeNotMountable"})
 
 
@@ -42,14 +46,19 @@ class ConditionWatch(Beside):
         self._meter = meter
         self._tasks = tasks
         self._lost: dict[str, float] = {}
+        self._back_at = float("-inf")
         self._moments: list[Moment] = []
+        self._reasons: dict[str, float] = {}
         self._found: list[str] = []
         self._paused = False
         self._pending: dict[str, tuple[str, float]] = {}
         self._waited: dict[str, float] = {}
 
     def _end(self) -> None:
-        with (WORK / "conditions.txt").open("w") as file:
+        self._write()
+
+    def _write(self) -> None:
+        with (WORK / "conditions.txt").open("a") as file:
             file.writelines(f"{moment.text()}\n" for moment in self._moments)
 
     @contextlib.contextmanager
@@ -60,6 +69,7 @@ class ConditionWatch(Beside):
             yield
         finally:
             self._lost.pop(node, None)
+            self._back_at = time.monotonic()
 
     @contextlib.contextmanager
     def unwatched(self) -> Iterator[None]:
@@ -69,8 +79,21 @@ class ConditionWatch(Beside):
         try:
             yield
         finally:
+            self._write()
             self._moments = []
             self._paused = False
+
+    def start_over(self) -> tuple[dict[str, float], list[str]]:
+        """Forget what was seen so far.
+
+        Returns:
+            Each condition that was not as in a healthy application, such as `Degraded WorkerSilent`, with the seconds
+            for which it was seen, also while nothing was watched; and the findings.
+        """
+        told, wrong = dict(self._reasons), self.findings()
+        self._write()
+        self._moments, self._found, self._reasons = [], [], {}
+        return told, wrong
 
     def findings(self) -> list[str]:
         """Return conditions that were wrong for too long, and conditions that flapped."""
@@ -89,15 +112,19 @@ class ConditionWatch(Beside):
 
     def _run(self) -> None:
         while not self._over.wait(_LOOK_EVERY_S):
-            if not self._paused:
-                with contextlib.suppress(OSError, urllib.error.URLError, AssertionError):
-                    self._look()
+            with contextlib.suppress(OSError, urllib.error.URLError, AssertionError):
+                self._look()
 
     def _look(self) -> None:
         app, pods = self._app.object(), self._app.pods()
         self._wait(pods)
-        if app.get("status", {}).get("conditions"):
-            self._moments.append(self._seen(app, pods))
+        if conditions := app.get("status", {}).get("conditions"):
+            if not self._paused:
+                self._moments.append(self._seen(app, pods))
+            for each in conditions:
+                if each["status"] != _HEALTHY.get(each["type"], "False"):
+                    told = f"{'not ' if each['status'] == 'False' else ''}{each['type']} {each['reason']}"
+                    self._reasons[told] = self._reasons.get(told, 0.0) + _LOOK_EVERY_S
 
     def _wait(self, pods: list[Object]) -> None:
         """Note how long each pod has been pending, and the longest such time of all pods with its name."""
@@ -118,6 +145,6 @@ class ConditionWatch(Beside):
         running = self._tasks - len(self._meter.standing(_STANDS_S))
         images = {pod["spec"]["containers"][0]["image"] for pod in pods}
         told = {each["type"]: each["status"] for each in status["conditions"]} | {"phase": status.get("phase", "")}
-        copies = -1 if len(ready) > 1 else 0
+        copies = -1 if len(ready) > 1 or now - self._back_at < _RETURN_S else 0
         steady = len(pods) == wanted and images <= {spec["image"]}
         return Moment(now, told, len(ready), wanted, running, copies, self._tasks, steady)

@@ -6,13 +6,16 @@
 - `hang`: hangs before it starts.
 - `failing`: starts, and fails at its first record.
 
-`VERIFIER_ORDERS` names another topic of orders.
+`VERIFIER_ORDERS` names another topic of orders. A worker that finds the file `/tmp/leak` removes it and takes memory
+until the kernel kills it.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import millpond as mp
@@ -26,6 +29,19 @@ if VERSION == "bad":
     raise RuntimeError("this version of the verifier cannot start")
 if VERSION == "hang":
     threading.Event().wait()
+
+
+def _leak_when_told() -> None:
+    file = Path("/tmp/leak")  # noqa: S108 - of the container
+    while not file.exists():
+        time.sleep(0.5)
+    file.unlink()  # the directory outlives the container
+    taken: list[bytes] = []
+    while True:
+        taken.append(b"x" * (8 << 20))
+
+
+threading.Thread(target=_leak_when_told, name="leak", daemon=True).start()
 
 
 class Failing(application.Journal):

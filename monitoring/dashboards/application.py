@@ -96,7 +96,7 @@ _NOW = (
     ),
     Stat(
         title="Behind by",
-        text="The age of the last record of the task that is furthest behind; 0 if all tasks have read their inputs to the end.",
+        text="The age of the newest record of the task that is furthest behind; 0 if all tasks have read their inputs to the end.",
         queries=[Query(f"max(task:millpond_staleness_seconds:max{{{APP}}})")],
         unit="s",
         steps=((None, GREEN), (FRESHNESS_TARGET_S, RED)),
@@ -105,14 +105,14 @@ _NOW = (
     Stat(
         title="Dead letters in an hour",
         text="Records that an exception handler put into the dead-letter topic.",
-        queries=[Query(f"sum(increase(millpond_task_dead_letters_total{{{APP}}}[1h]))")],
+        queries=[Query(f"round(sum(increase(millpond_task_dead_letters_total{{{APP}}}[1h])))")],
         steps=((None, GREEN), (1, RED)),
         alert="DeadLetters",
     ),
     Stat(
         title="Failed commits in an hour",
         text="Commits that failed, so that a worker processed the same records again.",
-        queries=[Query(f"sum(increase(millpond_worker_commit_failures_total{{{APP}}}[1h]))")],
+        queries=[Query(f"round(sum(increase(millpond_worker_commit_failures_total{{{APP}}}[1h])))")],
         steps=((None, GREEN), (3, YELLOW), (20, RED)),
         alert="CommitFailing",
     ),
@@ -130,7 +130,7 @@ _SERVICE_LEVELS = (
     ),
     TimeSeries(
         title="Behind the input",
-        text="The age of the last record of the task that is furthest behind, by application; 0 where all inputs are read to the end. "
+        text="The age of the newest record of the task that is furthest behind, by application; 0 where all inputs are read to the end. "
         f"The target is {FRESHNESS_TARGET_S} s.",
         queries=[Query(f"max by (application_id) (task:millpond_staleness_seconds:max{{{APP}}})", "{{application_id}}")],
         unit="s",
@@ -296,7 +296,7 @@ _QUERIES = (
     TimeSeries(
         title="Queries by outcome",
         text="Interactive queries that workers answered.",
-        queries=[Query(f"sum by (outcome) (rate(millpond_query_seconds_count{{{APP}}}[$__rate_interval])) or vector(0)", "{{outcome}}")],
+        queries=[Query(f"sum by (outcome) (rate(millpond_query_seconds_count{{{APP}}}[$__rate_interval]))", "{{outcome}}")],
         unit="reqps",
         width=12,
     ),

@@ -117,12 +117,13 @@ _STREAM_APPS = (
         text="The condition Ready of each StreamApp over time.",
         queries=[
             Query(
-                f'max by (namespace, name) (({_CONDITION},type="Ready",status="True"}} * 2)'
+                f'max by (namespace, name) (({_CONDITION},type="Suspended",status="True"}} * 3)'
+                f' or ({_CONDITION},type="Ready",status="True"}} * 2)'
                 f' or ({_CONDITION},type="Ready",status="False"}}))',
                 "{{namespace}}/{{name}}",
             )
         ],
-        mappings=(("2", "Ready", GREEN), ("1", "not ready", RED)),
+        mappings=(("3", "suspended", BLUE), ("2", "ready", GREEN), ("1", "not ready", RED)),
         width=12,
     ),
     Table(
@@ -215,30 +216,35 @@ _API_SERVER = (
 _COORDINATOR = (
     TimeSeries(
         title="Heartbeats by outcome",
+        width=6,
         text="Heartbeats of workers: ok, or why they were rejected.",
         queries=[Query(f"sum by (outcome) (rate(millpond_coordinator_heartbeats_total{{{_COORDINATED}}}[$__rate_interval]))", "{{outcome}}")],
         unit="reqps",
     ),
     TimeSeries(
         title="Workers by state",
+        width=6,
         text="Workers as the coordinator sees them: gone are those whose session timed out.",
         queries=[Query(f"sum by (state) (millpond_coordinator_members{{{_COORDINATED}}})", "{{state}}")],
         stacked=True,
     ),
     TimeSeries(
         title="Tasks without an owner, and moving",
+        width=6,
         text="Tasks without a live owner, and tasks that are not on the worker that the assignment gives them.",
         queries=[Query(f'sum by (state) (millpond_coordinator_tasks{{{_COORDINATED},state!="all"}})', "{{state}}")],
         alert="TaskNotRunning",
     ),
     TimeSeries(
         title="Workers lost",
+        width=6,
         text="Workers whose session timed out, by application.",
         queries=[Query(f"sum by (application_id) (increase(millpond_coordinator_deaths_total{{{_COORDINATED}}}[$__rate_interval]))", "{{application_id}}")],
         alert="WorkerDown",
     ),
     TimeSeries(
         title="Assignments",
+        width=6,
         text="Assignments computed, and the share of time that it takes. They are computed when workers come, go or report.",
         queries=[
             Query(f"sum(rate(millpond_coordinator_assignments_total{{{_COORDINATED}}}[$__rate_interval]))", "assignments per second"),
@@ -247,6 +253,7 @@ _COORDINATOR = (
     ),
     TimeSeries(
         title="Storing assignments",
+        width=6,
         text="Seconds per second spent on storing assignments in the API server, and failed attempts. Workers get an assignment only once it is stored.",
         queries=[
             Query(f"sum(rate(millpond_coordinator_save_seconds_total{{{_COORDINATED}}}[$__rate_interval]))", "seconds per second"),
@@ -255,6 +262,7 @@ _COORDINATOR = (
     ),
     TimeSeries(
         title="Connections",
+        width=6,
         text="Open connections of workers, and heartbeats that wait for news (long polls).",
         queries=[
             Query("sum(millpond_coordinator_connections)", "connections"),
@@ -263,8 +271,9 @@ _COORDINATOR = (
     ),
     TimeSeries(
         title="Rejected or delayed requests",
+        width=6,
         text="Requests and connections that were rejected or delayed, by reason: the limits that keep one tenant from harming the others.",
-        queries=[Query("sum by (reason) (rate(millpond_coordinator_refusals_total[$__rate_interval])) or vector(0)", "{{reason}}")],
+        queries=[Query("sum by (reason) (rate(millpond_coordinator_refusals_total[$__rate_interval]))", "{{reason}}")],
         unit="reqps",
         alert="CoordinatorOverloaded",
     ),

@@ -6,6 +6,7 @@ also matches the missing label of an application outside Kubernetes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -261,10 +262,11 @@ class Board:
                 .all_value(".*")
                 .current(model.VariableOption(selected=True, text="All", value="$__all"))
             )
+        numbers = itertools.count(1)
         for row in self.rows:
-            board = board.with_row(dashboard.Row(row.title))
+            board = board.with_row(dashboard.Row(row.title).id(next(numbers)))
             for panel in row.panels:
-                board = board.with_panel(panel.build())
+                board = board.with_panel(panel.build().id(next(numbers)))
         return board.build()
 
 

@@ -149,12 +149,14 @@ _SIZE = (
 _RESTORING = (
     TimeSeries(
         title="Changelog records left, by store",
+        width=6,
         text="Changelog records that are still to be read, by active tasks that restore and by standbys.",
         queries=[Query(_sum("millpond_restore_remaining_records", "store"), "{{store}}")],
         alert="RestoreStuck",
     ),
     TimeSeries(
         title="Restoring, by worker",
+        width=6,
         text="Changelog records that each worker applies per second.",
         queries=[Query(_rate("millpond_restore_records_total", "worker"), "{{worker}}")],
         unit="cps",
@@ -162,15 +164,17 @@ _RESTORING = (
     ),
     TimeSeries(
         title="Lag of standbys",
+        width=6,
         text="Changelog records between a standby and the end, by task.",
         queries=[
-            Query(f'max by (task) (millpond_task_changelog_lag_records{{{WORKER},role="standby"}}) or vector(0)', "{{task}}")
+            Query(f'max by (task) (millpond_task_changelog_lag_records{{{WORKER},role="standby"}})', "{{task}}")
         ],
         steps=((None, GREEN), (ACCEPTABLE_RECOVERY_LAG, RED)),
         alert="StandbyLagging",
     ),
     TimeSeries(
         title="Tasks held, by role",
+        width=6,
         text="Tasks that workers hold, by role: active, standby, or warm-up for a move.",
         queries=[Query(f"count by (role) (millpond_task_held{{{WORKER}}})", "{{role}}")],
         stacked=True,

@@ -165,18 +165,21 @@ _TASKS = (
     ),
     TimeSeries(
         title="Lag, by task",
+        width=6,
         text="Records between the position of each task and the end of its inputs.",
         queries=[Query(f"sum by (task) (millpond_input_lag_records{{{WORKER}}})", "{{task}}")],
         alert="LagGrowing",
     ),
     TimeSeries(
         title="Age of the last record, by task",
+        width=6,
         text="Current time minus the timestamp of the last record of each task. It also grows while nothing arrives.",
         queries=[Query(f"max by (task) (millpond_task_record_e2e_latency_seconds{{{WORKER}}})", "{{task}}")],
         unit="s",
     ),
     TimeSeries(
         title="Out of order",
+        width=6,
         text="Stream time minus the timestamp of the last record: how late records arrive. Compare it with the grace of windows.",
         queries=[Query(f"max by (task) (millpond_task_record_lateness_seconds{{{WORKER}}})", "{{task}}")],
         unit="s",
@@ -184,6 +187,7 @@ _TASKS = (
     ),
     TimeSeries(
         title="Read ahead",
+        width=6,
         text="Records that were read and wait, because another input of the task has none (max.task.idle.ms).",
         queries=[
             Query(f"sum by (task) (millpond_task_buffered_records{{{WORKER}}})", "{{task}}"),

@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ("CRITICAL", "RUNBOOKS", "WARNING", "Alert", "Group", "Recording", "duration")
 
 RUNBOOKS = "https://millpond.dev/docs/runbooks"
-"""Where the documentation is served. The chart replaces it by `monitoring.runbookBaseUrl`."""
+"""Where the documentation is served. Someone who serves it elsewhere replaces it in the rules and dashboards."""
 
 CRITICAL = "critical"
 """A person has to act now: records are not processed, or will not be soon."""

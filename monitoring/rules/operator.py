@@ -157,15 +157,13 @@ GROUPS = (
             ),
             Alert(
                 "AutoscalerAtMax",
-                """
-                millpond_streamapp_autoscaling_current_replicas >= millpond_streamapp_autoscaling_max_replicas
-                and millpond_streamapp_autoscaling_recommended_replicas >= millpond_streamapp_autoscaling_max_replicas
-                """,
+                f'{_CONDITION}{{type="ScalingLimited",status="True"}} == 1',
                 _minutes(30),
                 WARNING,
-                f"{_APP}: autoscaling has been at its maximum of {{{{ $value }}}} workers for 30 minutes",
+                f"{_APP}: autoscaling may not choose the number of workers that it needs ({{{{ $labels.reason }}}})",
                 """
-                The load needs at least spec.autoscaling.maxReplicas workers. If it grows further, the lag grows.
+                For 30 minutes the load has needed another number of workers than autoscaling may choose: maxReplicas, the
+                number of tasks or the rescales of the day are used up. The lag grows.
                 """,
             ),
             Alert(

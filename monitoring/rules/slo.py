@@ -67,11 +67,12 @@ GROUPS = (
                 "application:millpond_e2e_latency_seconds:p99_rate5m",
                 f"histogram_quantile(0.99, sum by (namespace, application_id, le) (rate({_LATENCY}_bucket[5m])))",
             ),
-            # A task that has read its inputs to their ends is fresh, however old the last record is.
+            # The age of the newest record, not of the last one, which may be late. A task that has read its inputs to
+            # their ends is fresh, however old that is.
             Recording(
                 "task:millpond_staleness_seconds:max",
                 f"""
-                max {_BY_TASK} (millpond_task_record_e2e_latency_seconds)
+                clamp_min(max {_BY_TASK} (millpond_task_record_e2e_latency_seconds - millpond_task_record_lateness_seconds), 0)
                   * (1 - min {_BY_TASK} (millpond_processor_caught_up))
                 """,
             ),

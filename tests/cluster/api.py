@@ -72,6 +72,12 @@ KINDS: dict[str, Kind] = {
     "ValidatingAdmissionPolicy": Kind(
         "admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False
     ),
+    "ValidatingAdmissionPolicyBinding": Kind(
+        "admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", namespaced=False
+    ),
+    "PodMonitor": Kind("monitoring.coreos.com/v1", "podmonitors"),
+    "PrometheusRule": Kind("monitoring.coreos.com/v1", "prometheusrules"),
+    "Certificate": Kind("cert-manager.io/v1", "certificates"),
 }
 
 

@@ -42,6 +42,10 @@ class Case(NamedTuple):
     """What is said, when the rule makes its message from what it finds."""
 
 
+def _autoscaling(**given: Any) -> dict[str, Any]:
+    return {"autoscaling": {"maxReplicas": 2} | given}
+
+
 def _toleration(**given: Any) -> dict[str, Any]:
     return {"pod/tolerations": [given]}
 
@@ -101,10 +105,27 @@ OBJECT: tuple[Case, ...] = (
             ("5s", "4s", {"transaction.timeout.ms": "4s"}),
         )
     ),
+    *(
+        Case(
+            "no worker can hold two copies",
+            {"standbyReplicas": wrong, "replicas": replicas},
+            {"standbyReplicas": right, "replicas": replicas},
+        )
+        for wrong, right, replicas in ((1, 0, 1), (3, 2, 3), (10, 9, 10))
+    ),
+    Case("no worker can hold two copies", {"standbyReplicas": 1}, {"standbyReplicas": 1, "replicas": 0}),
     Case("without a warm-up", {"maxWarmupReplicas": 0}, {"maxWarmupReplicas": 1}),
     Case(_DURATION, {"sessionTimeout": "1m30s"}, {"sessionTimeout": "90s"}),
     Case(_DURATION, {"rollout/progressDeadline": "1d"}, {"rollout/progressDeadline": "24h"}),
     Case(_DURATION, {"rollout/minReady": "soon"}, {"rollout/minReady": "0s"}),
+    Case("no number of workers is", _autoscaling(minReplicas=3), _autoscaling(minReplicas=2)),
+    Case("without a worker", _autoscaling(minReplicas=0), _autoscaling(minReplicas=1)),
+    Case(_DURATION, _autoscaling(targetLag="1d"), _autoscaling(targetLag="24h")),
+    Case("targetLag is from", _autoscaling(targetLag="999ms"), _autoscaling(targetLag="1s")),
+    Case("targetUtilization is a share", _autoscaling(targetUtilization=70), _autoscaling(targetUtilization=0.7)),
+    Case("targetUtilization is a share", _autoscaling(targetUtilization=0), _autoscaling(targetUtilization=0.1)),
+    Case(_DURATION, _autoscaling(stabilization="soon"), _autoscaling(stabilization="5m")),
+    Case("stabilization is from", _autoscaling(stabilization="59s"), _autoscaling(stabilization="1m")),
     Case("sessionTimeout is from", {"sessionTimeout": "300ms"}, {"sessionTimeout": "1s"}),
     Case("sessionTimeout is from", {"sessionTimeout": "11m"}, {"sessionTimeout": "10m"}),
     Case("list brokers as", {"kafka/bootstrapServers": "kafka"}, {"kafka/bootstrapServers": "kafka:9092"}),
@@ -117,7 +138,7 @@ OBJECT: tuple[Case, ...] = (
             ("application.id", "applicationId", "a"),
             ("bootstrap.servers", "kafka/bootstrapServers", "a:1"),
             ("processing.guarantee", "processingGuarantee", "at_least_once"),
-            ("num.standby.replicas", "standbyReplicas", 1),
+            ("num.standby.replicas", "standbyReplicas", 0),
             ("max.warmup.replicas", "maxWarmupReplicas", 1),
             ("acceptable.recovery.lag", "acceptableRecoveryLag", 1),
             ("commit.interval", "commitInterval", "1s"),

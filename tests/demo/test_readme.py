@@ -20,11 +20,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.chart.rendering import rendered_by_helm
 from tests.cluster import binaries
 from tests.demo import test_delays
 from tests.demo.commands import ROOT, Shell, blocks, commands
 from tests.support import broker as support
-from tests.support import kafka
+from tests.support import helm, kafka
 
 pytestmark = [
     pytest.mark.slow,
@@ -123,13 +124,28 @@ def kubectl(request: pytest.FixtureRequest, tmp_path: Path) -> Check:
     return run
 
 
+@pytest.fixture
+def helm_install() -> Check:
+    """Renders what `helm install` would install; without Helm, it only checks that the chart exists."""
+
+    def check(command: str) -> None:
+        words = shlex.split(command)
+        assert (ROOT / words[3] / "Chart.yaml").exists()
+        with contextlib.suppress(helm.HelmMissing):
+            rendered_by_helm(helm.find(helm.HELM_4), command)
+
+    return check
+
+
 def _names_what_there_is(command: str) -> None:
     words = shlex.split(command)
     for flag, path in itertools.pairwise(words):
         assert flag not in {"-f", "-k"} or (ROOT / path).exists()
 
 
-def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], kubectl: Check, tmp_path: Path) -> None:
+def test_every_command_of_the_readme_runs(
+    shells: Callable[..., Shell], kubectl: Check, helm_install: Check, tmp_path: Path
+) -> None:
     """All commands in order: a broker and a worker, several workers, their metrics, a reset."""
     port, metrics = free_port(), free_port()
     shell = shells(ROOT, **{"9092": port, "9404": metrics, "delays.svg": str(tmp_path / "delays.svg")})
@@ -204,7 +220,8 @@ def test_every_command_of_the_readme_runs(shells: Callable[..., Shell], kubectl:
         {
             "make demo": make_demo, "make test": make_test, "make check": make_check, "make lint": make_lint,
         "make soak": make_soak, "make bench": make_bench,
-            "make docs": make_docs, "make e2e": make_e2e, "kubectl": kubectl, "make venv": make_venv,
+            "make docs": make_docs, "make e2e": make_e2e, "kubectl": kubectl, "helm install": helm_install,
+            "make venv": make_venv,
         "source .venv/bin/activate": activate,
             "millpond dev": dev, "millpond dev status": dev_command, "millpond dev scale": dev_command,
             "millpond dev kill": dev_command, "millpond dev drain": dev_command, "millpond topology": topology,

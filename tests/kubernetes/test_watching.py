@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from millpond_operator.kubernetes import ApiError, Cache, Client
-from millpond_operator.kubernetes.kinds import CONFIG_MAP, SERVICE_ACCOUNT, STREAM_APP, Kind
+from millpond_operator.kubernetes.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, SERVICE_ACCOUNT, STREAM_APP, Kind
 from millpond_operator.kubernetes.watching import Watched, WatchError, Watching, WatchOptions
 from tests.cluster.api import Api
 from tests.cluster.apiserver import SharedApiServer
@@ -472,6 +472,66 @@ def test_a_kind_that_is_defined_again_is_watched_again(
     watched = (Watched(CONFIG_MAP), Watched(kind, None))
     more = {"watched": watched, "before": before}
     in_world(api_server, proxy, namespace, story, **more)
+
+
+def test_other_version_of_a_kind_is_named_and_awaited(
+    api_server: SharedApiServer, proxy: FaultProxy, namespace: str, thing: Callable[[bool], Kind]
+) -> None:
+    """An operator of another release than the definitions says which version is served, and starts when its own is."""
+    later = thing(True)
+    earlier = dataclasses.replace(later, version="v0")
+
+    async def story(world: World) -> None:
+        await until(lambda: world.watching.unserved() is not None, "it is not served")
+        assert world.watching.unserved() == (
+            f"The API server serves things.{later.group} only as v1, and this operator needs v0: install the "
+            "CustomResourceDefinitions and the operator of the same release."
+        )
+        assert not world.watching.synced.is_set()
+        name = f"things.{later.group}"
+        definition = await world.user.get(CUSTOM_RESOURCE_DEFINITION, None, name)
+        (version,) = definition["spec"]["versions"]
+        more = {"versions": [version, version | {"name": "v0", "storage": False}]}
+        await world.user.patch(CUSTOM_RESOURCE_DEFINITION, None, name, {"spec": more})
+        await until(world.watching.synced.is_set, "everything is listed")
+        assert world.watching.unserved() is None
+
+    in_world(api_server, proxy, namespace, story, watched=(Watched(earlier, None),), wait=False)
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "cure"),
+    [(True, "set --watch-namespaces to those in which it has rights"), (False, "Bind the operator")],
+)
+def test_missing_right_is_named_and_awaited(
+    everywhere: bool,
+    cure: str,
+    api: Api,
+    background: Background,
+    api_server: SharedApiServer,
+    namespace: str,
+) -> None:
+    """An operator for all namespaces needs rights in the cluster, and says what to do without them."""
+    name = f"nobody-{uuid.uuid4().hex[:8]}"
+    with FaultProxy(background, api_server.user(name), api_server.authority) as proxy:
+
+        async def story(world: World) -> None:
+            await until(lambda: world.watching.unserved() is not None, "it is denied")
+            assert "403" in (world.watching.unserved() or "") or "forbidden" in (world.watching.unserved() or "")
+            assert cure in (world.watching.unserved() or "")
+            assert not world.watching.synced.is_set()
+            subject = {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
+            role = {"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"}
+            binding = {"metadata": {"name": name, "namespace": namespace}, "subjects": [subject], "roleRef": role}
+            kind = "ClusterRoleBinding" if everywhere else "RoleBinding"
+            made = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, **binding}
+            await asyncio.to_thread(api.apply, made)
+            await until(world.watching.synced.is_set, "everything is listed")
+            assert world.watching.unserved() is None
+
+        namespaces = [] if everywhere else [namespace]
+        in_world(api_server, proxy, namespace, story, namespaces=namespaces, wait=False)
+        api.delete("ClusterRoleBinding", None, name)
 
 
 async def _listed(world: World, kind: Kind) -> list[dict[str, Any]]:

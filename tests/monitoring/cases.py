@@ -65,6 +65,7 @@ def _stale(window: str, severity: str, fires: int, ends: int) -> Firing:
         "DataStale", severity,
         {
             f'millpond_task_record_e2e_latency_seconds{{{W},task="0_0"}}': "0+60x59 1x1000",
+            f'millpond_task_record_lateness_seconds{{{W},task="0_0"}}': "0x1059",
             f'millpond_processor_caught_up{{{W},task="0_0",topic="in"}}': "0x59 1x1000",
         },
         APP | {"window": window}, "", fires, ends,
@@ -172,12 +173,10 @@ FIRING = (
     ),
     Firing(
         "AutoscalerAtMax", "warning",
-        {
-            f"millpond_streamapp_autoscaling_current_replicas{{{S}}}": "8x60 6x30",
-            f"millpond_streamapp_autoscaling_recommended_replicas{{{S}}}": "8x60 6x30",
-            f"millpond_streamapp_autoscaling_max_replicas{{{S}}}": "8x90",
-        },
-        STREAM_APP, "StreamApp shop/delays: autoscaling has been at its maximum of 8 workers for 30 minutes", 40, 70,
+        {_condition("ScalingLimited", "True", "AutoscalerAtMax"): "1x60 _x30"},
+        STREAM_APP | {"type": "ScalingLimited", "status": "True", "reason": "AutoscalerAtMax"},
+        "StreamApp shop/delays: autoscaling may not choose the number of workers that it needs (AutoscalerAtMax)",
+        40, 70,
     ),
     Firing(
         "SnapshotOld", "warning",
@@ -325,7 +324,17 @@ QUIET = (
         "DataStale", "no records arrive, and all are processed",
         {
             f'millpond_task_record_e2e_latency_seconds{{{W},task="0_0"}}': "0+60x120",
+            f'millpond_task_record_lateness_seconds{{{W},task="0_0"}}': "0x120",
             f'millpond_processor_caught_up{{{W},task="0_0",topic="in"}}': "1x120",
+        },
+        until=120,
+    ),
+    Quiet(
+        "DataStale", "an old record comes between new ones",
+        {
+            f'millpond_task_record_e2e_latency_seconds{{{W},task="0_0"}}': "3600x120",
+            f'millpond_task_record_lateness_seconds{{{W},task="0_0"}}': "3599x120",
+            f'millpond_processor_caught_up{{{W},task="0_0",topic="in"}}': "0x120",
         },
         until=120,
     ),

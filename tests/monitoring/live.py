@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import textwrap
@@ -33,6 +34,7 @@ from millpond.cli.dev.status import SessionStatus
 from tests.cluster.nodes.images import Image
 from tests.operating.process import free_port
 from tests.operating.scene import BASE, Scene, merged, scene_of
+from tests.operating.world import World
 from tests.simulation import background as simulation
 from tests.simulation.world import simulated_world
 from tests.support import kafka
@@ -43,7 +45,7 @@ __all__ = ("ROOT", "Prometheus", "System", "running")
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "helm/millpond/files/rules"
-_START_S = 30.0
+_START_S = 60.0
 
 APPLICATION = """
     import os
@@ -125,22 +127,27 @@ class Prometheus:
     Args:
         tools: its programs.
         directory: for its data and configuration.
-        targets: addresses with labels, as in `static_configs`.
     """
 
-    def __init__(self, tools: Tools, directory: Path, targets: list[dict[str, Any]]) -> None:
+    def __init__(self, tools: Tools, directory: Path) -> None:
         self._tools = tools
         self._directory = directory
-        self._targets = targets
+        self._targets = directory / "targets.json"
         self.url = f"http://127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         config = {
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "2s"},
             "rule_files": [str(each) for each in sorted(RULES.glob("*.yaml"))],
             # As the chart's PodMonitors: namespaces in the operator's metrics are those of StreamApps.
-            "scrape_configs": [{"job_name": "millpond", "honor_labels": True, "static_configs": self._targets}],
+            "scrape_configs": [
+                {
+                    "job_name": "millpond",
+                    "honor_labels": True,
+                    "file_sd_configs": [{"files": [str(self._targets)], "refresh_interval": "1s"}],
+                }
+            ],
         }
         path = self._directory / "prometheus.yml"
         path.write_text(yaml.safe_dump(config))
@@ -160,6 +167,14 @@ class Prometheus:
         assert self._process is not None
         self._process.kill()
         self._process.wait(10)
+
+    def scrape(self, targets: list[dict[str, Any]]) -> None:
+        """Set the targets: addresses with labels."""
+        text = json.dumps(targets)
+        if not self._targets.exists() or self._targets.read_text() != text:
+            part = self._targets.with_suffix(".part")
+            part.write_text(text)
+            part.rename(self._targets)
 
     def _ready(self) -> bool:
         assert self._process is not None
@@ -193,7 +208,13 @@ def apply_streamapps(scene: Scene, application_id: str) -> None:
     """Apply StreamApps: one that runs and has a snapshot, one that cannot start, one that is suspended."""
     scene.kubelets.images["spark:1"] = Image()
     snapshots = {"location": "s3://states/orders", "schedule": "0 3 * * *", "spark": {"image": "spark:1"}}
-    scene.apply("orders", merged(BASE, {"replicas": 2, "applicationId": application_id, "bootstrap": snapshots}))
+    orders = {
+        "replicas": 2,
+        "applicationId": application_id,
+        "bootstrap": snapshots,
+        "autoscaling": {"minReplicas": 2, "maxReplicas": 6},
+    }
+    scene.apply("orders", merged(BASE, orders))
     scene.apply("payments", merged(BASE, {"replicas": 2, "image": "payments:missing"}))
     scene.apply("archive", merged(BASE, {"replicas": 1, "suspended": True}))
     spec = {"streamApp": "orders", "location": "s3://states/orders", "spark": {"image": "spark:1"}}
@@ -205,6 +226,14 @@ def apply_streamapps(scene: Scene, application_id: str) -> None:
             "spec": spec,
         }
     )
+
+
+class _Named(World):
+    """A world whose namespaces have the names that a test gives them."""
+
+    def namespace(self, stem: str) -> str:
+        self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": stem}})
+        return stem
 
 
 class Session:
@@ -228,6 +257,7 @@ class Session:
             "--set", f"errors.dead.letter.queue.topic.name={counts}-dead",
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
+        self._logs = directory
 
     def __enter__(self) -> Self:
         with (self._directory / "session.log").open("wb") as log:
@@ -261,6 +291,12 @@ class Session:
         text = self.do("status", "--json")
         return msgspec.json.decode(text, type=SessionStatus) if text else None
 
+    def workers(self) -> list[str]:
+        """Return the addresses of the workers' latest processes, by their logs."""
+        logs = sorted(self._logs.glob("w*.log"))
+        found = [re.findall(r"metrics on http://(\S+?)/metrics", each.read_text()) for each in logs]
+        return [each[-1] for each in found if each]
+
     def started(self) -> SessionStatus:
         """Wait until all tasks run and have standbys; return the status."""
         found: list[SessionStatus] = []
@@ -272,7 +308,8 @@ class Session:
             found.append(status)
             return sum(len(each.standby) for each in status.workers) == 4
 
-        kafka.eventually(complete, "all tasks run and have standbys", timeout_s=90)
+        kafka.eventually(complete, "all tasks run and have standbys", timeout_s=150)
+        self._logs = Path(found[-1].workers[0].log).parent
         return found[-1]
 
 
@@ -286,20 +323,34 @@ class System:
     background: Any
     operator: OperatorMetrics
     scene: Scene
-    application_id: str
-    worker_url: str
+    coordinator: str
+    """The address of the application's coordinator."""
 
     def turn(self) -> None:
         """Let one second pass, on the wall and in the simulation."""
         began = time.monotonic()
         self.background.sleep(1)
         self.operator.refresh()
+        self.find_targets()
         time.sleep(max(0.0, 1 - (time.monotonic() - began)))
+
+    def find_targets(self) -> None:
+        """Let Prometheus scrape what runs now."""
+        where = {"namespace": self.scene.namespace}
+        self.prometheus.scrape(
+            [
+                *({"targets": [each], "labels": where} for each in self.session.workers()),
+                {"targets": [self.coordinator], "labels": where},
+                {"targets": [self.operator.address], "labels": {"pod": "millpond-operator-0"}},
+            ]
+        )
 
     def ask(self) -> None:
         """Send a query to a worker."""
         with contextlib.suppress(OSError):
-            urllib.request.urlopen(f"{self.worker_url}/v1/stores/orders-by-shop/keys/shop-1", timeout=10).close()
+            urllib.request.urlopen(
+                f"http://{self.session.workers()[0]}/v1/stores/orders-by-shop/keys/shop-1", timeout=10
+            ).close()
 
     def work(self, seconds: int, good: int = 200, late: int = 1, bad: int = 1) -> None:
         """Send orders and queries for some seconds."""
@@ -311,14 +362,14 @@ class System:
     def await_data(self) -> None:
         """Let everything run until each target was scraped some times and each rule evaluated."""
         self.work(8)
-        kafka.eventually(self._complete, "all targets are scraped and all rules evaluated", timeout_s=30)
+        kafka.eventually(self._complete, "all targets are scraped and all rules evaluated", timeout_s=90)
 
     def _complete(self) -> bool:
         self.work(1)
         targets = self.prometheus.get("targets")["activeTargets"]
         scraped = all(each["health"] == "up" for each in targets)
         rules = [rule for group in self.prometheus.get("rules")["groups"] for rule in group["rules"]]
-        return scraped and all(rule["health"] == "ok" for rule in rules)
+        return len(targets) == 4 and scraped and all(rule["health"] == "ok" for rule in rules)
 
 
 @contextlib.contextmanager
@@ -333,23 +384,15 @@ def running(broker: Broker, tools: Tools, directory: Path, application_id: str =
             mock.patch.object(simulation, "_BEGINNING", datetime.now(UTC)),
             Session(directory, servers, application_id, *names[:2]) as session,
             simulated_world(7) as world,
-            scene_of(world, directory, "shop") as scene,
+            scene_of(_Named(world.api, world.background, world.server, world.operator), directory, "shop") as scene,
             OperatorMetrics(lambda: scene.operator.fetch("/metrics")) as operator,
         ):
             apply_streamapps(scene, application_id)
             feed = Feed(servers, names[0])
             feed.send(100)
             status = session.started()
-            worker_urls = [each.metrics.removesuffix("/metrics") for each in status.workers]
-            workers = [each.removeprefix("http://") for each in worker_urls]
-            targets = [
-                {"targets": workers, "labels": {"namespace": scene.namespace}},
-                {"targets": [status.coordinator.removeprefix("http://")], "labels": {"namespace": scene.namespace}},
-                {"targets": [operator.address], "labels": {"pod": "millpond-operator-0"}},
-            ]
-            with Prometheus(tools, directory, targets) as prometheus:
-                yield System(
-                    prometheus, session, feed, world.background, operator, scene, application_id, worker_urls[0]
-                )
+            coordinator = status.coordinator.removeprefix("http://")
+            with Prometheus(tools, directory) as prometheus:
+                yield System(prometheus, session, feed, world.background, operator, scene, coordinator)
     finally:
         kafka.delete_topics(servers, kafka.topic_names(servers, prefix=f"{application_id}-"))

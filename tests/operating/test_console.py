@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import http.client
 import socket
-import textwrap
 
 import pytest
 import yaml
@@ -41,7 +40,8 @@ def operator(api, api_server, crds, namespace, tmp_path, address):
     }
     api.create(pod)
     api.patch("Pod", namespace, POD, {"status": {"podIP": address, "podIPs": [{"ip": address}]}}, subresource="status")
-    service = yaml.safe_load((ROOT / "deploy" / "console.yaml").read_text())
+    documents = yaml.safe_load_all((ROOT / "deploy" / "coordinator.yaml").read_text())
+    service = next(each for each in documents if each["metadata"]["name"] == SERVICE)
     api.create(service | {"metadata": service["metadata"] | {"namespace": namespace}})
     settings = {"HTTP_HOST": "0.0.0.0", "POD_IP": address, "UPKEEP_INTERVAL": "300ms"}
     with OperatorProcess(api, api_server.admin, namespace, tmp_path, settings, name=POD) as operator:
@@ -118,7 +118,7 @@ def _answers(operator) -> bool:
 
 
 def test_right_to_the_proxy_is_needed(api, api_server, background, namespace, operator):
-    """The API server guards the console: an account sees it only with the Role of docs/console.md."""
+    """The API server guards the console: an account sees it only with the Role for it."""
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tenant", "namespace": namespace}})
     token = api.token(namespace, "tenant")
     access = dataclasses.replace(api_server.admin, certificate_file=None, token=token)
@@ -132,9 +132,8 @@ def test_right_to_the_proxy_is_needed(api, api_server, background, namespace, op
     with Api(background, access) as tenant:
         wait_for(lambda: api.find("Endpoints", namespace, SERVICE), "the API server's proxy knows the console")
         assert status() == 403
-        role = yaml.safe_load(
-            textwrap.dedent((ROOT / "docs" / "console.md").read_text().split("```yaml\n")[2].split("  ```")[0])
-        )
+        documents = yaml.safe_load_all((ROOT / "deploy" / "user-roles.yaml").read_text())
+        role = next(each for each in documents if each["metadata"]["name"] == SERVICE)
         api.create(role | {"metadata": {"name": SERVICE, "namespace": namespace}})
         api.create(
             {

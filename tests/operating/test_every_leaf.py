@@ -331,6 +331,37 @@ def _made(scene: Scene, name: str) -> list[Any]:
     return [each for each in found if each["spec"]["streamApp"] == name]
 
 
+_AUTOSCALING: tuple[tuple[str, Any, Any], ...] = (
+    ("mode", "Auto", "Recommend"),
+    ("minReplicas", 1, 2),
+    ("maxReplicas", 3, 4),
+    ("targetLag", "10s", "1m"),
+    ("targetUtilization", 0.5, 0.9),
+    ("stabilization", "2m", "10m"),
+    ("rescalesPerDay", 1, 10),
+)
+
+
+def _autoscaling(scene: Scene, name: str) -> None:
+    """The bounds and the mode show in the status; `tests/autoscaling` has what the targets do."""
+    base = merged(BASE, {"replicas": 1})
+    scene.apply(name, base)
+    scene.await_settled(name)
+    before = at_rest(scene, name)
+    for which, workers in ((1, 1), (2, 1)):
+        scene.apply(name, merged(base, {"autoscaling": {leaf[0]: leaf[which] for leaf in _AUTOSCALING}}))
+        wanted = {"mode": _AUTOSCALING[0][which], "maxReplicas": _AUTOSCALING[2][which], "currentReplicas": workers}
+        scene.eventually(
+            lambda wanted=wanted: wanted.items() <= scene.status(name).get("autoscaling", {}).items(),
+            lambda: f"the autoscaler shows: {scene.status(name)}",
+        )
+    scene.apply(name, merged(base, {"autoscaling": {"minReplicas": 2, "maxReplicas": 4}}))
+    scene.eventually(lambda: len(scene.pods(name)) == 2, lambda: f"two workers run: {scene.status(name)}")
+    scene.apply(name, base)
+    scene.await_settled(name)
+    _await_back(scene, name, before)
+
+
 _MORE: dict[tuple[str, ...], Callable[[Scene, str], None]] = {
     ("applicationId", "state.storageClassName", "state.ephemeral"): _fixed_by_rules,
     ("processingGuarantee",): _guarantee,
@@ -342,6 +373,7 @@ _MORE: dict[tuple[str, ...], Callable[[Scene, str], None]] = {
     ("rollout.progressDeadline",): _deadline,
     ("rollout.autoRollback",): _rollback,
     tuple(f"bootstrap.{leaf}" for leaf, *_ in _SNAPSHOTS): _snapshots,
+    tuple(f"autoscaling.{leaf}" for leaf, *_ in _AUTOSCALING): _autoscaling,
 }
 _REQUIRED = ("image", "topology", "kafka", "kafka.bootstrapServers")
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Self
 
 import msgspec
 import pytest
 
-from millpond.protocol import Answer, Epoch, Heartbeat, Refusal, RefusalCode, SubtopologySummary, TopologySummary
+from millpond.protocol import (
+    Answer,
+    Epoch,
+    Heartbeat,
+    Refusal,
+    RefusalCode,
+    SubtopologySummary,
+    TopologySummary,
+    clock,
+)
 from millpond_operator.controllers.coordinator_host.assignment_store import most_tasks
 from millpond_operator.controllers.coordinator_host.host import CoordinatorHost
 from millpond_operator.coordinator import KafkaClaim, StoreError
 from millpond_operator.kubernetes import Cache, Object, Unavailable, kinds
+from millpond_operator.kubernetes.cache import Key
 from millpond_operator.resources import APP, StreamApp, view_of
 from tests.kubernetes.support import until
 from tests.resources.examples import stream_app
@@ -64,18 +76,23 @@ class Hosted:
         assert found is not None
         return found.engine.epoch.term
 
-    def has_pods(self, uid: str = "p1", owner: str | None = "s1", set_owner: str | None = None) -> None:
-        """Put its StatefulSet and a pod into the cache."""
+    def has_pods(
+        self, uid: str = "p1", owner: str | None = "s1", set_owner: str | None = None, ends_in_s: float | None = None
+    ) -> None:
+        """Put its StatefulSet and a pod into the cache; one that is being deleted, if its grace period has an end."""
         self.version += 1
         where = {"namespace": "shop", "resourceVersion": str(self.version)}
         controls = {"kind": "StatefulSet", "name": "delays", "uid": owner, "controller": True}
         owns = {"kind": "StreamApp", "name": "delays", "uid": set_owner or self.app.uid, "controller": True}
-        pod = {
+        pod: Object = {
             "name": "delays-0",
             "uid": uid,
             "ownerReferences": [controls] if owner else [],
             "labels": {APP: "delays"},
         }
+        if ends_in_s is not None:
+            ends = clock.now() + timedelta(seconds=ends_in_s)
+            pod["deletionTimestamp"] = ends.strftime("%Y-%m-%dT%H:%M:%SZ")
         whole = {"name": "delays", "uid": "s1", "ownerReferences": [owns]}
         self.cache.put(kinds.STATEFUL_SET, {"metadata": where | whole, "spec": {"replicas": self.replicas}})
         self.cache.put(kinds.POD, {"metadata": where | pod})
@@ -248,5 +265,28 @@ def test_worker_is_a_pod_of_its_own_statefulset() -> None:
         assert not hosted.known("p2")
         await hosted.hosting.serve(hosted.app, pinned="", claim=CLAIM)
         assert not hosted.known(), "it is gone"
+
+    served(scenario)
+
+
+def test_token_of_a_pod_that_was_deleted_is_nobodys_at_once() -> None:
+    """No pass over the StreamApp is needed. A pod of a lost node counts as deleted a minute after its grace period."""
+
+    async def scenario(hosted: Hosted) -> None:
+        hosted.has_pods()
+        assert hosted.known()
+        hosted.cache.remove(kinds.POD, Key("shop", "delays-0"), hosted.version + 1)
+        assert not hosted.known()
+        hosted.version += 1
+        hosted.has_pods(ends_in_s=30)
+        assert hosted.known()
+        await asyncio.sleep(88)  # as in the API server, a minute later
+        assert hosted.known()
+        await asyncio.sleep(3)
+        assert not hosted.known()
+        hosted.has_pods(ends_in_s=-90)  # to a leader that did not know it, too
+        hosted.hosting._hosted[KEY].accepted.clear()
+        assert not hosted.known()
+        assert not hosted.known()
 
     served(scenario)

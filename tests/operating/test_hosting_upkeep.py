@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import http.client
 import ssl
+import urllib.error
 from datetime import UTC, datetime
 
 import pytest
+from cryptography import x509
 
 from millpond_operator.controllers.coordinator_host.tls.certificates import issued
 from tests.cluster.waiting import wait_for
@@ -135,3 +137,44 @@ def test_tenant_metrics_are_not_served_to_workers(api, namespace, operator):
     trusted = trusted_by(api, namespace)
     assert asked(operator, "/metrics", trusted) == 404
     assert asked(operator, f"/namespaces/{namespace}/v1/applications", trusted) == 401
+
+
+def test_certificate_of_others_is_awaited_served_and_renewed(api, api_server, crds, namespace, tmp_path):
+    """The operator says that it is missing, waits for it, and serves the next one without a restart."""
+    grant_rights(api, namespace)
+    host = f"{COORDINATOR}.{namespace}.svc"
+
+    def provide(certificates):
+        data = {name: text for name, text in certificates.as_data().items() if name != "ca.key"}
+        metadata = {"name": "provided", "namespace": namespace}
+        api.apply(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls", "data": data}
+        )
+
+    own = SETTINGS | {"CERTIFICATE_SOURCE": "secret", "CERTIFICATE_SECRET": "provided"}
+    role = api.get("Role", namespace, "millpond-operator")
+    for rule in role["rules"]:
+        if rule.get("resourceNames") == [SECRET]:
+            rule |= {"resourceNames": ["provided"], "verbs": ["get"]}
+    api.replace(role)
+    with OperatorProcess(api, api_server.admin, namespace, tmp_path, own) as operator:
+        missing = f"Secret {namespace}/provided for the coordinator's certificate does not exist"
+        wait_for(lambda: missing in operator.tail(), "it is told", otherwise=operator.tail)
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            operator.fetch("/readyz")
+        first = issued([host], datetime.now(UTC))
+        provide(first)
+        apply_app(api, namespace)
+        wait_for(lambda: trusted_by(api, namespace).strip() == first.ca.strip(), "workers get its authority")
+        assert asked(operator, "/healthz", first.ca) == 200
+        renewed = issued([host], datetime.now(UTC), first)
+        provide(renewed)
+        serial = x509.load_pem_x509_certificate(renewed.certificate.encode()).serial_number
+
+        def served():
+            pem = ssl.get_server_certificate(("127.0.0.1", operator.coordinator_port))
+            return x509.load_pem_x509_certificate(pem.encode()).serial_number
+
+        wait_for(lambda: served() == serial, "the renewed one is served", poll_s=_POLL_S)
+        assert operator.alive and operator.starts == 1
+        assert set(api.get("Secret", namespace, "provided")["data"]) == {"tls.crt", "tls.key", "ca.crt"}

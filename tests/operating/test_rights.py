@@ -125,7 +125,8 @@ def makes_snapshots(stage: Stage, app: App) -> None:
     stage.proxy.answer(409, match=on("statebootstraps", "patch", subresource="status"))
     for suspend in (True, False):
         stage.api.patch("StateBootstrap", stage.namespace, name, {"spec": {"suspend": suspend}})
-        wait_for(lambda suspend=suspend: found()[0]["status"]["phase"] == ("Suspended" if suspend else "Running"),
+        phase = "Suspended" if suspend else "Running"
+        wait_for(lambda phase=phase: found()[0].get("status", {}).get("phase") == phase,
                  "it is as it was asked to be", otherwise=found)  # fmt: skip
     wait_for(lambda: not found(), "it is over, and goes", otherwise=found)
 

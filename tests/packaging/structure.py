@@ -20,7 +20,7 @@ __all__ = ("FOLDERS", "ROOT", "Package", "circles_of", "floors_of", "folder_size
 
 ROOT = Path(__file__).parents[2]
 
-FOLDERS = ("worker", "operator", "spark", "tests", "bench", "e2e", "examples", "docs")
+FOLDERS = ("worker", "operator", "spark", "tests", "bench", "e2e", "examples", "docs", "helm")
 """Where the project's Python is."""
 
 _ROOT_PACKAGES = ("millpond", "millpond_operator", "millpond_spark")

@@ -153,6 +153,10 @@ def test_the_version_is_the_same_everywhere():
     assert f'__version__ = "{version}"' in text_of("worker/millpond/__init__.py")
     assert f"newTag: {version}" in text_of("deploy/kustomization.yaml")
     assert set(re.findall(r"millpond-(?:worker|operator|spark):([\w.]+)", text_of("docs/kubernetes.md"))) == {version}
+    assert set(re.findall(r"millpond-(?:worker|operator):([\w.]+)", text_of("docs/install.md"))) == {version}
+    chart = yaml.safe_load(text_of("helm/millpond/Chart.yaml"))
+    assert {chart["version"], chart["appVersion"]} == {version}
+    assert set(re.findall(r"millpond-\w+:([\d.]+)", chart["annotations"]["artifacthub.io/images"])) == {version}
 
 
 def test_every_decision_that_is_cited_exists():
@@ -160,7 +164,19 @@ def test_every_decision_that_is_cited_exists():
     pages = [each.stem for each in (ROOT / "docs" / "decisions").glob("0*.md")]
     cited = {
         (found, str(path.relative_to(ROOT)))
-        for folder in ("worker", "operator", "spark", "tests", "bench", "e2e", "examples", "docs", "deploy", "crds")
+        for folder in (
+            "worker",
+            "operator",
+            "spark",
+            "tests",
+            "bench",
+            "e2e",
+            "examples",
+            "docs",
+            "deploy",
+            "crds",
+            "helm",
+        )
         for kind in ("*.py", "*.md", "*.yaml", "*.toml")
         for path in (ROOT / folder).rglob(kind)
         for found in re.findall(r"decisions/(\d{4}[\w-]*)", path.read_text(encoding="utf-8"))

@@ -37,7 +37,7 @@ def test_annotations_pause_and_restart():
 
 def test_fields_of_a_newer_definition_are_passed_over():
     """During an upgrade the operator may be older than the CRDs."""
-    assert stream_app(autoscaling={"enabled": True}, state={"size": "2Gi", "tier": "hot"}).spec.state.size == "2Gi"
+    assert stream_app(weather={"enabled": True}, state={"size": "2Gi", "tier": "hot"}).spec.state.size == "2Gi"
 
 
 @pytest.mark.parametrize("spec", [{"replicas": "many"}, {"sessionTimeout": "soon"}, {"image": None}, {"kafka": {}}])

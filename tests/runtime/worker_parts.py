@@ -175,7 +175,12 @@ class Parts:
             else OffsetCommitter(self.consumer)
         )
         self.sink = sink
-        metrics: Any = SimpleNamespace(committed=lambda *_: None, records_processed=0)
+        self.first_timestamps: list[int] = []
+        metrics: Any = SimpleNamespace(
+            committed=lambda *_: None,
+            latencies=lambda timestamps, _now_ms: self.first_timestamps.extend(timestamps),
+            records_processed=0,
+        )
         garbage: Any = SimpleNamespace(committed=lambda: None)
         self.committer = CommitScheduler(
             self._assembly,

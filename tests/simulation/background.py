@@ -51,6 +51,9 @@ class VirtualClocks(clock.Clocks):
     def unix_time(self) -> float:
         return self._unix_s + self._loop.time()
 
+    def cpu_time(self) -> float:
+        return 0.0  # code takes no time
+
 
 class _VirtualTime(waiting.Time):
     """Time that passes while the test waits."""

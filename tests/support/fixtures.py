@@ -1,4 +1,4 @@
-"""Fixtures for needs of a test: child processes, a broker that it may stop, or an S3 server."""
+"""Fixtures for needs of a test: child processes, a broker that it may stop, an S3 server, or Helm."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from millpond.broker import EmbeddedBroker
+from tests.support import helm as helm_programs
 from tests.support import prometheus as prometheus_package
 from tests.support import versitygw as s3
 
-__all__ = ("own_broker", "own_brokers", "processes", "prometheus", "versitygw")
+__all__ = ("helm", "own_broker", "own_brokers", "processes", "prometheus", "versitygw")
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +39,15 @@ def versitygw(processes: None) -> Path:
     try:
         return s3.find()
     except s3.VersitygwMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def helm() -> dict[str, Path]:
+    """Return the programs of Helm 3 and Helm 4 by name; skip the test if there are none."""
+    try:
+        return {name: helm_programs.find(name) for name in (helm_programs.HELM_3, helm_programs.HELM_4)}
+    except helm_programs.HelmMissing as missing:
         pytest.skip(str(missing))
 
 

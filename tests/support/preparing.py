@@ -17,11 +17,11 @@ from pathlib import Path
 from millpond.broker import __main__ as broker
 from millpond.errors import MillpondError
 from tests.cluster import binaries
-from tests.support import prometheus, versitygw
+from tests.support import helm, prometheus, versitygw
 
 __all__ = ("PREPARED", "await_end", "lacking", "prepare", "start")
 
-PREPARED = ("broker", "prometheus", "apiserver", "s3")
+PREPARED = ("broker", "prometheus", "apiserver", "s3", "helm")
 """The marks of tests that need preparation, in the order of preparation."""
 
 
@@ -88,6 +88,8 @@ def prepare(need: str) -> None:
             versitygw.find()
         except versitygw.VersitygwMissing:
             versitygw.build()
+    elif need == "helm":
+        helm.build()
     else:
         try:
             binaries.find()

@@ -56,3 +56,12 @@ def test_a_topology_that_is_too_large_to_read_is_not_drawn() -> None:
     for _ in range(MAX_NODES):
         stream.filter(lambda _key, _value: True)
     assert topology_overview(builder.build()) is None
+
+
+def test_a_drawing_with_long_names_is_not_sent() -> None:
+    """The coordinator rejects large heartbeats, and a worker without heartbeats counts as dead."""
+    builder = mp.StreamsBuilder()
+    stream = builder.stream("lines", key=mp.String, value=mp.String)
+    for number in range(MAX_NODES // 2):
+        stream.filter(lambda _key, _value: True, name=f"filter-{'x' * 100}-{number}")
+    assert topology_overview(builder.build()) is None

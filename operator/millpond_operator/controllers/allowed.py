@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.resources import StateBootstrap, StreamApp, StreamAppSpec
 
-__all__ = ("NOT_ALLOWED", "Allowed")
+__all__ = ("Allowed",)
 
-NOT_ALLOWED = "NotAllowed"
 _Use = tuple[str, str]
 """A field and the name in it."""
 
@@ -55,7 +54,7 @@ def _problem(what: str, flag: str, allowed: Sequence[str], uses: Iterable[_Use])
         if not any(fnmatch.fnmatchcase(name, pattern) for pattern in allowed):
             used = f"the {what} '{name}'" if name else f"every {what}"
             return Problem(
-                NOT_ALLOWED,
+                "NotAllowed",
                 f"{field} names {used}, which this operator does not allow ({flag}={','.join(allowed)}): name another, "
                 "or have an administrator of the operator allow it.",
                 persistent=True,

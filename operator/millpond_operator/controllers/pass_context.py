@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from millpond_operator.autoscaling import Autoscaler
 from millpond_operator.controllers.rollout.observation import ObservedApp
 from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.controllers.rollout.status import AppStatus
@@ -41,6 +42,8 @@ class AppMemory:
     """When events were last read for missing pods."""
     missing_problems: dict[str, Problem] = field(default_factory=dict)
     """The problems that these events report, by name of the pod."""
+    autoscaler: Autoscaler | None = None
+    """Has the measurements of the last minutes."""
 
 
 @dataclass
@@ -65,6 +68,8 @@ class ReconcilePass:
     observed: ObservedApp = ObservedApp()
     snapshot_problem: Problem | None = None
     """Why snapshots that the StreamApp asks for fail."""
+    autoscaling_problem: Problem | None = None
+    """Why the autoscaler only recommends, although it should act."""
     id_conflict: Problem | None = None
     """Why the StreamApp must not use its applicationId: another StreamApp does."""
     requeue_after: timedelta | None = None

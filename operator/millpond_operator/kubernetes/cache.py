@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from .client import FIELD_MANAGER, Object
-from .kinds import NETWORK_POLICY, POD_DISRUPTION_BUDGET, SERVICE, STATE_BOOTSTRAP, STATEFUL_SET, Kind
+from .kinds import NETWORK_POLICY, POD_DISRUPTION_BUDGET, SERVICE, STATE_BOOTSTRAP, STATEFUL_SET, STREAM_APP, Kind
 
 __all__ = ("APP_LABEL", "Cache", "Key", "app_in", "key_of", "version_of")
 
@@ -84,7 +84,8 @@ class Cache:
     def put(self, kind: Kind, object: Object) -> bool:
         """Store a state of an object.
 
-        Of `metadata.managedFields`, only other managers' entries about the `spec` are kept, for the kinds that need it.
+        Of `metadata.managedFields`, only other managers' entries about the `spec` are kept, for the kinds that need it;
+        of StreamApps only those of the scale subresource.
 
         Args:
             kind: its kind.
@@ -258,6 +259,10 @@ def _trimmed(kind: Kind, object: Object) -> Object:
     """Remove the entries of `metadata.managedFields` that are not needed, in place; return the object."""
     meta = object["metadata"]
     entries = meta.pop("managedFields", None)
+    if entries and kind == STREAM_APP:
+        scaled = [each for each in entries if each.get("subresource") == "scale"]
+        if scaled:
+            meta["managedFields"] = scaled
     if entries and kind in _SPEC_GUARDED:
         others = [
             each | {"fieldsV1": {"f:spec": each["fieldsV1"]["f:spec"]}}

@@ -23,7 +23,7 @@ from millpond.backoff import Backoff
 from millpond.protocol import clock
 
 from .connection import Connection
-from .discovery import document_of, names_in
+from .discovery import document_of, names_in, versions_in
 from .errors import Expired, NotFound, TooManyRequests, Unauthorized, Unavailable, error_of
 from .kinds import TOKEN_REVIEW, Kind
 
@@ -335,6 +335,17 @@ class Client:
                 continue
             served.update(kind for kind in asked if kind.plural in names)
         return frozenset(served)
+
+    async def versions(self, group: str) -> Sequence[str]:
+        """Return the versions of a group that the API server serves now, such as `v1beta1`; none without the group.
+
+        Raises:
+            ApiError: the API server did not answer, even after retries.
+        """
+        try:
+            return versions_in(await self._read("discover", f"/apis/{group}"))
+        except NotFound:
+            return ()
 
     async def document(self, path: str) -> bytes:
         """Read a document that is no object, such as `/openid/v1/jwks`.

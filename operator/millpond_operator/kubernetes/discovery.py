@@ -14,7 +14,7 @@ import msgspec
 
 from .kinds import Kind
 
-__all__ = ("Discovery", "document_of", "names_in")
+__all__ = ("Discovery", "document_of", "names_in", "versions_in")
 
 _GROUPS = "/apis"
 
@@ -39,6 +39,7 @@ class _Resources(msgspec.Struct):
     resources: list[_Resource] = []
 
 
+_group = msgspec.json.Decoder(_Group).decode
 _groups = msgspec.json.Decoder(_Groups).decode
 _resources = msgspec.json.Decoder(_Resources).decode
 
@@ -55,6 +56,15 @@ def names_in(document: bytes) -> frozenset[str]:
         msgspec.MsgspecError: it is not a discovery document.
     """
     return frozenset(each.name for each in _resources(document).resources)
+
+
+def versions_in(document: bytes) -> tuple[str, ...]:
+    """Return the versions in the discovery document of a group.
+
+    Raises:
+        msgspec.MsgspecError: it is not such a document.
+    """
+    return tuple(each.group_version.rpartition("/")[2] for each in _group(document).versions)
 
 
 class Discovery:

@@ -22,7 +22,7 @@ from millpond.protocol import clock
 from .cache import Cache, Key
 from .cache_updates import CacheUpdates
 from .client import Client, decoded
-from .errors import ApiError, Expired
+from .errors import ApiError, Expired, Forbidden, NotFound
 from .kinds import (
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -46,6 +46,11 @@ __all__ = ("WATCHED", "WatchError", "WatchOptions", "Watched", "Watching", "no_s
 log = logging.getLogger(__name__)
 
 _MIN_DEATHS_REPORTED = 2
+_DENIED = "Bind the operator's role in all namespaces of --watch-namespaces."
+_DENIED_EVERYWHERE = (
+    "The operator serves all namespaces: set --watch-namespaces to those in which it has rights, or bind its "
+    "ClusterRole in the cluster."
+)
 _RELIST_DELAY_S = 10.0
 _DISCOVERY_INTERVAL_S = 1.0
 _LIST_BACKOFF = Backoff(timedelta(milliseconds=500), timedelta(seconds=10), jitter=0.5)
@@ -124,6 +129,10 @@ class Watching:
         self._deaths = 0
         """The number of times in a row that the watches delivered nothing."""
         self._unserved: tuple[Kind, ...] = ()
+        self._denied = ""
+        """Why the first lists are denied; "" when they are not."""
+        self._versions: Sequence[str] = ()
+        """The versions that the API server serves of the group of those kinds."""
         self._to_list: dict[Watched, None] = {}
         self._wake = asyncio.Event()
         self.synced = asyncio.Event()
@@ -138,10 +147,18 @@ class Watching:
         return f"The watches deliver nothing, although they were restarted {self._deaths - 1} times."
 
     def unserved(self) -> str | None:
-        """Return which kinds the API server does not serve, so that they are not watched; None when it serves all."""
+        """Return which kinds are not served, or may not be listed; None when everything can be watched."""
+        if self._denied:
+            return self._denied
         if not self._unserved:
             return None
         kinds = ", ".join(f"{kind.plural}.{kind.group}" for kind in self._unserved)
+        version = self._unserved[0].version
+        if self._versions and version not in self._versions:
+            return (
+                f"The API server serves {kinds} only as {', '.join(self._versions)}, and this operator needs "
+                f"{version}: install the CustomResourceDefinitions and the operator of the same release."
+            )
         return f"The API server does not serve {kinds}: apply the CustomResourceDefinitions of crds/ again."
 
     async def run(self) -> None:
@@ -179,7 +196,14 @@ class Watching:
         while True:
             try:
                 await self.resync()
+                self._denied = ""
                 return
+            except NotFound:  # a kind
+                if await self._wait_for_kinds():
+                    continue
+            except Forbidden as error:
+                self._denied = f"{error} {_DENIED if self._namespaces else _DENIED_EVERYWHERE}"
+                log.error("API server: cannot list all objects; nothing is reconciled yet: %s", self._denied)
             except ApiError as error:
                 log.warning("API server: cannot list all objects; nothing is reconciled yet: %s", error)
             await asyncio.sleep(next(waits))
@@ -296,6 +320,8 @@ class Watching:
                 self._unserved = tuple(watched.kind for watched in self._watched if watched.kind not in served)
                 if not self._unserved:
                     return waited
+                with contextlib.suppress(ApiError):
+                    self._versions = await self._client.versions(self._unserved[0].group)
                 if self._unserved != before:
                     log.error("watches: waiting; nothing is reconciled meanwhile: %s", self.unserved())
             waited = True

@@ -65,6 +65,7 @@ _NOT_IN_PODS = frozenset(
         "acceptable_recovery_lag",
         "bootstrap",
         "deletion",
+        "autoscaling",
         "max_warmup_replicas",
         "replicas",
         "rollout",

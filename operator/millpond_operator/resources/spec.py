@@ -15,6 +15,7 @@ from millpond.durations import Duration
 from millpond.errors import MillpondError
 
 __all__ = (
+    "Autoscaling",
     "Bootstrap",
     "Deletion",
     "EnvSource",
@@ -158,6 +159,18 @@ class Rollout(_Part, frozen=True):
     auto_rollback: bool = True
 
 
+class Autoscaling(_Part, frozen=True):
+    """How the operator chooses the number of workers."""
+
+    max_replicas: int
+    mode: Literal["Auto", "Recommend"] = "Auto"
+    min_replicas: int = 1
+    target_lag: Duration = Duration(seconds=30)
+    target_utilization: float = 0.7
+    stabilization: Duration = Duration(minutes=5)
+    rescales_per_day: int = 4
+
+
 class Deletion(_Part, frozen=True):
     """The policy for data in Kafka when the StreamApp is deleted."""
 
@@ -228,6 +241,7 @@ class StreamAppSpec(_Part, frozen=True):
     pod: Pod = Pod()
     rollout: Rollout = Rollout()
     suspended: bool = False
+    autoscaling: Autoscaling | None = None
     deletion: Deletion = Deletion()
     bootstrap: Bootstrap | None = None
 

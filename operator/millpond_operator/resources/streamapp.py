@@ -14,6 +14,10 @@ from .spec import Kafka, StreamAppSpec, read_spec
 __all__ = ("InvalidStreamApp", "StreamApp", "parse", "without_spec")
 
 
+_AUTOSCALERS = ("kube-controller-manager", "horizontal-pod-autoscaler", "keda")
+"""How the field managers of autoscalers begin; a HorizontalPodAutoscaler runs in the kube-controller-manager."""
+
+
 class InvalidStreamApp(MillpondError):
     """No worker can be made from the object.
 
@@ -30,6 +34,9 @@ class StreamApp:
         spec: with all defaults.
         status: the last written status, untyped.
         deleting: whether it was deleted, and a finalizer holds it.
+        written_replicas: `spec.replicas` as it is written. In `spec` it is the number of workers that is wanted now,
+            which the operator's autoscaler may have chosen.
+        scaled_by: the field manager of an autoscaler of Kubernetes that set `spec.replicas` last; "" for none.
     """
 
     namespace: str
@@ -42,6 +49,8 @@ class StreamApp:
     spec: StreamAppSpec
     status: Mapping[str, Any]
     deleting: bool
+    written_replicas: int = 1
+    scaled_by: str = ""
 
     @property
     def application_id(self) -> str:
@@ -102,4 +111,20 @@ def _of(object: Mapping[str, Any], spec: StreamAppSpec) -> StreamApp:
         spec=spec,
         status=object.get("status") or {},
         deleting="deletionTimestamp" in metadata,
+        written_replicas=spec.replicas,
+        scaled_by=_scaled_by(metadata),
+    )
+
+
+def _scaled_by(metadata: Mapping[str, Any]) -> str:
+    """Return the field manager of a HorizontalPodAutoscaler or of KEDA that owns `spec.replicas`; "" for none."""
+    return next(
+        (
+            manager
+            for entry in metadata.get("managedFields") or ()
+            if entry.get("subresource") == "scale"
+            and "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+            and (manager := str(entry.get("manager", ""))).startswith(_AUTOSCALERS)
+        ),
+        "",
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from millpond.protocol import clock
+from tests.cluster.nodes.records import Records
 
 __all__ = ("Pause", "Streams")
 
@@ -51,6 +52,7 @@ class Streams:
         violations: broken invariants, one sentence each.
         cleaned_up: how many times everything was deleted.
         listeners: called when a task gets another owner.
+        records: the input; None where tests have nothing to do with it, and workers report no load.
     """
 
     def __init__(self) -> None:
@@ -61,6 +63,7 @@ class Streams:
         self.violations: list[str] = []
         self.cleaned_up = 0
         self.listeners: dict[Callable[[], None], None] = {}
+        self.records: Records | None = None
         self._running: dict[str, _Run] = {}
         self._stopped: dict[str, _Stop] = {}
 

@@ -28,7 +28,9 @@ from millpond.protocol import (
     clock,
 )
 from millpond.protocol.client import CoordinatorClient
+from millpond.protocol.loads import WorkerLoad
 from tests.cluster.nodes.images import Image
+from tests.cluster.nodes.records import Work
 from tests.cluster.nodes.streams import Streams
 
 __all__ = ("Exit", "Worker")
@@ -36,6 +38,7 @@ __all__ = ("Exit", "Worker")
 END = 20_000
 """Records in each task's changelogs."""
 _REPORT_S = 0.5
+_MEASURE_MS = 1000
 _TURN_S = 0.05
 _LEAVING_S = 0.2
 _ADMISSION_TIMEOUT_S = 2.0
@@ -113,6 +116,8 @@ class Worker:
         self._reported_at = self._progressed_at = self._look_again_at = 0.0
         self._settled = False
         self._urgent = False
+        self._work_done: Work | None = None
+        self._load: WorkerLoad | None = None
         self._environment = environment
         self._files = files
         self._client: CoordinatorClient | None = None
@@ -422,6 +427,16 @@ class Worker:
             revision=environment.get("MILLPOND_REVISION", ""),
         )
 
+    def _measured_load(self) -> WorkerLoad | None:
+        records, now = self._streams.records, clock.monotonic()
+        if records is None or self.frozen:
+            return self._load
+        self._work_done = self._work_done or Work(records)
+        if self._load is None or now * 1000 - self._load.measured_ms >= _MEASURE_MS:
+            running = [task for task, held in self._held.items() if held.role is Role.ACTIVE and held.running]
+            self._load = self._work_done.measured(running)
+        return self._load
+
     def _new_client(self, base: Heartbeat) -> CoordinatorClient:
         files = {"MILLPOND_COORDINATOR_TOKEN_FILE": "token", "MILLPOND_COORDINATOR_CA_FILE": "ca.crt"}
         token, ca = (self._files / name if variable in self._environment else None for variable, name in files.items())
@@ -435,6 +450,7 @@ class Worker:
             trouble=lambda: trouble,
             kafka_cluster=lambda: self._kafka if trouble is None else "",
             credentials_changed=lambda: self.credentials_changed,
+            load=self._measured_load,
         )
         client.heard = _Bell(self._heard)
         return client

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from millpond.protocol import Answer, Refusal, Role, TaskReport, clock, encode
+from millpond.protocol.loads import InputLoad, TaskLoad, WorkerLoad
+from millpond.protocol.overview import NodeOverview, TopologyOverview
 from millpond_operator.coordinator import Limits, TokenFile
 from millpond_operator.coordinator.server.connections import Connections
 from millpond_operator.coordinator.server.token_bucket import TokenBuckets
@@ -37,10 +39,10 @@ async def limited(tokens: Path, limits: Limits = LIMITS) -> AsyncIterator[Servic
 
 
 def refusals(service: Service) -> dict[str, int]:
-    """Rejections, by reason."""
+    """Rejections, by reason; some reasons are exposed before they occur."""
     for family in service.coordinator.metrics.collect():
         if family.name == "millpond_coordinator_refusals":
-            return {sample.labels["reason"]: int(sample.value) for sample in family.samples}
+            return {sample.labels["reason"]: int(sample.value) for sample in family.samples if sample.value}
     raise LookupError
 
 
@@ -302,3 +304,24 @@ def test_allowance_comes_back_with_time() -> None:
         now += 10.0
         allowance.spend(number)
     assert len(allowance) < 1_100
+
+
+def test_figures_that_no_worker_sends_are_left_out(tokens: Path) -> None:
+    """The worker stays a member; its load and its drawing do not stay in the coordinator's memory."""
+    large = WorkerLoad(
+        1, tasks={"0_0": TaskLoad(inputs={f"topic-{number}": InputLoad(1, 1) for number in range(2_500)})}
+    )
+    small = WorkerLoad(2, tasks={"0_0": TaskLoad(inputs={"flights": InputLoad(1, 1)})})
+    wide = TopologyOverview(nodes=tuple(NodeOverview(name=f"node-{'x' * 90}", kind="store") for _ in range(2_000)))
+    graph = TopologyOverview(nodes=(NodeOverview(name="topic flights", kind="topic"),))
+
+    async def scenario() -> None:
+        async with limited(tokens) as service:
+            for sequence, (load, drawing) in enumerate(((large, wide), (small, graph)), 1):
+                beat = heartbeat("w0", sequence, load=load, graph=drawing)
+                assert isinstance(await service.beat(beat, "token-0"), Answer)
+                view = await service_view(service)
+                assert view.members[0].load == (small if load is small else None)
+                assert view.graph == (graph if load is small else None)
+
+    simulate(scenario())

@@ -86,6 +86,32 @@ def test_letter_of_a_waiting_task_is_sent_once_over_restarts(start: Any) -> None
         assert kafka.values("dead") == [("k", "bad")]
 
 
+def test_dead_letters_are_counted(start: Any) -> None:
+    """Each one, also before its commit; a late record would be none of them."""
+    kafka = Kafka()
+    put(kafka, LEFT, BAD, BAD, GOOD)
+    worker = start(kafka, A)
+    turn(worker)
+    context = worker.executor.tasks[A].context
+    assert (context.dead_letters, context.failed, context.dropped, context.late) == (2, 2, 2, 0)
+
+
+def test_latency_of_a_commit_is_that_of_its_first_record(start: Any) -> None:
+    """It waited longest. A commit without a processed record has none."""
+    kafka = Kafka()
+    for name in ("left", "right"):
+        log = kafka.logs.setdefault(Partition(name, 0), [])
+        log.extend(Record(b"k", GOOD, timestamp, stable=True) for timestamp in (1_000, 2_000, 3_000))
+    worker = start(kafka, A)
+    turn(worker)
+    assert worker.first_timestamps == [1_000]
+    put(kafka, LEFT, BAD)
+    turn(worker)
+    turn(worker)
+    assert worker.first_timestamps[1:] in ([], [3_000])  # the last one of the other input, which had to wait
+    assert worker.executor.tasks[A].first_timestamp == -1
+
+
 def test_letter_of_a_waiting_task_leaves_no_transaction_open(start: Any) -> None:
     """A transaction is begun for the dead letter, and the task's commit ends it although nothing was processed."""
     kafka = Kafka()

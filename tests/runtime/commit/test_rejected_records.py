@@ -94,6 +94,8 @@ def test_rejection_is_found_while_more_is_being_sent(broker, create_topic, app_i
         key.encode() for number, (key, _, _) in enumerate(records) if number != 13
     ]
     assert running.worker.metrics.recoveries == 2
+    labels = {"application_id": app_id, "worker": "w0", "reason": "error"}
+    assert running.worker.metrics.registry.get_sample_value("millpond_worker_commit_failures_total", labels) == 2
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

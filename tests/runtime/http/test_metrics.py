@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import millpond as mp
 from millpond.runtime.http.metric_families import HELD, INPUT_LAGS, INPUTS, LOAD, RESTORATIONS, ROCKSDB, STORES, TASKS
+from millpond.runtime.http.metrics import COMMIT_FAILURES
 from millpond.runtime.offsets.metadata import OffsetMetadata, decode_metadata, encode_metadata
 from tests.runtime.running import Running
 from tests.support import kafka
@@ -88,6 +89,14 @@ def test_metrics_of_a_running_worker_add_up(broker, create_topic, app_id, tmp_pa
     assert 0 < value("millpond_worker_commit_seconds_sum") < 60
     assert value("millpond_task_processed_records_total", task="0_0") == 100
     assert value("millpond_task_dropped_records_total", task="0_0") == 1
+    assert value("millpond_task_failed_records_total", task="0_0") == 1
+    assert value("millpond_task_late_records_total", task="0_0") == 0
+    assert value("millpond_task_dead_letters_total", task="0_0") == 0
+    assert value("millpond_worker_e2e_latency_seconds_count") >= 1
+    assert 0 <= value("millpond_worker_e2e_latency_seconds_sum") < 60
+    assert {value("millpond_worker_commit_failures_total", reason=each) for each in COMMIT_FAILURES} == {0}
+    assert value("millpond_worker_resident_bytes") > 10e6
+    assert value("millpond_worker_cpu_seconds_total") > 0
     assert value("millpond_task_enforced_processing_total", task="0_0") == 0
     assert value("millpond_task_buffered_records", task="0_0") == 0
     assert value("millpond_processor_position_offset", task="0_0", topic=source) == 101

@@ -10,8 +10,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from millpond.protocol import encode
 from millpond.protocol.load_rates import rates
-from millpond.protocol.loads import WorkerLoad
+from millpond.protocol.loads import InputLoad, WorkerLoad
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.worker.load_meter import LoadMeter
 from millpond.topology import TaskId
@@ -177,3 +178,16 @@ def test_the_whole_worker_counts_tasks_that_have_left(tmp_path: Path) -> None:
     scene.metrics.records_processed, scene.metrics.busy_seconds = 10, 0.25
     load = scene.at(1.0)
     assert (load.measured_ms, load.processed, load.busy_ms, load.tasks) == (1_000, 10, 250, {})
+
+
+def test_very_many_inputs_are_summed_up_per_task(tmp_path: Path) -> None:
+    """A heartbeat stays small enough for the coordinator's limit."""
+    scene = Scene(tmp_path)
+    topics = {f"{'topic' * 20}-{number}": queue(polled=10, buffered=4, at_end=True) for number in range(3)}
+    scene.running = [task(number, 18, **topics) for number in range(1_000)]
+    load = scene.at(1.0)
+    assert load.tasks["0_999"].inputs == {"": InputLoad(18, 12)}
+    assert load.tasks["0_999"].processed == 18
+    assert len(encode(load)) < 128 * 1024
+    scene.running = scene.running[:100]
+    assert len(scene.at(2.0).tasks["0_9"].inputs) == 3

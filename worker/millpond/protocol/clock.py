@@ -10,7 +10,7 @@ import contextvars
 import time
 from datetime import UTC, datetime
 
-__all__ = ("CURRENT", "Clocks", "boottime", "monotonic", "now", "unix_time")
+__all__ = ("CURRENT", "Clocks", "boottime", "cpu_time", "monotonic", "now", "unix_time")
 
 
 class Clocks:
@@ -29,6 +29,10 @@ class Clocks:
         """Return seconds since 1970."""
         return time.time()
 
+    def cpu_time(self) -> float:
+        """Return the CPU time of this process, in seconds."""
+        return time.process_time()
+
 
 CURRENT: contextvars.ContextVar[Clocks] = contextvars.ContextVar("clocks", default=Clocks())  # noqa: B039 - it has no state
 
@@ -46,6 +50,11 @@ def boottime() -> float:
 def unix_time() -> float:
     """Return seconds since 1970."""
     return CURRENT.get().unix_time()
+
+
+def cpu_time() -> float:
+    """Return the CPU time of this process, in seconds."""
+    return CURRENT.get().cpu_time()
 
 
 def now() -> datetime:

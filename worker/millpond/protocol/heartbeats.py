@@ -266,7 +266,7 @@ class HeartbeatSession:
     def _post(self, now: float) -> Post:
         self._urgent, self._rest = False, 0
         longest = self._session_ms * _LONGEST_INTERVAL
-        interval_ms = min(max(self._interval_ms, _SHORTEST_INTERVAL_MS), longest) if self._interval_ms else longest
+        interval_ms = min(max(self._interval_ms, _SHORTEST_INTERVAL_MS), longest) if self._interval_ms > 0 else longest
         wait_ms = int(interval_ms * self._chance.uniform(*_SHORTENED))
         record = self.next_heartbeat(now, wait_ms)
         self._newest = record.number

@@ -11,7 +11,7 @@ import msgspec
 __all__ = ("InputLoad", "TaskLoad", "WorkerLoad")
 
 
-class InputLoad(msgspec.Struct, frozen=True, omit_defaults=True):
+class InputLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One input partition of an active task."""
 
     consumed: int = 0
@@ -20,18 +20,18 @@ class InputLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """Records from the task's position to the end of the partition; None while the end is unknown."""
 
 
-class TaskLoad(msgspec.Struct, frozen=True, omit_defaults=True):
+class TaskLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One active task."""
 
     processed: int = 0
     """Records processed since the worker's process started."""
     inputs: dict[str, InputLoad] = {}
-    """By topic, under its name in Kafka."""
+    """By topic, under its name in Kafka. A worker with very many inputs sums them up per task, under the name ""."""
     latency_ms: int | None = None
     """Wall-clock time minus the timestamp of the last record processed, in ms; None before the first record."""
 
 
-class WorkerLoad(msgspec.Struct, frozen=True, omit_defaults=True):
+class WorkerLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The load of one worker."""
 
     measured_ms: int = 0

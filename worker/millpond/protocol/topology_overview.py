@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from millpond.topology import Node, SinkNode, SourceNode, Topology
 
 from .overview import EdgeOverview, NodeOverview, TopologyOverview
@@ -12,10 +14,12 @@ __all__ = ("MAX_NODES", "topology_overview")
 
 MAX_NODES = 1_000
 """A larger topology is not sent: nobody can read its drawing, and every worker would send it."""
+_MAX_BYTES = 160 * 1024
+"""The same for long names: the coordinator rejects heartbeats above 256 KiB."""
 
 
 def topology_overview(topology: Topology, real_topic: Callable[[str], str] = str) -> TopologyOverview | None:
-    """Return the nodes and edges of a topology; None if it has more than `MAX_NODES` nodes.
+    """Return the nodes and edges of a topology; None if it is too large to send.
 
     Args:
         topology: the topology.
@@ -34,7 +38,8 @@ def topology_overview(topology: Topology, real_topic: Callable[[str], str] = str
         drawing.store(table.store.name, table.id)
     if len(drawing.nodes) > MAX_NODES:
         return None
-    return TopologyOverview(nodes=tuple(drawing.nodes.values()), edges=tuple(drawing.edges))
+    found = TopologyOverview(nodes=tuple(drawing.nodes.values()), edges=tuple(drawing.edges))
+    return found if len(msgspec.json.encode(found)) <= _MAX_BYTES else None
 
 
 class _Drawing:

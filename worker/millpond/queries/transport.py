@@ -282,7 +282,9 @@ class _Led(_Connection):
     def connect(self) -> None:
         sock = self._connect(self.host, self.port)
         sock.settimeout(self.timeout)
-        self.sock = sock if self._tls is None else self._tls.wrap_socket(sock, server_hostname=self.host)
+        self.sock = sock  # closed with this connection, also if TLS fails
+        if self._tls is not None:
+            self.sock = self._tls.wrap_socket(sock, server_hostname=self.host)
 
 
 def _cut_off(address: _Address, error: Exception) -> QueryFailed:

@@ -64,7 +64,7 @@ class _Autoscaling(msgspec.Struct, rename="camel"):
 
 
 class _Status(msgspec.Struct, rename="camel"):
-    ready_replicas: int = 0
+    workers: str = ""
     tasks: str = ""
     image: str = ""
     rollout: _Rollout | None = None
@@ -152,12 +152,13 @@ class _Families:
         put("created_timestamp_seconds", _epoch_s(app.metadata.creation_timestamp))
         for each in status.conditions:
             put("condition", 1, each.type, each.status, each.reason)
-        put("workers", 0 if spec.suspended else spec.replicas, "wanted")
-        put("workers", status.ready_replicas, "ready")
-        running, slash, total = status.tasks.partition("/")
-        if slash and running.isdigit() and total.isdigit():
-            put("tasks", int(total), "total")
-            put("tasks", int(running), "running")
+        # The status knows how many workers autoscaling wants.
+        ready, wanted = _counts(status.workers) or (0, spec.replicas)
+        put("workers", 0 if spec.suspended else wanted, "wanted")
+        put("workers", ready, "ready")
+        if (tasks := _counts(status.tasks)) is not None:
+            put("tasks", tasks[1], "total")
+            put("tasks", tasks[0], "running")
         if status.rollout is not None:
             started = _epoch_s(status.rollout.started_at)
             put("rollout_start_timestamp_seconds", started)
@@ -189,7 +190,7 @@ _TEXTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "workers",
-        "Workers of a StreamApp by state: wanted (spec.replicas, or 0 while it is suspended), and ready.",
+        "Workers of a StreamApp by state: wanted (by spec.replicas or autoscaling; 0 while suspended), and ready.",
         ("state",),
     ),
     (
@@ -222,6 +223,12 @@ _TEXTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         (),
     ),
 )
+
+
+def _counts(text: str) -> tuple[int, int] | None:
+    """Return the two numbers of `3/4`; None for anything else."""
+    first, slash, second = text.partition("/")
+    return (int(first), int(second)) if slash and first.isdigit() and second.isdigit() else None
 
 
 def _epoch_s(text: str) -> float | None:

@@ -80,7 +80,8 @@ class ObservedStatus:
         if decision.phase in {AppPhase.SUSPENDING, AppPhase.SUSPENDED}:
             return None
         cleanup = self._cleanup_problem(work.app) if work.app.deleting else None
-        return cleanup or work.memory.rejection or work.id_conflict or worker_problem or work.memory.apply_problem
+        severe = cleanup or work.memory.rejection or work.id_conflict or worker_problem
+        return severe or work.memory.apply_problem or work.autoscaling_problem
 
     def _worker_problem(self, work: ReconcilePass) -> Problem | None:
         """Return the first problem of a worker that is persistent or has lasted long enough to be reported.

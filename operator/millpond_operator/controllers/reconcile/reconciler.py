@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from millpond.protocol import clock
+from millpond_operator.autoscaling import AutoscalingStatus
 from millpond_operator.controllers.allowed import Allowed
 from millpond_operator.controllers.coordinator_host.host import CoordinatorHost
 from millpond_operator.controllers.events import EventHistory, EventRecorder
@@ -37,6 +38,7 @@ from millpond_operator.resources import (
 
 from .admission import Admission
 from .applier import Applier, NameTaken
+from .autoscaling import autoscale, with_wanted_replicas
 from .debounce import Debounce
 from .deletion import Deletion
 from .failures import Failures, rejected
@@ -195,14 +197,16 @@ class Reconciler:
             await self._pass(work)
 
     async def _pass(self, work: ReconcilePass) -> None:
-        app = work.app
+        app = work.app = with_wanted_replicas(work.app, work.status)
         if not app.deleting and not (await self._is_allowed(work) and await self._has_names(work)):
             return
         await self._observe(work)
         await self._upgrades.take_turn(work, self._applier.templates)
+        autoscaling = autoscale(work, self._host.view(app))
+        app = work.app = with_wanted_replicas(work.app, msgspec.structs.replace(work.status, autoscaling=autoscaling))
         existing = self._observer.existing(work)
         claim = self._admission.claim(work)
-        decision = await self._decide(work, existing)
+        decision = await self._decide(work, existing, autoscaling)
         await self._save(work, decision)
         for event in (*work.events, *decision.events):
             await self._events.record(app, *event)
@@ -261,9 +265,11 @@ class Reconciler:
             check_environment(app, work.template)
         await self._observer.observe(work)
 
-    async def _decide(self, work: ReconcilePass, existing: Existing | None) -> Decision:
+    async def _decide(
+        self, work: ReconcilePass, existing: Existing | None, autoscaling: AutoscalingStatus | None
+    ) -> Decision:
         app, key = work.app, (work.app.namespace, work.app.name)
-        status = msgspec.structs.replace(work.status, kafka=self._claims.proof(key))
+        status = msgspec.structs.replace(work.status, kafka=self._claims.proof(key), autoscaling=autoscaling)
         if not app.deleting:
             snapshots = await self._schedules.keep_up(work, self._host.view(app))
             status = msgspec.structs.replace(status, bootstrap=snapshots)
@@ -344,7 +350,8 @@ class Reconciler:
 
     async def _paused(self, work: ReconcilePass) -> None:
         """Observe a paused StreamApp and keep its coordinator running, but change nothing."""
-        app, status = work.app, work.status
+        app, status = with_wanted_replicas(work.app, work.status), work.status
+        work.app = app
         if not app.deleting and self._has_workers(work):
             await self._serve(work)
             work.template = pod_template(app, self._surroundings)

@@ -112,6 +112,12 @@ class StatusWriter:
         )
         if failing is not None and (failed is None or failed.message != failing.message):
             await self._events.record(app, "Warning", failing.reason, failing.message)
+        limited, was_limited = (
+            after.condition(ConditionType.SCALING_LIMITED),
+            before.condition(ConditionType.SCALING_LIMITED),
+        )
+        if limited is not None and (was_limited is None or was_limited.reason != limited.reason):
+            await self._events.record(app, "Warning", limited.reason, limited.message)
         if after.is_true(ConditionType.SUSPENDED) and not before.is_true(ConditionType.SUSPENDED):
             await self._events.record(app, "Normal", "Suspended", "All workers have committed and ended.")
 

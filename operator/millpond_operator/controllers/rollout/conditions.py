@@ -76,6 +76,7 @@ def conditions(inputs: ConditionInputs, before: AppStatus, generation: int, now:
         (ConditionType.SUSPENDED, *_suspended(inputs)),
         *_outdated(inputs, before.condition(ConditionType.CREDENTIALS_OUTDATED)),
         *_snapshots(inputs),
+        *_limited(inputs),
         *_stalled(inputs),
     ]
     return tuple(
@@ -225,6 +226,14 @@ def _snapshots(inputs: ConditionInputs) -> list[tuple[ConditionType, bool | None
     if inputs.snapshot_problem is None or inputs.decision.phase is AppPhase.DELETING:
         return []
     return [(ConditionType.SNAPSHOTS_FAILING, True, inputs.snapshot_problem.reason, inputs.snapshot_problem.message)]
+
+
+def _limited(inputs: ConditionInputs) -> list[tuple[ConditionType, bool | None, str, str]]:
+    """Return the condition about an autoscaler that may not choose the number of workers that it wants."""
+    autoscaling, phase = inputs.decision.status.autoscaling, inputs.decision.phase
+    if autoscaling is None or not autoscaling.limited or phase in {AppPhase.SUSPENDED, AppPhase.DELETING}:
+        return []
+    return [(ConditionType.SCALING_LIMITED, True, autoscaling.reason, autoscaling.message)]
 
 
 def _stalled(inputs: ConditionInputs) -> list[tuple[ConditionType, bool | None, str, str]]:

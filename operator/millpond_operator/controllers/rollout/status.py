@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from millpond_operator.autoscaling import AutoscalingStatus
 from millpond_operator.kubernetes import shortened
 
 __all__ = (
@@ -62,6 +63,8 @@ class ConditionType(StrEnum):
     """Present only while it is True: credential files have changed since workers started."""
     SNAPSHOTS_FAILING = "SnapshotsFailing"
     """Present only while it is True: snapshots that the StreamApp asks for fail."""
+    SCALING_LIMITED = "ScalingLimited"
+    """Present only while it is True: the autoscaler wants another number of workers than it may choose."""
     STALLED = "Stalled"
     """Present only while it is True: there is no progress until a person changes something (kstatus)."""
 
@@ -183,6 +186,7 @@ class AppStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     rendered: Rendered | None = None
     kafka: KafkaProof | None = None
     bootstrap: Bootstrapped | None = None
+    autoscaling: AutoscalingStatus | None = None
     failed: FailedRevision | None = None
     rollout: RolloutProgress | None = None
     scaling: Scaling | None = None

@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from millpond.protocol import Heartbeat, TopologySummary, Trouble
+import msgspec
 
-__all__ = ("MOST_BYTES", "Limits", "excess", "most_bytes")
+from millpond.protocol import Heartbeat, TopologySummary, Trouble
+from millpond.protocol.loads import TaskLoad
+
+__all__ = ("MOST_BYTES", "Limits", "excess", "most_bytes", "without_large_figures")
 
 #: Upper limit of a heartbeat, in bytes: one that names 100,000 tasks is smaller.
 MOST_BYTES = 16 * 1024 * 1024
 #: Bytes of a heartbeat besides its tasks, and while the topology is not known.
 _BASE_BYTES, _UNKNOWN_TOPOLOGY_BYTES = 256 * 1024, 1024 * 1024
-#: Bytes of one task in `tasks`, `on_disk` and `taken_over`, with long numbers and a long worker id.
-_TASK_BYTES = 256
+#: Bytes of one task in `tasks`, `on_disk`, `taken_over` and `load`, with long numbers and a long worker id.
+_TASK_BYTES = 384
+#: Bytes of the inputs in `load`, of which the coordinator keeps three, and of `graph`; a worker sends less.
+_MAX_LOAD_BYTES, _INPUT_BYTES, _MAX_GRAPH_BYTES = 128 * 1024, 64, 192 * 1024
 _MAX_FIELD, _MAX_TAGS = 256, 64
 #: Characters of the fields that may be longer than `_MAX_FIELD`.
 _MAX_LONG_FIELDS = {"address": 16 * 1024, "trouble": 16 * 1024}
@@ -67,3 +72,18 @@ def excess(heartbeat: Heartbeat) -> str | None:
     ):
         return f"it has more than {_MAX_TAGS} tags, or a tag of more than {_MAX_FIELD} characters"
     return None
+
+
+def without_large_figures(heartbeat: Heartbeat) -> Heartbeat:
+    """Remove load and graph if they are larger than those of any worker: the coordinator keeps them in memory."""
+    load, graph = heartbeat.load, heartbeat.graph
+    if load is not None and sum(map(_bytes_of, load.tasks.values())) > _MAX_LOAD_BYTES:
+        heartbeat = msgspec.structs.replace(heartbeat, load=None)
+    if graph is not None and len(msgspec.json.encode(graph)) > _MAX_GRAPH_BYTES:
+        heartbeat = msgspec.structs.replace(heartbeat, graph=None)
+    return heartbeat
+
+
+def _bytes_of(task: TaskLoad) -> int:
+    """Return about how many bytes the inputs of a task have, beyond those that every task may have."""
+    return sum(_INPUT_BYTES + len(topic) for topic in task.inputs) - 2 * _INPUT_BYTES

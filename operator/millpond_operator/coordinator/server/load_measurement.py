@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 
 from millpond.protocol import clock
@@ -35,7 +34,7 @@ class LoadMeasurement:
         self,
         engines: Callable[[], Iterable[Engine]],
         now: Callable[[], float] = clock.monotonic,
-        cpu: Callable[[], float] = time.process_time,
+        cpu: Callable[[], float] = clock.cpu_time,
     ) -> None:
         self.load: CoordinatorLoad = CoordinatorLoad()
         self._engines = engines

@@ -36,7 +36,7 @@ class CoordinatorMetrics(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)  # its own registry; a caller may register it elsewhere too
         self._heartbeats: Counter[tuple[str, str, str]] = Counter()
-        self._refusals: Counter[str] = Counter(dict.fromkeys(_OVERLOAD, 0))
+        self._refusals: Counter[str] = Counter()
         self.answered: int = 0
         self._connections: Sized = ()
 
@@ -72,7 +72,7 @@ class CoordinatorMetrics(Collector):
         refusals = CounterMetricFamily(
             f"{name}refusals", "Requests and connections that were rejected or delayed, by reason.", labels=["reason"]
         )
-        for reason, count in self._refusals.items():
+        for reason, count in (dict.fromkeys(_OVERLOAD, 0) | self._refusals).items():
             refusals.add_metric([reason], count)
         connections = GaugeMetricFamily(f"{name}connections", "Open connections.", value=len(self._connections))
         members = GaugeMetricFamily(f"{name}members", "Workers, by state.", labels=[*_APPLICATION, "state"])

@@ -35,7 +35,7 @@ from millpond_operator.coordinator.engine.sessions import TICK_MS
 from .application import Application
 from .auth import Authenticator, Identity
 from .connections import Connections
-from .limits import MOST_BYTES, Limits, excess, most_bytes
+from .limits import MOST_BYTES, Limits, excess, most_bytes, without_large_figures
 from .load_measurement import LoadMeasurement
 from .metrics import CoordinatorMetrics
 from .request_body import BodyTooLarge, BodyTooSlow, read_body
@@ -285,7 +285,7 @@ class CoordinatorServer:
                 f"A heartbeat of worker '{heartbeat.worker}' of '{heartbeat.application}' was posted to the URL of "
                 f"worker '{worker}' of '{application}': use its own URL.",
             )
-        outcome = await each.heartbeat(heartbeat)
+        outcome = await each.heartbeat(heartbeat if self._limits is None else without_large_figures(heartbeat))
         if isinstance(outcome, Refusal):
             raise _Rejected(outcome.code, outcome.message)
         self.metrics.heartbeat(namespace, application, "ok")

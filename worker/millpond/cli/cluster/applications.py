@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from .overview import overview_of, summary_of
 __all__ = ("Applications", "Report", "Summaries")
 
 _PORT = 8081
+_UNSERVED = re.compile(r'(services|endpoints) ".*" not found')
+"""What the API server answers when its proxy has no address for a Service."""
 _T = TypeVar("_T")
 
 
@@ -144,10 +147,8 @@ class Applications:
                 f"you lack the right to get services/proxy of {where}, which the role millpond-console grants."
             ) from error
         except NotFound as error:
-            if "services" in str(error):
-                raise _NoConsole(
-                    f"there is no Service {where}: is the operator installed elsewhere (--console)?"
-                ) from error
+            if _UNSERVED.match(str(error)):
+                raise self._unserved(where) from error
             raise _NoConsole("the operator does not know the application, or is of a version before /api.") from error
         except Unavailable as error:
             if "no endpoints" in str(error):
@@ -156,6 +157,17 @@ class Applications:
         if not isinstance(found, dict):
             raise _NoConsole("the operator is of another version.")
         return found
+
+    def _unserved(self, where: str) -> _NoConsole:
+        """Return why the Service leads nowhere: it does not exist, or no operator leads and so gave it an address."""
+        namespace, _, name = where.partition("/")
+        try:
+            exists = self._cluster.has_service(namespace, name)
+        except ClusterError:  # the user may not look
+            return _NoConsole(f"no operator leads, or Service {where} does not exist (--console).", down=True)
+        if exists:
+            return _NoConsole("no operator leads: see the operator's pods.", down=True)
+        return _NoConsole(f"there is no Service {where}: is the operator installed elsewhere (--console)?")
 
     def _no_such_app(self, namespace: str, name: str) -> str:
         here = [each["metadata"]["name"] for each in self._list(namespace)]

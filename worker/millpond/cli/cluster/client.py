@@ -135,6 +135,14 @@ class Cluster:
         items: list[Object] = found["items"]
         return items
 
+    def has_service(self, namespace: str, name: str) -> bool:
+        """Return whether a Service exists."""
+        try:
+            self._call(f"read Service '{name}'", self.core.read_namespaced_service, name, namespace)
+        except NotFound:
+            return False
+        return True
+
     def from_service(self, namespace: str, service: str, path: str) -> Any:
         """Return the JSON that a Service answers through the API server's proxy.
 
@@ -206,6 +214,8 @@ class Cluster:
 def _configuration(where: Where) -> tuple[Any, str]:
     """Return the client's configuration and the namespace of the context."""
     from kubernetes import client, config
+    from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+    from yaml import YAMLError  # a dependency of the official client, which does not catch it
 
     # The type call skips a default that another part of the process may have set.
     configuration = type.__call__(client.Configuration)
@@ -213,25 +223,29 @@ def _configuration(where: Where) -> tuple[Any, str]:
     file = str(where.kubeconfig) if where.kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
     with _captured_errors() as logged:
         try:
-            contexts, current = config.list_kube_config_contexts(file)
-            if where.context:
-                current = next((each for each in contexts if each["name"] == where.context), None)
-                if current is None:
-                    names = ", ".join(each["name"] for each in contexts)
-                    raise ClusterError(
-                        f"context '{where.context}' is not in the kubeconfig {file}, which has: {names}."
-                    )
-            config.load_kube_config(file, where.context, configuration, persist_config=False)
+            merged = KubeConfigMerger(file)
+            if merged.config is None:
+                raise config.ConfigException("No configuration found.")
+            names = [each["name"] for each in merged.config["contexts"]]
+            if where.context and where.context not in names:
+                raise ClusterError(
+                    f"context '{where.context}' is not in the kubeconfig {file}, which has: {', '.join(names)}."
+                )
+            loader = KubeConfigLoader(merged.config, active_context=where.context)
+            loader.load_and_set(configuration)
+            current = loader.current_context
         except config.ConfigException as error:
             if "KUBERNETES_SERVICE_HOST" in os.environ and where.kubeconfig is None and where.context is None:
                 return _of_this_pod(configuration)
             raise _unusable(file, error) from error
+        except (YAMLError, OSError, AttributeError, TypeError, KeyError, ValueError) as error:
+            raise _unusable(file, error) from error  # the official client expects a well-formed file
     if logged:  # the official client only logs what a plugin fails with, and continues without a login
         raise ClusterError(
             f"the login plugin of the kubeconfig {file} failed ({_brief(logged[-1])}): log in again, or run the plugin "
             "by itself to see why."
         )
-    return configuration, (current.get("context") or {}).get("namespace") or "default"
+    return configuration, current["context"].get("namespace") or "default"
 
 
 def _of_this_pod(configuration: Any) -> tuple[Any, str]:

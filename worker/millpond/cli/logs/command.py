@@ -176,6 +176,7 @@ class _Logs:
         failures: list[ClusterError] = []
         with contextlib.ExitStack() as stack:
             logs: list[Iterable[Line]] = []
+            read = False
             for container in self.containers().values():
                 if not container.has_log:
                     printer.note(container.worker, f"no log yet: {container.waits_for}")
@@ -198,8 +199,9 @@ class _Logs:
                 except ClusterError as error:
                     failures.append(error)
                     continue
+                read = True
                 logs.append(_parsed(container.worker, raw))
-            if failures and not logs:
+            if failures and not read:
                 raise failures[0]
             for line in merged(logs):
                 printer.line(line)

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
+from millpond.cli.cluster.failures import ClusterError, Forbidden
+
 from .containers import Container
 from .lines import Line, Printer, parsed
 
@@ -53,7 +55,7 @@ class Follower:
         self._open_log = open_log
         self._printer = printer
         self._since_seconds = since_seconds
-        self._lines: queue.SimpleQueue[tuple[str, Line]] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[tuple[str, Line | Forbidden]] = queue.SimpleQueue()
         self._streams: dict[str, _Stream] = {}
         self._ended: set[str] = set()
         """Instances that have ended and whose log was read to its end."""
@@ -66,7 +68,7 @@ class Follower:
         """Print lines until Ctrl-C, or until `stop` returns True.
 
         Raises:
-            ClusterError: the cluster does not answer.
+            ClusterError: the cluster does not answer, or the user may not read logs.
         """
         try:
             while not stop():
@@ -119,6 +121,8 @@ class Follower:
                 uid, line = self._lines.get(timeout=min(left, 0.2))
             except queue.Empty:
                 continue
+            if isinstance(line, Forbidden):
+                raise line
             latest = self._latest.get(uid)
             if latest is not None and line.time <= latest[0]:
                 continue  # read before the connection broke
@@ -130,7 +134,11 @@ class _Stream:
     """The log of one container, read by a thread."""
 
     def __init__(
-        self, container: Container, open_log: OpenLog, since: int | None, lines: queue.SimpleQueue[tuple[str, Line]]
+        self,
+        container: Container,
+        open_log: OpenLog,
+        since: int | None,
+        lines: queue.SimpleQueue[tuple[str, Line | Forbidden]],
     ) -> None:
         self.container = container
         self._lines = lines
@@ -150,14 +158,13 @@ class _Stream:
         self._closed = True
 
     def _read(self) -> None:
-        # The pod may be gone, or its node may not answer: the next look tries again.
-        from millpond.cli.cluster.failures import ClusterError
-
-        with (
-            contextlib.suppress(ClusterError),
-            self._open_log(self.container.worker, since_seconds=self._since) as raw,
-        ):
-            for each in raw:
-                if self._closed:
-                    return
-                self._lines.put((self.container.uid, parsed(self.container.worker, each)))
+        try:
+            with self._open_log(self.container.worker, since_seconds=self._since) as raw:
+                for each in raw:
+                    if self._closed:
+                        return
+                    self._lines.put((self.container.uid, parsed(self.container.worker, each)))
+        except Forbidden as error:
+            self._lines.put((self.container.uid, error))
+        except ClusterError:  # the pod may be gone, or its node may not answer: the next look tries again
+            pass

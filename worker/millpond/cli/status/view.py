@@ -74,7 +74,7 @@ def applications_table(
         namespaces: whether to show the namespaces.
     """
     names = ["namespace"] if namespaces else []
-    table = grid(*names, "name", "phase", "workers>", "tasks>", "records/s>", "lag>", "behind>", "problem")
+    table = grid(*names, "name", "phase", "workers>", "tasks>", "records/s>", "lag>", "behind>")
     rows: list[RenderableType] = []
     for each in applications:
         table.add_row(
@@ -86,10 +86,10 @@ def applications_table(
             number(each.records_per_second),
             number(each.lag),
             _lag_time(each),
-            Text(each.degraded, style="red"),
         )
         if each.message and (each.degraded or not each.ready):
-            rows.append(Text(f"{each.name}: ").append(each.message, style=_style(each)))
+            problem = f"{each.degraded}: " if each.degraded else ""
+            rows.append(Text(f"{each.name}: ").append(problem, style="red").append(each.message, style=_style(each)))
     return Group(table, *([Text(), *rows] if rows else []), *notes(missing))
 
 
@@ -99,7 +99,7 @@ def grid(*columns: str) -> Table:
     Args:
         columns: the headings; one with ">" at its end is aligned to the right, and the last column takes the rest.
     """
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand=True)
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for index, name in enumerate(columns):
         last = index == len(columns) - 1
         table.add_column(
@@ -107,7 +107,6 @@ def grid(*columns: str) -> Table:
             justify="right" if name.endswith(">") else "left",
             no_wrap=not last,
             overflow="ellipsis" if not last else "fold",
-            ratio=1 if last else None,
         )
     return table
 

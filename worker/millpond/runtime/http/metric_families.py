@@ -60,7 +60,7 @@ def _of(attribute: str) -> Callable[[Any], float | None]:
 
 #: Metrics of a StreamTask; label: task.
 TASKS = (
-    MetricRow("millpond_task_processed_records", "Records processed.", _of("processed"), counter=True),
+    MetricRow("millpond_task_processed_records", "Records that the task processed.", _of("processed"), counter=True),
     MetricRow(
         "millpond_task_dropped_records",
         "Records dropped by operators (without a key or value, or late) and by exception handlers.",
@@ -91,8 +91,12 @@ TASKS = (
         lambda task: task.group.enforced,
         counter=True,
     ),
-    MetricRow("millpond_task_punctuations", "Punctuators fired.", _of("punctuated"), counter=True),
-    MetricRow("millpond_task_buffered_records", "Records read ahead.", lambda task: task.group.buffered()),
+    MetricRow("millpond_task_punctuations", "Times that punctuators of the task ran.", _of("punctuated"), counter=True),
+    MetricRow(
+        "millpond_task_buffered_records",
+        "Records of all inputs of the task that were read and are not processed yet.",
+        lambda task: task.group.buffered(),
+    ),
     MetricRow("millpond_task_record_lateness_seconds", "Stream time minus the last record's timestamp.", _lateness),
     MetricRow("millpond_task_record_e2e_latency_seconds", "Current time minus the last record's timestamp.", _e2e),
 )
@@ -101,9 +105,15 @@ TASKS = (
 INPUTS = (
     MetricRow("millpond_processor_consumed_records", "Records read from the topic.", _of("consumed"), counter=True),
     MetricRow(
-        "millpond_processor_position_offset", "Next offset to process.", lambda queue: max(0, int(queue.position))
+        "millpond_processor_position_offset",
+        "Next offset of the topic that the task processes.",
+        lambda queue: max(0, int(queue.position)),
     ),
-    MetricRow("millpond_processor_buffered_records", "Records read ahead.", _of("buffered")),
+    MetricRow(
+        "millpond_processor_buffered_records",
+        "Records of the topic that were read and are not processed yet.",
+        _of("buffered"),
+    ),
     MetricRow(
         "millpond_processor_caught_up",
         "1 when the end of the topic was reached and all records are processed.",
@@ -126,42 +136,70 @@ LOAD = (
     ),
     MetricRow(
         "millpond_worker_volume_free_bytes",
-        "Free space on it.",
+        "Free space on the file system with the state.",
         lambda load: load.volume_free_bytes if load.volume_bytes else None,
     ),
 )
 
 #: Metrics of a store instance; labels: task, store.
 STORES = (
-    MetricRow("millpond_store_staged_bytes", "State staged for the next commit.", _of("staged_bytes")),
-    MetricRow("millpond_store_cache_bytes", "Entries in memory, with staged ones.", _of("cache_bytes")),
+    MetricRow(
+        "millpond_store_staged_bytes", "Size of the store's changes that the next commit writes.", _of("staged_bytes")
+    ),
+    MetricRow(
+        "millpond_store_cache_bytes",
+        "Size of the store's entries in memory, with changes for the next commit.",
+        _of("cache_bytes"),
+    ),
     MetricRow(
         "millpond_store_record_cache_bytes",
-        "Updates not forwarded yet (statestore.cache.max.bytes).",
+        "Size of the store's updates that are not forwarded yet (statestore.cache.max.bytes).",
         lambda store: store.dirty_bytes() if store.caching else None,
     ),
     MetricRow(
-        "millpond_store_backend_reads", "Reads that were not answered from memory.", _of("backend_reads"), counter=True
+        "millpond_store_backend_reads",
+        "Reads of the store that memory did not answer.",
+        _of("backend_reads"),
+        counter=True,
     ),
     MetricRow(
-        "millpond_store_expired_records", "Updates to windows past retention.", _of("expired_puts"), counter=True
+        "millpond_store_expired_records",
+        "Updates to windows that the store does not keep any more.",
+        _of("expired_puts"),
+        counter=True,
     ),
-    MetricRow("millpond_store_suppressed_records", "Suppressed results that are not final yet.", _of("num_records")),
     MetricRow(
-        "millpond_store_suppressed_bytes", "Size of suppressed results that are not final yet.", _of("buffer_size")
+        "millpond_store_suppressed_records",
+        "Results that suppress() holds back, since they are not final yet.",
+        _of("num_records"),
+    ),
+    MetricRow(
+        "millpond_store_suppressed_bytes",
+        "Size of the results that suppress() holds back, since they are not final yet.",
+        _of("buffer_size"),
     ),
 )
 
 #: Metrics of a held task in any role; labels: task, role.
 HELD = (
-    MetricRow("millpond_task_held", "1 for a task that the worker holds.", lambda held: 1.0),
-    MetricRow("millpond_task_changelog_lag_records", "Lag of its stores, in changelog records.", _of("lag")),
+    MetricRow("millpond_task_held", "1 for each task that the worker holds, with its role.", lambda held: 1.0),
+    MetricRow(
+        "millpond_task_changelog_lag_records",
+        "Changelog records between the copy of the task's state and the ends of the changelogs.",
+        _of("lag"),
+    ),
 )
 
 #: Metrics of a Restoration; labels: store, partition.
 RESTORATIONS = (
-    MetricRow("millpond_restore_records", "Changelog records applied.", _of("restored"), counter=True),
-    MetricRow("millpond_restore_remaining_records", "Remaining changelog offsets.", _of("remaining")),
+    MetricRow(
+        "millpond_restore_records", "Changelog records applied to the copy of the store.", _of("restored"), counter=True
+    ),
+    MetricRow(
+        "millpond_restore_remaining_records",
+        "Changelog offsets that the copy of the store has still to read.",
+        _of("remaining"),
+    ),
 )
 
 #: Metrics of the worker's SnapshotRestorer, if a location for snapshots is set.

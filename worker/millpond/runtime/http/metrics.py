@@ -283,15 +283,23 @@ class WorkerMetrics:
         states = [
             ((each.value,), float(self._worker is not None and self._worker.state is each)) for each in WorkerState
         ]
-        state = MetricRow("millpond_worker_state", "1 for the state the worker is in.", float)
+        state = MetricRow("millpond_worker_state", "1 for the state that the worker is in, 0 for the others.", float)
         yield from families([state], labels, ["state"], states)
         for name, text, value in (
             ("millpond_worker_polls", "Polls of the consumer that returned records.", self.polls),
             ("millpond_worker_polled_records", "Records returned by polls.", self.polled_records),
-            ("millpond_worker_processed_records", "Records processed.", self.records_processed),
-            ("millpond_worker_process_seconds", "Time spent processing.", self.process_seconds),
+            ("millpond_worker_processed_records", "Records that the worker processed.", self.records_processed),
+            (
+                "millpond_worker_process_seconds",
+                "Time that the loop spent on processing records.",
+                self.process_seconds,
+            ),
             ("millpond_worker_cpu_seconds", "CPU time of the worker's process.", time.process_time()),
-            ("millpond_worker_busy_seconds", "Time not spent waiting for records.", self.busy_seconds),
+            (
+                "millpond_worker_busy_seconds",
+                "Time that the loop spent on processing and commits: not waiting for records.",
+                self.busy_seconds,
+            ),
             ("millpond_worker_produced_records", "Records sent, with changelog records.", self._sent()),
             ("millpond_worker_recoveries", "Times the worker returned to the last commit.", self.recoveries),
             (
@@ -315,7 +323,7 @@ class WorkerMetrics:
         )
         unread = MetricRow("millpond_worker_unread_partitions", "Input partitions that no task reads.", float)
         yield from families([unread], labels, [], [((), 0 if self._topics is None else self._topics.unread)])
-        held = MetricRow("millpond_worker_tasks", "Tasks that the worker holds.", float)
+        held = MetricRow("millpond_worker_tasks", "Active tasks that the worker runs.", float)
         yield from families([held], labels, [], [((), 0 if self._executor is None else len(self._executor.tasks))])
 
     def _sent(self) -> int:

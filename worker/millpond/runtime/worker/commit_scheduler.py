@@ -182,7 +182,8 @@ class CommitScheduler:
             executor.releasing(released)
         self._collector.drain()
         self._collector.ensure_transaction()
-        self._pipeline.begin(Commit(offsets, rows, [held.id for held in released], self._now_ms(), first_timestamps))
+        ids = [held.id for held in released]
+        self._pipeline.begin(Commit(offsets, rows, ids, self._now_ms(), first_timestamps))
 
     def _completed(self, commit: Commit) -> None:
         """Handle a commit that the broker has completed: write the state, notify the listener, purge."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 
 from millpond.protocol.loads import InputLoad, TaskLoad, WorkerLoad
@@ -30,6 +31,10 @@ _DISK_INTERVAL_S = 10.0
 #: While the client has enough records to process it does not fetch, and its ends of partitions become out of date. The
 #: ends of such partitions are requested at this interval.
 _END_INTERVAL_S = 5.0
+
+
+#: The inputs of a heartbeat's load take at most about this much; the coordinator rejects heartbeats above 256 KiB.
+_MAX_INPUT_BYTES, _INPUT_BYTES = 96 * 1024, 64
 
 
 class EndReader(Protocol):
@@ -117,7 +122,7 @@ class LoadMeter:
             measured_ms=int(now * 1000),
             busy_ms=int(self._metrics.busy_seconds * 1000),
             processed=self._metrics.records_processed,
-            tasks=tasks,
+            tasks=_bounded(tasks),
             state_bytes=state,
             volume_bytes=volume,
             volume_free_bytes=free,
@@ -178,6 +183,22 @@ class LoadMeter:
             log.debug("state directory: cannot read the size of its file system: %s", error)
             return self._usage().get("sst_bytes", 0), 0, 0
         return self._usage().get("sst_bytes", 0), volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+
+def _bounded(tasks: dict[str, TaskLoad]) -> dict[str, TaskLoad]:
+    """Return the tasks; with very many inputs, those of each task are summed up as the input ""."""
+    size = sum(_INPUT_BYTES + len(topic) for task in tasks.values() for topic in task.inputs)
+    if size <= _MAX_INPUT_BYTES:
+        return tasks
+    return {
+        name: msgspec.structs.replace(task, inputs={"": _sum(task.inputs.values())}) for name, task in tasks.items()
+    }
+
+
+def _sum(inputs: Collection[InputLoad]) -> InputLoad:
+    lags = [each.lag for each in inputs]
+    known = [lag for lag in lags if lag is not None]
+    return InputLoad(sum(each.consumed for each in inputs), sum(known) if len(known) == len(lags) else None)
 
 
 def _lag(queue: RecordQueue, end: int | None) -> int | None:

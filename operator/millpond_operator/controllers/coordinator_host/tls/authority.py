@@ -147,11 +147,6 @@ class CertificateAuthority:
         return None
 
     @property
-    def expires(self) -> datetime | None:
-        """When the current certificate expires; None before `begin`."""
-        return None if self._kept is None else self._kept.current.expires
-
-    @property
     def bundle(self) -> str:
         """The authorities that workers have to trust, as PEM; "" before `begin`."""
         return "" if self._kept is None else self._kept.bundle

@@ -1,0 +1,1 @@
+"""The autoscaler in simulation, beside a lag threshold as KEDA's and CPU as a HorizontalPodAutoscaler's."""

@@ -1,0 +1,72 @@
+"""All metrics of millpond with their meanings, for `docs/monitoring.md`: read from the code that exports them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from prometheus_client import Metric
+
+from millpond.queries.metrics import QueryMetrics
+from millpond.runtime.config.model import Config
+from millpond.runtime.http import metric_families
+from millpond.runtime.http.metrics import WorkerMetrics
+from millpond_operator.controllers.process.metrics import OperatorMetrics
+from millpond_operator.controllers.process.streamapp_metrics import StreamAppMetrics
+from millpond_operator.controllers.process.work_queue import WorkQueue
+from millpond_operator.coordinator.server.metrics import CoordinatorMetrics
+from millpond_operator.kubernetes import Cache
+
+__all__ = ("operator_metrics", "table", "worker_metrics")
+
+_ROWS = {
+    name: rows
+    for name, rows in vars(metric_families).items()
+    if name.isupper() and isinstance(rows, tuple) and rows and isinstance(rows[0], metric_families.MetricRow)
+}
+_Described = dict[str, tuple[str, str]]
+"""Type and help text of each metric, by name."""
+
+
+def worker_metrics() -> _Described:
+    """Return the metrics of a worker."""
+    metrics = WorkerMetrics(Config(application_id="a", bootstrap_servers="b"))
+    QueryMetrics(metrics.registry, "a", "w0")
+    found = _described(metrics.registry.collect())
+    for rows in _ROWS.values():
+        for row in rows:
+            name = f"{row.name}_total" if row.counter else row.name
+            found[name] = ("counter" if row.counter else "gauge", row.text)
+    return found
+
+
+def operator_metrics() -> _Described:
+    """Return the metrics of the operator and its coordinator."""
+    metrics = OperatorMetrics()
+    queue = metrics.of_queue("streamapp")
+    queue.watch(WorkQueue("streamapp", metrics=queue))
+    metrics.certificates(lambda: {"server": datetime.now(UTC)})
+    metrics.add(StreamAppMetrics(Cache()))
+    metrics.add(CoordinatorMetrics(list))
+    found = _described(metrics.registry.collect())
+    found["millpond_operator_upgrades_waiting"] = (
+        "gauge", "StreamApps that wait for their turn to restart their workers for this version of the operator.",
+    )  # fmt: skip
+    return found
+
+
+def table(metrics: _Described) -> str:
+    """Return a Markdown table of metrics, by name."""
+    lines = ["| metric | type | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | {kind} | {text} |" for name, (kind, text) in sorted(metrics.items())]
+    return "\n".join(lines)
+
+
+def _described(families: Iterable[Metric]) -> _Described:
+    return {
+        f"{family.name}_total" if family.type == "counter" else family.name: (
+            family.type, " ".join(family.documentation.replace("<", "\\<").split()),
+        )
+        for family in families
+        if not family.name.startswith("python_")
+    }  # fmt: skip

@@ -1,0 +1,255 @@
+"""The autoscaler of one application."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from .budget import may_rescale, noted, with_recent
+from .choice import Choice, Load, anticipating, choose, current_load
+from .measurement import WINDOW, Measurement, Meter, Unmeasured
+from .model import AUTO, AutoscalingStatus, Policy, Reason, ReportedLoad, Situation, when
+from .replicas import clamped, effective_replicas
+from .trend import Trend
+from .wording import Words
+
+__all__ = ("Autoscaler",)
+
+_QUIET, _QUIET_OVER = timedelta(minutes=1), timedelta(hours=1)
+"""The reason alone changes after this time, for each such change within the longer time."""
+_UNMEASURED = timedelta(minutes=2)
+"""How long rates may be unknown, as after a move, before that is told."""
+_LAG_FOR_SCALE_IN = 0.5
+"""Lag counts as worked off below this share of the target."""
+_WORTH, _WORTH_LATE = 2 / 3, 1 / 2
+"""A scale-in leaves at most this share of the workers: while half of the budget is left, and after that."""
+
+
+class Autoscaler:
+    """Decides on the number of workers of one application.
+
+    What it remembers between calls are measurements of the last minutes; a new one measures again. All else is in the
+    status.
+
+    Args:
+        policy: what the StreamApp asks for.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._meter = Meter()
+        self._trend = Trend()
+        self._wanted: deque[tuple[datetime, int]] = deque()
+        self._short_since: datetime | None = None
+        self._unmeasured_since: datetime | None = None
+        self._told: deque[datetime] = deque()
+
+    @property
+    def policy(self) -> Policy:
+        """What the StreamApp asks for."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        if policy != self._policy:
+            self._policy = policy
+            self._forget_wishes()
+
+    def observe(self, now: datetime, loads: Mapping[str, ReportedLoad]) -> None:
+        """Remember the last load reports of all live workers."""
+        self._meter.add(now, loads)
+
+    def decide(self, now: datetime, situation: Situation, status: AutoscalingStatus | None) -> AutoscalingStatus:
+        """Return the new status: what is wanted, what is recommended, and why.
+
+        It is equal to the given one unless something changed that people or the operator should know. Save it before
+        acting on it.
+
+        Args:
+            now: the current time.
+            situation: what is known besides the load.
+            status: the saved status; None for none.
+        """
+        policy = self._policy
+        before = status if status is not None and status.mode == policy.mode else AutoscalingStatus()
+        acting = policy if not situation.conflict else None
+        current = effective_replicas(situation.spec_replicas, acting, before)
+        most = self._most(situation)
+        state = msgspec.structs.replace(
+            with_recent(before, now),
+            mode=policy.mode,
+            spec_replicas=situation.spec_replicas,
+            current_replicas=current,
+            max_replicas=most,
+        )
+        if current != before.current_replicas:
+            self._forget_wishes()
+        words = Words(policy, current, most, sum(situation.tasks.values()))
+        decided = self._decided(now, situation, state, words)
+        return self._quiet(now, before, decided)
+
+    def _most(self, situation: Situation) -> int:
+        """Return the largest number of workers that can process: every one has a task."""
+        tasks = sum(situation.tasks.values())
+        return min(self._policy.max_replicas, tasks) if tasks else self._policy.max_replicas
+
+    def _decided(
+        self, now: datetime, situation: Situation, state: AutoscalingStatus, words: Words
+    ) -> AutoscalingStatus:
+        if situation.spec_replicas == 0:
+            return _stays(state, Reason.DISABLED, words.disabled())
+        if situation.unsteady:
+            self._meter.clear()
+            self._forget_wishes()
+            if (
+                state.reason in {Reason.SCALE_OUT, Reason.SCALE_IN}
+                and state.recommended_replicas == state.current_replicas
+            ):
+                return state  # it is this rescale that is going on
+            return _stays(state, Reason.SETTLING, words.settling(situation.unsteady))
+        measured = self._meter.measure(sum(situation.tasks.values()))
+        if isinstance(measured, Unmeasured):
+            self._forget_wishes()
+            self._unmeasured_since = self._unmeasured_since or now
+            if state.reason and not measured.idle and now - self._unmeasured_since < _UNMEASURED:
+                return state
+            return _stays(state, Reason.IDLE if measured.idle else Reason.UNMEASURED, words.unmeasured(measured))
+        self._unmeasured_since = None
+        self._trend.add(now, measured.load)
+        found = self._compare(now, state, measured, words)
+        if situation.conflict:
+            message = words.conflict(situation.conflict)
+            return msgspec.structs.replace(
+                found, current_replicas=state.current_replicas, reason=Reason.CONFLICT.value, message=message
+            )
+        return found
+
+    def _compare(
+        self, now: datetime, state: AutoscalingStatus, measured: Measurement, words: Words
+    ) -> AutoscalingStatus:
+        """Compare the workers with the demand."""
+        policy, current, most = self._policy, state.current_replicas, state.max_replicas
+        load = current_load(measured, policy)
+        if load.exceeds(policy):
+            return self._out(now, state, measured, load, words)
+        self._short_since = None
+        choice = self._anticipated(choose(measured, policy, most, slack=1.0), measured, most)
+        if choice.replicas > current:  # its busiest worker is within the target, as measured
+            choice = Choice(current, load, enough=True)
+        self._wish(now, choice.replicas)
+        if choice.replicas == current:
+            return _stays(state, Reason.STEADY, words.steady(load))
+        return self._in(now, state, measured, choice, load, words)
+
+    def _out(
+        self, now: datetime, state: AutoscalingStatus, measured: Measurement, load: Load, words: Words
+    ) -> AutoscalingStatus:
+        policy, current, most = self._policy, state.current_replicas, state.max_replicas
+        choice = self._anticipated(choose(measured, policy, most), measured, most)
+        self._short_since = self._short_since or now
+        wanted = max(clamped(choice.replicas, policy), current)
+        self._wish(now, wanted)
+        if wanted <= current:
+            if current >= most:
+                return _limited(state, current, Reason.AT_MAX, words.at_max(load))
+            return _limited(state, current, Reason.HOT_TASK, words.hot_task(load))
+        if now - self._short_since < WINDOW:  # until then, rates are partly of the time before
+            return _stays(state, Reason.STEADY, words.steady(load))
+        message = words.out(load, choice)
+        in_danger = measured.lag_seconds > policy.target_lag.total_seconds() or load.arriving > 1
+        # If that is not enough, it does what it can, and says so.
+        state = msgspec.structs.replace(state, limited=not choice.enough)
+        return self._rescaled(now, state, wanted, Reason.SCALE_OUT, message, words, in_danger=in_danger)
+
+    def _in(  # noqa: PLR0913 - what a scale-in depends on
+        self,
+        now: datetime,
+        state: AutoscalingStatus,
+        measured: Measurement,
+        choice: Choice,
+        load: Load,
+        words: Words,
+    ) -> AutoscalingStatus:
+        policy, current = self._policy, state.current_replicas
+        if measured.lag_seconds > policy.target_lag.total_seconds() * _LAG_FOR_SCALE_IN:
+            self._forget_wishes()
+            return _stays(state, Reason.CATCHING_UP, words.catching_up(measured.lag_seconds))
+        wanted = clamped(max(number for _, number in self._wanted), policy)
+        since = max(filter(None, (self._wanted[0][0], when(state.last_scale_time))))
+        if now - since < policy.stabilization / 2:
+            return _stays(state, Reason.STEADY, words.steady(load))
+        if now - since < policy.stabilization:
+            return _stays(state, Reason.STABILIZING, words.stabilizing(choice))
+        late = 2 * len(state.rescales) >= policy.rescales_per_day
+        if wanted >= current or wanted > current * (_WORTH_LATE if late else _WORTH):
+            return _stays(state, Reason.STEADY, words.steady(load))
+        state = msgspec.structs.replace(state, limited=False)
+        return self._rescaled(now, state, wanted, Reason.SCALE_IN, words.into(wanted), words, in_danger=False)
+
+    def _rescaled(  # noqa: PLR0913 - what a rescale depends on
+        self,
+        now: datetime,
+        state: AutoscalingStatus,
+        wanted: int,
+        reason: Reason,
+        message: str,
+        words: Words,
+        *,
+        in_danger: bool,
+    ) -> AutoscalingStatus:
+        """Return the status of a rescale, or of one that is only recommended or not allowed."""
+        policy = self._policy
+        if policy.mode == AUTO and not may_rescale(state, policy, in_danger=in_danger):
+            blocked = msgspec.structs.replace(state, recommended_replicas=wanted, limited=reason is Reason.SCALE_OUT)
+            return msgspec.structs.replace(
+                blocked, reason=Reason.BUDGET_SPENT.value, message=words.budget_spent(wanted, len(state.rescales))
+            )
+        told = msgspec.structs.replace(state, recommended_replicas=wanted, reason=reason.value, message=message)
+        if policy.mode != AUTO:
+            return told
+        self._meter.clear()
+        self._forget_wishes()
+        return noted(msgspec.structs.replace(told, current_replicas=wanted), now)
+
+    def _anticipated(self, choice: Choice, measured: Measurement, most: int) -> Choice:
+        """Return the choice with the growth until the next rescale that the budget allows, if the load is growing."""
+        growth = self._trend.factor(timedelta(days=1) / self._policy.rescales_per_day / 2)
+        return anticipating(choice, measured, self._policy, most, growth) if growth > 1 and choice.enough else choice
+
+    def _wish(self, now: datetime, wanted: int) -> None:
+        self._wanted.append((now, wanted))
+        while len(self._wanted) > 1 and self._wanted[1][0] <= now - self._policy.stabilization:
+            self._wanted.popleft()
+
+    def _forget_wishes(self) -> None:
+        self._wanted.clear()
+        self._short_since = None
+
+    def _quiet(self, now: datetime, before: AutoscalingStatus, after: AutoscalingStatus) -> AutoscalingStatus:
+        """Return the former words while nothing else changes, so that numbers in them cause no writes."""
+        same = msgspec.structs.replace(after, reason=before.reason, message=before.message, limited=before.limited)
+        if same != before:
+            return after
+        if after.reason == before.reason and after.limited == before.limited:
+            return before
+        while self._told and now - self._told[0] > _QUIET_OVER:
+            self._told.popleft()
+        if self._told and now - self._told[-1] < _QUIET * len(self._told):
+            return before
+        self._told.append(now)
+        return after
+
+
+def _stays(state: AutoscalingStatus, reason: Reason, message: str) -> AutoscalingStatus:
+    return msgspec.structs.replace(
+        state, recommended_replicas=state.current_replicas, reason=reason.value, message=message, limited=False
+    )
+
+
+def _limited(state: AutoscalingStatus, recommended: int, reason: Reason, message: str) -> AutoscalingStatus:
+    return msgspec.structs.replace(
+        state, recommended_replicas=recommended, reason=reason.value, message=message, limited=True
+    )

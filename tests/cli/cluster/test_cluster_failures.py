@@ -1,0 +1,179 @@
+"""One clear sentence for each way in which a cluster cannot be asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from millpond.cli.cluster.failures import failure
+from tests.cli.cluster.conftest import ByHand, served
+from tests.cli.cluster.samples import APP
+from tests.cli.conftest import Ended, Millpond
+from tests.cluster.certificates import Access
+
+
+def _config(path: Path, server: str, user: object = None, **more: object) -> Path:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user or {"token": "secret-token"}}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "shop"}}],
+        "current-context": "here",
+        **more,
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+def _one_sentence(ended: Ended, *parts: str) -> None:
+    text = " ".join(ended.err.split())
+    assert ended.status == 1, ended
+    assert text.startswith("millpond: ")
+    assert "Traceback" not in text
+    for part in parts:
+        assert part in text
+    assert ended.out == ""
+
+
+def test_missing_kubeconfig_is_named(millpond: Millpond, tmp_path: Path) -> None:
+    """The sentence has the file and the ways to name another one."""
+    path = tmp_path / "none"
+    _one_sentence(millpond("status", "delays", "--kubeconfig", path), f"no kubeconfig at {path}", "--kubeconfig")
+
+
+def test_default_kubeconfig_is_that_of_the_environment(millpond: Millpond, tmp_path: Path, monkeypatch) -> None:
+    """As with kubectl, $KUBECONFIG names the file, or several of them."""
+    first = _config(tmp_path / "one", "http://127.0.0.1:1")
+    monkeypatch.setenv("KUBECONFIG", f"{first}:{tmp_path / 'two'}")
+    _one_sentence(millpond("status", "--kubernetes"), "http://127.0.0.1:1")
+
+
+def test_without_a_cluster_option_no_cluster_is_asked(millpond: Millpond, tmp_path: Path, monkeypatch) -> None:
+    """A kubeconfig alone changes nothing: a name is a session of this machine."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "broken"))
+    (tmp_path / "broken").write_text("{")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    _one_sentence(millpond("status", "delays"), "of 'delays' runs on this machine", "or add --kubernetes")
+    assert millpond("status").status == 0
+
+
+def test_kubeconfig_that_cannot_be_read_is_named(millpond: Millpond, tmp_path: Path) -> None:
+    """Broken YAML, no current context, an unknown context."""
+    path = tmp_path / "config"
+    path.write_text("{")
+    _one_sentence(millpond("status", "--kubeconfig", path), f"kubeconfig {path} cannot be used", "correct it")
+    _config(path, "http://127.0.0.1:1")
+    _one_sentence(
+        millpond("status", "--kubeconfig", path, "--context", "there"), "context 'there' is not in", "which has: here"
+    )
+    content = json.loads(path.read_text())
+    del content["current-context"]
+    path.write_text(json.dumps(content))
+    _one_sentence(millpond("status", "--kubeconfig", path), "has no current context: name one by --context")
+    _one_sentence(millpond("status", "--kubeconfig", path, "--context", "here"), "cannot reach the cluster")
+
+
+def test_cluster_that_does_not_answer_is_named(millpond: Millpond, tmp_path: Path) -> None:
+    """The sentence has the address of the API server."""
+    path = _config(tmp_path / "config", "https://127.0.0.1:1")
+    _one_sentence(millpond("tasks", "delays", "--kubeconfig", path), "cannot reach the cluster at https://127.0.0.1:1")
+
+
+def test_login_plugin_is_run(millpond: Millpond, tmp_path: Path) -> None:
+    """The token of a kubeconfig's plugin is sent; a plugin that fails is named, and its token never shown."""
+    script = tmp_path / "login"
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "token-of-plugin"},
+    }
+    plugin = {"apiVersion": credential["apiVersion"], "command": sys.executable, "args": [str(script)]}
+    script.write_text(f"print({json.dumps(credential)!r})")
+    answer = {"metadata": {}, "items": [{**APP, "metadata": {"name": "delays", "namespace": "shop"}}]}
+    with served(lambda *_: (200, answer)) as stub:
+        path = _config(tmp_path / "config", f"http://127.0.0.1:{stub.port}", {"exec": plugin})
+        shown = millpond("status", "--kubeconfig", path)
+    assert shown.status == 0, shown.err
+    assert {headers["authorization"] for *_, headers in stub.requests} == {"Bearer token-of-plugin"}
+    script.write_text("import sys; sys.exit('session expired')")
+    _one_sentence(millpond("status", "--kubeconfig", path), "login plugin", "session expired", "log in again")
+
+
+def test_missing_definitions_are_told_from_missing_objects(millpond: Millpond, tmp_path: Path) -> None:
+    """Without the custom resource definitions, the API server knows no such path."""
+    with served(lambda *_: (404, b"404 page not found\n")) as stub:
+        path = _config(tmp_path / "config", f"http://127.0.0.1:{stub.port}")
+        for command in (["status"], ["status", "delays"], ["logs", "delays"], ["drain", "delays", "0"]):
+            _one_sentence(millpond(*command, "--kubeconfig", path), "custom resource definitions are not installed")
+
+
+def test_answer_of_something_else_is_named(millpond: Millpond, tmp_path: Path) -> None:
+    """A portal that answers with a page is no API server."""
+    with served(lambda *_: (200, b"<html>")) as stub:
+        path = _config(tmp_path / "config", f"http://127.0.0.1:{stub.port}")
+        _one_sentence(millpond("status", "delays", "--kubeconfig", path), "the answer is no JSON", "check the address")
+
+
+def test_missing_client_is_named(millpond: Millpond, tmp_path: Path, monkeypatch) -> None:
+    """The sentence has the extra to install."""
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    path = _config(tmp_path / "config", "http://127.0.0.1:1")
+    _one_sentence(millpond("status", "--kubeconfig", path), "pip install 'millpond[kubernetes]'")
+
+
+def test_failures_of_other_kinds_have_the_servers_reason() -> None:
+    """Also when it is no Status of Kubernetes."""
+    status = json.dumps({"kind": "Status", "message": "the server is overloaded"})
+    assert str(failure(429, status, "list pods")).startswith(
+        "cannot list pods: the API server answered with status 429"
+    )
+    assert "the server is overloaded" in str(failure(429, status, "list pods"))
+    assert "no reason given" in str(failure(500, b"", "list pods"))
+    at_scope = 'User "jo" cannot list resource "streamapps" in API group "millpond.dev" at the cluster scope'
+    assert "user 'jo' lacks the right to list streamapps.millpond.dev in all namespaces" in str(
+        failure(403, json.dumps({"message": at_scope}), "list StreamApps")
+    )
+
+
+@pytest.mark.parametrize("command", ["status", "tasks", "logs"])
+def test_near_names_are_suggested(by_hand: ByHand, millpond: Millpond, command: str) -> None:
+    """A misspelled name."""
+    _one_sentence(
+        millpond(command, "delay", "--kubeconfig", by_hand.kubeconfig()),
+        f"there is no StreamApp 'delay' in namespace '{by_hand.namespace}': did you mean 'delays'?",
+    )
+
+
+def test_another_namespace_is_suggested(by_hand: ByHand, millpond: Millpond) -> None:
+    """A right name in the wrong namespace; and NAMESPACE/NAME finds it."""
+    config = by_hand.kubeconfig()
+    ended = millpond("status", "delays", "-n", "default", "--kubeconfig", config)
+    _one_sentence(ended, "there is no StreamApp 'delays' in namespace 'default', but in", f"'{by_hand.namespace}'")
+    assert millpond("status", f"{by_hand.namespace}/delays", "-n", "default", "--kubeconfig", config).status == 0
+
+
+def test_missing_right_is_named(by_hand: ByHand, millpond: Millpond) -> None:
+    """User, verb, resource and namespace: enough for an administrator."""
+    user = by_hand.user("nobody", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
+    name = f"nobody-{by_hand.namespace}"
+    _one_sentence(
+        millpond("status", "delays", "--kubeconfig", user),
+        f"user '{name}' lacks the right to get streamapps.millpond.dev in namespace '{by_hand.namespace}'",
+    )
+    _one_sentence(millpond("status", "--kubeconfig", user), "lacks the right to list streamapps.millpond.dev")
+    _one_sentence(millpond("status", "-A", "--kubeconfig", user), "streamapps.millpond.dev in all namespaces")
+
+
+def test_expired_login_is_told(by_hand: ByHand, millpond: Millpond) -> None:
+    """A token that the cluster does not accept; and none at all."""
+    access = by_hand.server.admin
+    expired = by_hand.kubeconfig(Access(access.url, access.ca_file, token="an-expired-token"), "expired")
+    ended = millpond("status", "delays", "--kubeconfig", expired)
+    _one_sentence(ended, "does not accept the login", "Log in again")
+    assert "an-expired-token" not in ended.err
+    nobody = by_hand.kubeconfig(Access(access.url, access.ca_file), "anonymous")
+    _one_sentence(millpond("status", "delays", "--kubeconfig", nobody), "does not know who you are", "Log in again")
