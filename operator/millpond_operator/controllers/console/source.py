@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -126,7 +127,7 @@ class OperatorConsole:
             if raw is not None:
                 app = typed(raw)
                 view = self._view(app)
-                rows.append(await _computed(view, lambda app=app, view=view: summary(app, view)))
+                rows.append(await _computed(view, functools.partial(summary, app, view)))
             if clock.monotonic() >= pause:
                 await asyncio.sleep(0)
                 pause = clock.monotonic() + _SLICE_S
