@@ -279,7 +279,7 @@ CONTRAST = """(() => {
     return numbers(getComputedStyle(document.documentElement).backgroundColor);
   };
   const filled = (text) => {
-    const shape = text.parentElement.querySelector('rect, path.store');
+    const shape = text.closest('g')?.querySelector('rect, path.store');
     const inBox = text.closest('.live[data-part]') || text.classList.contains('head');
     const box = inBox ? document.querySelector('.box') : null;
     return box || shape ? numbers(getComputedStyle(box ?? shape).fill) : behind(text.closest('div'));

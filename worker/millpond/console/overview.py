@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from millpond.protocol import Brokers, Member, Role, TaskReport, TaskState, View
-from millpond.protocol.load_rates import TaskRates
+from millpond.protocol.load_rates import InputRates, TaskRates
 from millpond.protocol.overview import (
     CopyOverview,
     EdgeOverview,
@@ -198,27 +198,24 @@ def topology_of(view: View) -> TopologyOverview | None:
     """Return the drawn topology with the rates and lags of its inputs; None while no worker has sent it."""
     if view.graph is None:
         return None
-    rate: dict[tuple[int, str], float] = defaultdict(float)
-    lag: dict[tuple[int, str], int | None] = {}
-    seen: set[tuple[int, str]] = set()
+    figures: dict[tuple[int, str], list[InputRates]] = defaultdict(list)
     for member in view.members:
         if not member.alive or member.rates is None:
             continue
         for task, rates in member.rates.tasks.items():
             for topic, each in rates.inputs.items():
-                key = (task_order(task)[0], topic)
-                if each.records_per_second is not None:
-                    rate[key] += each.records_per_second
-                before = lag.get(key, 0)
-                lag[key] = before + each.lag if before is not None and each.lag is not None else None
-                seen.add(key)
+                figures[task_order(task)[0], topic].append(each)
     parts = {node.name: node.subtopology for node in view.graph.nodes}
 
     def with_figures(edge: EdgeOverview) -> EdgeOverview:
         part = parts.get(edge.target)
-        key = (-1 if part is None else part, edge.topic)
-        if key not in seen:
-            return edge
-        return msgspec.structs.replace(edge, records_per_second=rate.get(key), lag=lag[key])
+        found = figures.get((-1 if part is None else part, edge.topic), [])
+        speeds = [each.records_per_second for each in found if each.records_per_second is not None]
+        lags = [each.lag for each in found if each.lag is not None]
+        return msgspec.structs.replace(
+            edge,
+            records_per_second=sum(speeds) if found and len(speeds) == len(found) else None,
+            lag=sum(lags) if found and len(lags) == len(found) else None,
+        )
 
     return msgspec.structs.replace(view.graph, edges=tuple(map(with_figures, view.graph.edges)))
