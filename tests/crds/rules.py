@@ -114,6 +114,14 @@ OBJECT: tuple[Case, ...] = (
         for wrong, right, replicas in ((1, 0, 1), (3, 2, 3), (10, 9, 10))
     ),
     Case("no worker can hold two copies", {"standbyReplicas": 1}, {"standbyReplicas": 1, "replicas": 0}),
+    *(
+        Case(
+            "no worker can hold two copies",
+            {"standbyReplicas": 2, "autoscaling": {"maxReplicas": 2} | mode, "replicas": replicas},
+            {"standbyReplicas": 2, "autoscaling": {"maxReplicas": right} | mode, "replicas": max(replicas, enough)},
+        )
+        for mode, replicas, right, enough in (({}, 9, 3, 0), ({"mode": "Recommend"}, 2, 2, 3))
+    ),
     Case("without a warm-up", {"maxWarmupReplicas": 0}, {"maxWarmupReplicas": 1}),
     Case(_DURATION, {"sessionTimeout": "1m30s"}, {"sessionTimeout": "90s"}),
     Case(_DURATION, {"rollout/progressDeadline": "1d"}, {"rollout/progressDeadline": "24h"}),

@@ -3,128 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import os
 import signal
 import time
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from millpond_operator.kubernetes import ApiError, Cache, Client
-from millpond_operator.kubernetes.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, SERVICE_ACCOUNT, STREAM_APP, Kind
-from millpond_operator.kubernetes.watching import Watched, WatchError, Watching, WatchOptions
-from tests.cluster.api import Api
+from millpond_operator.kubernetes.kinds import CONFIG_MAP, SERVICE_ACCOUNT, STREAM_APP
+from millpond_operator.kubernetes.watching import Watched, WatchError, WatchOptions
 from tests.cluster.apiserver import SharedApiServer
-from tests.cluster.background import Background
 from tests.cluster.faultproxy import FaultProxy, WatchEnd, on
-from tests.cluster.waiting import wait_for
-from tests.kubernetes.support import an_object, connection_of, run, until
+from tests.kubernetes.support import an_object, run, until
+from tests.kubernetes.watch_world import QUIET, World, begun, in_world, world_of
 
-QUIET = WatchOptions(resync_interval=timedelta(hours=1))
-"""Nothing but the watches can have found what a test waits for."""
 BRISK = timedelta(milliseconds=300)
-
-
-@pytest.fixture
-def proxy(background: Background, api_server: SharedApiServer) -> Iterator[FaultProxy]:
-    with FaultProxy(background, api_server.admin, api_server.authority) as serving:
-        yield serving
-
-
-@dataclass
-class World:
-    """A namespace, the cache of its watches, and a client without faults."""
-
-    namespace: str
-    cache: Cache
-    user: Client
-    watching: Watching
-    woken: list[str]
-
-    async def put(self, name: str, value: str = "1", app: str | None = "app") -> None:
-        wanted = an_object(CONFIG_MAP, name, namespace=self.namespace, app=app, data={"value": value})
-        await self.user.apply(CONFIG_MAP, wanted)
-
-    async def delete(self, name: str) -> None:
-        await self.user.delete(CONFIG_MAP, self.namespace, name)
-
-    def value(self, name: str) -> str | None:
-        found = self.cache.get(CONFIG_MAP, self.namespace, name)
-        return None if found is None else found["data"]["value"]
-
-    async def sees(self, name: str, value: str | None) -> None:
-        await until(lambda: self.value(name) == value, f"{name} is seen to be {value}")
-
-    async def watches(self, proxy: FaultProxy, count: int = 1) -> None:
-        await until(lambda: proxy.watches(on("configmaps")) == count, f"{count} watches are under way")
-
-
-Story = Callable[[World], Awaitable[None]]
-
-
-def in_world(
-    server: SharedApiServer,
-    proxy: FaultProxy,
-    namespace: str,
-    story: Story,
-    options: WatchOptions = QUIET,
-    before: Story | None = None,
-    **more: Any,
-) -> None:
-    async def main() -> None:
-        async with _world(server, proxy, namespace, options, **more) as (world, start):
-            if before is not None:
-                await before(world)
-            await start()
-            await story(world)
-
-    run(main())
-
-
-@asynccontextmanager
-async def _world(
-    server: SharedApiServer, proxy: FaultProxy, namespace: str, options: WatchOptions, **more: Any
-) -> AsyncIterator[tuple[World, Callable[[], Awaitable[asyncio.Task[None]]]]]:
-    more = {"namespaces": [namespace], "watched": (Watched(CONFIG_MAP),), "wait": True, **more}
-    waits = more.pop("wait")
-    cache, woken = Cache(), []
-    async with Client(connection_of(proxy.access)) as client, Client(connection_of(server.admin)) as user:
-        watching = Watching(client, cache, lambda _namespace, app: woken.append(app), options=options, **more)
-        task: asyncio.Task[None] | None = None
-
-        async def start() -> asyncio.Task[None]:
-            nonlocal task
-            task = asyncio.create_task(watching.run())
-            if waits:
-                await _begun(watching, proxy)
-            return task
-
-        try:
-            yield World(namespace, cache, user, watching, woken), start
-        finally:
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, WatchError):
-                    await task
-
-
-async def _begun(watching: Watching, proxy: FaultProxy) -> None:
-    """Wait until only watches are in flight: kopf leaves connections open if it is cancelled before."""
-    await watching.synced.wait()
-    # What is listed first, what kopf lists, and what is listed once more when a watch has begun.
-    lists = 3 * len(watching._watched)
-    await until(lambda: _answered_lists(proxy) >= lists and proxy.watches(), "the watches began")
-
-
-def _answered_lists(proxy: FaultProxy) -> int:
-    return sum(call.verb == "list" and call.status == 200 and bool(call.resource) for call in list(proxy.calls))
 
 
 def test_changes_are_followed(api_server: SharedApiServer, proxy: FaultProxy, namespace: str) -> None:
@@ -356,7 +250,7 @@ def test_reconciliation_waits_for_the_first_lists(
         proxy.mend()
         await world.watching.synced.wait()
         assert world.value("a") == "1"
-        await _begun(world.watching, proxy)
+        await begun(world.watching, proxy)
 
     proxy.answer(403, times=None, match=on("configmaps"))
     in_world(api_server, proxy, namespace, story, before=before, wait=False)
@@ -392,7 +286,7 @@ def test_watches_that_keep_dying_are_reported(api_server: SharedApiServer, proxy
 
     async def scenario() -> None:
         options = dataclasses.replace(QUIET, most_restarts=1)
-        async with _world(api_server, proxy, namespace, options) as (_, start):
+        async with world_of(api_server, proxy, namespace, options) as (_, start):
             task = await start()
             proxy.answer(404, times=None, match=on("configmaps", "watch"))
             proxy.end_watches()
@@ -400,148 +294,6 @@ def test_watches_that_keep_dying_are_reported(api_server: SharedApiServer, proxy
                 await task
 
     run(scenario())
-
-
-@pytest.fixture
-def thing(api: Api) -> Iterator[Callable[[bool], Kind]]:
-    """Defines a kind that no other test has, or removes the definition."""
-    kind = Kind(f"again-{uuid.uuid4().hex[:8]}.test", "v1", "Thing", "things")
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"things.{kind.group}"},
-        "spec": {
-            "group": kind.group,
-            "names": {"kind": "Thing", "plural": "things"},
-            "scope": "Namespaced",
-            "versions": [version],
-        },
-    }
-
-    name = definition["metadata"]["name"]
-
-    def define(served: bool) -> Kind:
-        if served:
-            api.apply(definition)
-        else:
-            api.delete("CustomResourceDefinition", None, name)
-            wait_for(lambda: api.find("CustomResourceDefinition", None, name) is None, "the definition is gone")
-        return kind
-
-    yield define
-    define(False)
-
-
-def test_a_kind_that_is_defined_again_is_watched_again(
-    api_server: SharedApiServer, proxy: FaultProxy, namespace: str, thing: Callable[[bool], Kind]
-) -> None:
-    """While its definition is deleted it is reported as not served; once it is back, its objects are watched."""
-    kind = thing(True)
-
-    async def put(world: World, name: str) -> None:
-        made = an_object(kind, name, namespace=namespace)
-        while name not in _names(await _listed(world, kind)):
-            with contextlib.suppress(ApiError):  # it is served a moment after it is defined
-                await world.user.apply(kind, made)
-            await asyncio.sleep(0.05)
-
-    async def seen(world: World, names: set[str]) -> None:
-        await until(lambda: {key.name for key in world.cache.keys(kind)} == names, f"{names} are seen")
-
-    async def before(world: World) -> None:
-        await put(world, "before")
-
-    async def story(world: World) -> None:
-        await seen(world, {"before"})
-        assert world.watching.unserved() is None
-        await asyncio.to_thread(thing, False)
-        await until(lambda: world.watching.unserved() is not None, "it is not served")
-        assert f"things.{kind.group}: apply the CustomResourceDefinitions" in (world.watching.unserved() or "")
-        await asyncio.to_thread(thing, True)
-        await put(world, "after")
-        await seen(world, {"after"})
-        assert world.watching.unserved() is None
-        await until(lambda: proxy.watches(on("things")) == 1, "it is watched")
-        await put(world, "later")
-        await seen(world, {"after", "later"})
-        # As in `_begun`: each kind was listed three times at first, and twice when the watches began anew.
-        await until(lambda: _answered_lists(proxy) >= 5 * len(watched), "the watches began anew")
-
-    watched = (Watched(CONFIG_MAP), Watched(kind, None))
-    more = {"watched": watched, "before": before}
-    in_world(api_server, proxy, namespace, story, **more)
-
-
-def test_other_version_of_a_kind_is_named_and_awaited(
-    api_server: SharedApiServer, proxy: FaultProxy, namespace: str, thing: Callable[[bool], Kind]
-) -> None:
-    """An operator of another release than the definitions says which version is served, and starts when its own is."""
-    later = thing(True)
-    earlier = dataclasses.replace(later, version="v0")
-
-    async def story(world: World) -> None:
-        await until(lambda: world.watching.unserved() is not None, "it is not served")
-        assert world.watching.unserved() == (
-            f"The API server serves things.{later.group} only as v1, and this operator needs v0: install the "
-            "CustomResourceDefinitions and the operator of the same release."
-        )
-        assert not world.watching.synced.is_set()
-        name = f"things.{later.group}"
-        definition = await world.user.get(CUSTOM_RESOURCE_DEFINITION, None, name)
-        (version,) = definition["spec"]["versions"]
-        more = {"versions": [version, version | {"name": "v0", "storage": False}]}
-        await world.user.patch(CUSTOM_RESOURCE_DEFINITION, None, name, {"spec": more})
-        await until(world.watching.synced.is_set, "everything is listed")
-        assert world.watching.unserved() is None
-
-    in_world(api_server, proxy, namespace, story, watched=(Watched(earlier, None),), wait=False)
-
-
-@pytest.mark.parametrize(
-    ("everywhere", "cure"),
-    [(True, "set --watch-namespaces to those in which it has rights"), (False, "Bind the operator")],
-)
-def test_missing_right_is_named_and_awaited(
-    everywhere: bool,
-    cure: str,
-    api: Api,
-    background: Background,
-    api_server: SharedApiServer,
-    namespace: str,
-) -> None:
-    """An operator for all namespaces needs rights in the cluster, and says what to do without them."""
-    name = f"nobody-{uuid.uuid4().hex[:8]}"
-    with FaultProxy(background, api_server.user(name), api_server.authority) as proxy:
-
-        async def story(world: World) -> None:
-            await until(lambda: world.watching.unserved() is not None, "it is denied")
-            assert "403" in (world.watching.unserved() or "") or "forbidden" in (world.watching.unserved() or "")
-            assert cure in (world.watching.unserved() or "")
-            assert not world.watching.synced.is_set()
-            subject = {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
-            role = {"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"}
-            binding = {"metadata": {"name": name, "namespace": namespace}, "subjects": [subject], "roleRef": role}
-            kind = "ClusterRoleBinding" if everywhere else "RoleBinding"
-            made = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, **binding}
-            await asyncio.to_thread(api.apply, made)
-            await until(world.watching.synced.is_set, "everything is listed")
-            assert world.watching.unserved() is None
-
-        namespaces = [] if everywhere else [namespace]
-        in_world(api_server, proxy, namespace, story, namespaces=namespaces, wait=False)
-        api.delete("ClusterRoleBinding", None, name)
-
-
-async def _listed(world: World, kind: Kind) -> list[dict[str, Any]]:
-    with contextlib.suppress(ApiError):
-        return (await world.user.list(kind, world.namespace))[0]
-    return []
-
-
-def _names(objects: list[dict[str, Any]]) -> set[str]:
-    return {each["metadata"]["name"] for each in objects}
 
 
 def test_signals_reach_the_process_instead_of_kopf(

@@ -278,4 +278,4 @@ def test_standbys_that_nobody_keeps_are_not_caught_up(scene: Scene) -> None:
     finally:
         scene.kubelets.thaw(scene.namespace, "copied-1")
     scene.await_true("copied", "StandbysCaughtUp", "CaughtUp")
-    assert "raise replicas above standbyReplicas" in scene.refusal("copied", merged(spec, {"replicas": 1}))
+    assert "raise replicas (with autoscaling" in scene.refusal("copied", merged(spec, {"replicas": 1}))

@@ -69,12 +69,12 @@ class Words:
     def at_max(self, load: Load) -> str:
         """As many workers as allowed are too few."""
         need = _percent(_shown(load))
-        if self._most >= self._tasks:
+        if self._most >= self._tasks <= self._current:
             return (
                 f"The busiest worker needs {need} of its time, and each of the {self._most} tasks has its own worker: "
                 "more partitions or faster processing would help."
             )
-        workers = _workers(self._most)
+        workers = _workers(self._current)
         return f"The busiest worker needs {need} of its time with {workers}: raise spec.autoscaling.maxReplicas."
 
     def hot_task(self, load: Load) -> str:

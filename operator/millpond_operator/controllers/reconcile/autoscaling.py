@@ -108,6 +108,8 @@ def _unsteady(work: ReconcilePass, view: View | None) -> str:
         return "the tasks are not known"
     if status.rollout is not None:
         return "workers restart"
+    if status.drained or work.app.workers_to_drain:
+        return "a person has workers drained"
     if len(observed.working) != replicas or len(observed.pods) != replicas or status.phase not in _STEADY:
         return "workers start or stop"
     if not observed.tasks.all_run or view.warm_up or view.active != view.owners:
