@@ -79,6 +79,7 @@ API server's audit log. */ -}}
   resources: [endpointslices]
   resourceNames: [{{ include "millpond.coordinator" . }}, {{ include "millpond.console" . }}]
   verbs: [get, patch, delete]
+# Up to Kubernetes 1.34, the API server's proxy finds the console by Endpoints.
 - apiGroups: [""]
   resources: [endpoints]
   verbs: [create]
