@@ -1,0 +1,158 @@
+"""Commands of kubectl in the documentation run on a real API server, on the objects that they name.
+
+Without kubelets nothing is logged or drained: of the commands that need nodes, options are checked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import binaries
+from tests.cluster.api import KINDS, ApiFailure
+
+from .cluster_objects import completed, objects
+from .pages import PAGES, ROOT, Command, blocks, commands, simple_commands
+
+COMMANDS = [each for page in PAGES for each in commands(page, frozenset({"kubectl"})) if "kubectl" in each.text]
+
+_RUN = frozenset({"annotate", "apply", "create", "delete", "describe", "get", "label", "patch", "replace", "scale", "wait"})
+_SHARED = re.compile(r" -k (?:crds|deploy)/| patch crd ")
+"""Commands that would change what all tests of the run use, or another namespace: the API server checks them only."""
+_NODES = re.compile(r" (?:nodes?|node-\d+)\b")
+_MISSING_WORDS = 3
+
+
+def is_run(command: Command) -> bool:
+    """Whether the command can run as it stands: whole, and about what an API server without nodes has."""
+    words = simple_commands(command.text)[0]
+    whole = len(words) >= _MISSING_WORDS and words[-1] not in {"-f", "-k"}
+    return words[1] in _RUN and whole and not _NODES.search(command.text)
+
+
+RUN = list({each.text: each for each in COMMANDS if is_run(each)}.values())
+NOT_RUN = list({each.text: each for each in COMMANDS if not is_run(each)}.values())
+
+Kubectl = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    """The program kubectl."""
+    try:
+        return binaries.find([binaries.KUBECTL])[binaries.KUBECTL]
+    except binaries.BinariesMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def shell(api_server, program, namespace, tmp_path) -> Kubectl:
+    """Runs a line in a shell whose kubectl has all rights, and the test's namespace as its own."""
+    kubeconfig = api_server.admin.write_kubeconfig(tmp_path / "kubeconfig")
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(kubeconfig),
+        "HOME": str(tmp_path),
+        "PATH": os.pathsep.join([str(program.parent), os.environ["PATH"]]),
+    }
+    config = ["config", "set-context", "--current", f"--namespace={namespace}"]
+    subprocess.run([program, *config], env=environment, check=True, capture_output=True)
+
+    def run(line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+
+    return run
+
+
+def within(namespace: str, text: str) -> str:
+    """Return a command about one namespace, which changes nothing that other tests use."""
+    text = re.sub(r"\| (?!kubectl).*", "", text)
+    text = re.sub(r"(?:-n|--namespace) [\w-]+|--all-namespaces|-A\b", f"-n {namespace}", text)
+    text = re.sub(r"namespace millpond-system", f"namespace {namespace}", text)
+    if _SHARED.search(text):
+        # Objects of deploy/ have a namespace of their own, which does not exist here.
+        text += " --dry-run=client" if "apply" in text and "deploy/" in text else " --dry-run=server"
+        text = text.replace("--server-side", "") if "--dry-run=client" in text else text
+    return text
+
+
+def put(api, namespace: str) -> None:
+    """Create the objects that commands name, with their status."""
+    for given in objects():
+        placed = {**given, "metadata": {**given["metadata"], "namespace": namespace}}
+        api.apply(placed)
+        if "status" in given:
+            api.apply(placed, subresource="status")
+
+
+def test_commands_run_on_an_api_server(api, crds, shell, namespace):
+    """All of them succeed; those that delete something run last."""
+    wrong = []
+    put(api, namespace)
+    for command in sorted(RUN, key=lambda each: " delete " in each.text):
+        if " delete " in command.text:
+            put(api, namespace)
+        done = shell(within(namespace, command.text))
+        if done.returncode:
+            wrong.append(f"{command}: {done.stderr.strip()}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_options_of_the_other_commands_exist(program):
+    """They are those of `kubectl SUBCOMMAND --help`."""
+    wrong = {
+        str(command): unknown
+        for command in NOT_RUN
+        for words in simple_commands(command.text)
+        if words[0] == "kubectl" and (unknown := _unknown_options(program, words))
+    }
+    assert wrong == {}
+
+
+_HELP: dict[tuple[str, ...], str] = {}
+
+
+def _help(program: Path, *words: str) -> str:
+    if words not in _HELP:
+        done = subprocess.run([program, *words], check=False, capture_output=True, text=True)
+        assert not done.returncode, f"kubectl {words}: {done.stderr}"
+        _HELP[words] = done.stdout
+    return _HELP[words]
+
+
+def _unknown_options(program: Path, words: list[str]) -> Iterable[str]:
+    told = _help(program, words[1], "--help") + _help(program, "options")
+    own = words[: words.index("--")] if "--" in words else words
+    named = {each.partition("=")[0] for each in own if re.match(r"--?[a-z]", each)}
+    known = set(re.findall(r"^ +(-\w), --|(?:^ +|, )(--[\w-]+)=", told, re.MULTILINE))
+    return named - {each for pair in known for each in pair}
+
+
+def test_objects_of_pages_are_accepted(api, crds, namespace):
+    """Every YAML block with an object, or with the `spec` of a StreamApp, passes a server-side dry run."""
+    wrong, accepted = [], []
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language != "yaml" or block.text.startswith("# values.yaml"):
+                continue
+            for text in documents(block.text):
+                given = completed(text)
+                if given["apiVersion"] in NOT_SERVED:
+                    continue
+                metadata = {**given["metadata"], "namespace": namespace}
+                try:
+                    api.request("POST", path(given, namespace), {**given, "metadata": metadata},
+                                dryRun="All", fieldValidation="Strict")  # fmt: skip
+                    accepted.append(given["kind"])
+                except ApiFailure as failure:
+                    wrong.append(f"{page}:{block.line}: {failure}")
+    assert not wrong, "\n".join(wrong)
+    assert {"StreamApp", "StateBootstrap", "HorizontalPodAutoscaler"} <= set(accepted)
