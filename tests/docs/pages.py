@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -116,7 +117,7 @@ def anchors(page: str) -> frozenset[str]:
     tokens = _tokens(page)
     titles = [
         "".join(child.content for child in following.children or [] if child.type in {"text", "code_inline"})
-        for token, following in zip(tokens, tokens[1:], strict=False)
+        for token, following in itertools.pairwise(tokens)
         if token.type == "heading_open"
     ]
     return frozenset(github_slugify(title) for title in titles)

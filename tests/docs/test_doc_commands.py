@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from .pages import PAGES, Command, commands, simple_commands
+from .pages import PAGES, ROOT, Command, commands, simple_commands
 from .programs import PROGRAMS, Wrong, check
 
 
@@ -36,6 +38,21 @@ def test_pipes_and_substitutions_are_several_calls():
         ["kubectl", "scale", "y", "--replicas", "$(kubectl get z)"],
         ["kubectl", "get", "z"],
     ]
+
+
+def test_labels_and_annotations_in_commands_exist():
+    """Names such as `millpond.dev/app` are those of the operator's sources."""
+    names = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "operator" / "millpond_operator").rglob("*.py")
+    )
+    named = {
+        name
+        for page in PAGES
+        for each in commands(page, PROGRAMS)
+        for name in re.findall(r"\bmillpond\.dev/\w+", each.text)
+    }
+    assert len(named) >= 4
+    assert {each for each in named if f'"{each}"' not in names} == set()
 
 
 @pytest.mark.parametrize(
