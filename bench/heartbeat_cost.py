@@ -2,7 +2,7 @@
 
 A coordinator with its normal HTTPS server runs in a thread of this process, and knows all workers. A few connections
 send it heartbeats of all of them in turn, as fast as it answers. The CPU time is that of its thread, so the result does
-not depend on what else the machine does; `python -m bench.heartbeats` measures response times too, and needs an idle machine.
+not depend on what else the machine does. `python -m bench.heartbeats` measures response times too, on an idle machine.
 
     python -m bench.heartbeat_cost workers=2000 tasks=10000 heartbeats=4000 tls=yes loads=yes
 """

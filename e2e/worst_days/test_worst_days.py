@@ -158,13 +158,24 @@ def test_tasks_run_again_when_the_broker_does(days: Days, own_kafka: Kafka) -> N
 
 
 @in_full
+def test_tasks_of_a_killed_worker_run_elsewhere(days: Days) -> None:
+    """SIGKILL: its connection breaks; at the latest, the session timeout reveals it."""
+    victim = days.victim()
+    with days.fault("worker killed", 180), days.watch.unwatched():
+        days.nodes.kill_process(victim)
+        _await_not_ready(days)
+    assert days.past[-1].longest <= _SESSION_S + _TAKEN_OVER_S
+
+
+@in_full
 def test_worker_that_takes_too_much_memory_comes_back(days: Days) -> None:
-    """The kernel kills it; its tasks run elsewhere at once."""
+    """The kernel kills it, others run its tasks, and it starts again."""
     app = days.verification.app
     victim = str(days.victim()["metadata"]["name"])
-    with days.fault("worker out of memory", 180):
+    with days.fault("worker out of memory", 180), days.watch.unwatched():
         app.kubectl("exec", victim, "--", "touch", "/tmp/leak")  # noqa: S108 - in the container
         eventually(lambda: _last_end(app.pods(), victim) == "OOMKilled", "the kernel kills the worker", 90)
+        _await_not_ready(days)
     assert days.past[-1].longest <= _SESSION_S + _TAKEN_OVER_S
 
 
@@ -214,10 +225,15 @@ def test_every_record_counts_once_after_the_worst_days(days: Days) -> None:
 def _await_lost(days: Days) -> None:
     """Wait until conditions and events report that a worker is lost, long before the cluster knows of its node."""
     app = days.verification.app
-    app.until(lambda now: condition(now, "Ready").get("status") == "False", "it is not ready", 15)
+    _await_not_ready(days)
     app.until(lambda now: condition(now, "Degraded").get("reason") == "WorkerSilent", "it is degraded", 15)
     app.until(lambda now: condition(now, "StandbysCaughtUp").get("status") == "False", "it has no standbys", 15)
     eventually(lambda: {"WorkerLost", "TasksTakenOver"} <= app.reasons(), "events say so", 15)
+
+
+def _await_not_ready(days: Days) -> None:
+    app = days.verification.app
+    app.until(lambda now: condition(now, "Ready").get("status") == "False", "it is not ready", 15)
 
 
 def _node(pod: Object) -> str:

@@ -22,6 +22,7 @@ CRITICAL_REASONS = (
 WARNING_REASONS = (
     "ApplicationIdTaken",
     "ApplicationNotImportable",
+    "AutoscalerConflict",
     "CleanupFailed",
     "ConfigMapMissing",
     "ConfigurationInvalid",
@@ -32,6 +33,7 @@ WARNING_REASONS = (
     "NameTaken",
     "NoPod",
     "NoProgress",
+    "NotAllowed",
     "OtherKafka",
     "PodFailed",
     "PodNotCreated",

@@ -90,6 +90,15 @@ def test_maximum_is_named_where_it_is_too_low() -> None:
     assert "raise spec.autoscaling.maxReplicas" in status.message
 
 
+def test_a_maximum_that_takes_no_task_off_the_busiest_worker_is_not_used() -> None:
+    """With 10 workers for 12 tasks the busiest one has as many tasks as with 6, so the maximum is too low."""
+    fleet = Fleet(Policy(max_replicas=10), _even(8))
+    status = fleet.run(hours=1)
+    assert fleet.workers == 6
+    assert (status.reason, status.limited) == (Reason.AT_MAX, True)
+    assert "raise spec.autoscaling.maxReplicas" in status.message
+
+
 def test_a_task_that_cannot_be_divided_is_named_and_gets_no_useless_workers() -> None:
     """One partition takes 95 % of a worker; the others nearly nothing."""
     fleet = Fleet(_POLICY, [0.95] + [0.002] * 11, replicas=1)
@@ -156,6 +165,15 @@ def test_recommendations_are_not_followed_in_mode_recommend() -> None:
     assert fleet.workers == 4
     assert status.rescales == ()
     assert len(fleet.written) < 6
+
+
+def test_recommendations_that_waver_are_written_seldom() -> None:
+    """The load wavers around what two workers can do."""
+    fleet = Fleet(Policy(max_replicas=12, mode=RECOMMEND), _even(1.2), replicas=2)
+    for number in range(60):
+        fleet.loads = _even(1.9 if number % 2 else 1.2)
+        fleet.run(minutes=2)
+    assert len(fleet.written) < 40
 
 
 def test_another_autoscaler_is_not_fought() -> None:

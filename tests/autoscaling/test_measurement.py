@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 import pytest
@@ -14,7 +15,7 @@ from tests.autoscaling.support import START
 _MINUTE = timedelta(minutes=1)
 
 
-def _report(second: int, busy_s: float, tasks: dict[str, dict[str, tuple[int, int | None]]]) -> ReportedLoad:
+def _report(second: int, busy_s: float, tasks: Mapping[str, Mapping[str, tuple[int, int | None]]]) -> ReportedLoad:
     """Return a report: of each task, by topic, the records processed and those that wait."""
     loads = {
         task: TaskLoad(

@@ -208,3 +208,17 @@ def test_printed_columns_show_the_application(api, stream_app, namespace):
         "Name", "Ready", "Workers", "Tasks", "Phase", "Age",
     ]  # fmt: skip
     assert table["rows"][0]["cells"][:5] == ["delays", "True", "2/2", "12/12", "Running"]
+
+
+def test_number_of_another_autoscaler_is_known_by_its_field_manager(api, stream_app, namespace):
+    """A HorizontalPodAutoscaler updates the scale subresource; kubectl scale to another number takes it over."""
+    api.create(stream_app({"autoscaling": {"maxReplicas": 9}}))
+    path = f"/apis/millpond.dev/v1alpha1/namespaces/{namespace}/streamapps/delays/scale"
+    scale = api.request("GET", path)
+    scale["spec"]["replicas"] = 4
+    api.request("PUT", f"{path}?fieldManager=kube-controller-manager", scale)
+    found = parse(api.get("StreamApp", namespace, "delays"))
+    assert (found.scaled_by, found.written_replicas) == ("kube-controller-manager", 4)
+    api.scale("StreamApp", namespace, "delays", 5)
+    found = parse(api.get("StreamApp", namespace, "delays"))
+    assert (found.scaled_by, found.written_replicas) == ("", 5)

@@ -67,6 +67,42 @@ def test_a_key_for_later_comes_when_it_is_due() -> None:
     simulate(scenario())
 
 
+def test_changes_come_before_periodic_checks_which_are_not_forgotten() -> None:
+    """A user's change waits for a few checks at most; under constant changes every fourth key is a check."""
+
+    async def scenario() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        checks = [f"check-{number}" for number in range(1000)]
+        for key in checks:
+            queue.add_after(key, timedelta(minutes=1))
+        await asyncio.sleep(61)
+        assert len(queue) == 1000
+        queue.add("change")
+        assert "change" in [await queue.get() for _ in range(2)]
+        for number in range(1000):
+            queue.add(f"change-{number}")
+        taken = [await queue.get() for _ in range(400)]
+        assert sum(key in checks for key in taken) == 100
+        assert [key for key in taken if key in checks] == checks[1:101]
+
+    simulate(scenario())
+
+
+def test_a_change_of_a_key_whose_check_waits_comes_first() -> None:
+    """The key is handled once, and at its earlier place."""
+
+    async def scenario() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        for key in "abcd":
+            queue.add_after(key, timedelta(minutes=1))
+        await asyncio.sleep(61)
+        queue.add("d")
+        assert [await queue.get() for _ in range(4)] == ["d", "a", "b", "c"]
+        assert len(queue) == 0
+
+    simulate(scenario())
+
+
 def test_failures_wait_longer_each_time() -> None:
     """The back-off doubles with jitter up to a limit, and starts over after a success."""
 

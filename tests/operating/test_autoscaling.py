@@ -12,6 +12,8 @@ from tests.cluster.waiting import sleep, wait_for
 from tests.operating.stage import App, Stage
 from tests.simulation.world import simulated_world
 
+pytestmark = pytest.mark.timeout(600)
+
 _TASKS = 12
 _COST_S = 0.001
 _HOUR = 3600.0
@@ -64,7 +66,7 @@ def _reasons(stage: Stage, app: App) -> list[str]:
 
 def test_application_scales_out_and_in_with_its_load(stage) -> None:
     """In one step each, and no task pauses for longer than when it moves for another reason."""
-    app, records = _loaded(stage, 1.2)
+    app, records = _loaded(stage, 1.2, stabilization="1m")
     _await(app, currentReplicas=2, reason="Steady")
     app.streams.pauses.clear()
     records.arrive(_rate(2.6))
@@ -72,6 +74,11 @@ def test_application_scales_out_and_in_with_its_load(stage) -> None:
     app.runs(workers=4)
     _await(app, currentReplicas=4, reason="Steady")
     wait_for(lambda: records.lag() < _rate(2.6) * 5, "lag is worked off", _HOUR)
+    stage.proxy.forget()
+    sleep(120)
+    assert [call.resource for call in stage.proxy.writes() if call.name == app.name] == [], (
+        "it looks, and writes nothing"
+    )
     assert "ScaledOut" in _reasons(stage, app)
     records.arrive(_rate(1.2))
     _await(app, currentReplicas=2)

@@ -14,7 +14,14 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("CONTRIBUTING.md", "SECURITY.md", "docs/style.md", "docs/architecture.md", "docs/testing.md")
+PAGES = (
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/style.md",
+    "docs/architecture.md",
+    "docs/testing.md",
+    "docs/failure-modes.md",
+)
 BIN = Path(sys.executable).parent
 
 _BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
@@ -66,7 +73,7 @@ def test_contributing_names_enough_to_be_worth_a_test():
     assert ["make", "reference"] in commands("CONTRIBUTING.md")
 
 
-def test_every_command_of_contributing_can_be_run(processes):
+def test_every_command_of_these_pages_can_be_run(processes):
     """Tasks of `make` exist, tests that are named can be collected, programs are there and know their options."""
     checks = {
         "make": _is_a_task,
@@ -77,7 +84,7 @@ def test_every_command_of_contributing_can_be_run(processes):
         "source .venv/bin/activate": _comes_with_a_venv,
         ".ci/run": _is_a_program,
     }
-    for words in commands("CONTRIBUTING.md"):
+    for words in [*commands("CONTRIBUTING.md"), *commands("docs/failure-modes.md")]:
         found = [check for start, check in checks.items() if words[: len(start.split())] == start.split()]
         assert found, f"no check for {shlex.join(words)}"
         found[0](words)

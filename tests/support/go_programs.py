@@ -31,6 +31,7 @@ class GoProgram:
         release: the version of its module.
         cure: how to get it, for the message when it is missing.
         on_path: whether the one on PATH does, too, whatever its version.
+        variables: variables of the program that its own build sets, as `package.name=value`.
     """
 
     name: str
@@ -38,6 +39,7 @@ class GoProgram:
     release: str
     cure: str
     on_path: bool = False
+    variables: tuple[str, ...] = ()
 
     def find(self) -> Path:
         """Return the program that was built, else the one on PATH if that does.
@@ -82,9 +84,10 @@ class GoProgram:
         began = time.monotonic()
         sys.stderr.write(f"Building {self.name} {self.release} with {go} (once, into {directory})\n")
         part = directory / "part"  # an interrupted build leaves no incomplete program under the final name
+        flags = " ".join(["-s -w", *(f"-X {variable}" for variable in self.variables)])
         module = f"{self.package}@{self.release}"
         run_go(
-            go, directory, "install", "-trimpath", "-ldflags", "-s -w", module, failed=GoProgramMissing, GOBIN=str(part)
+            go, directory, "install", "-trimpath", "-ldflags", flags, module, failed=GoProgramMissing, GOBIN=str(part)
         )
         (part / self._program).rename(self._built)
         part.rmdir()

@@ -95,7 +95,13 @@ def _unpacked() -> Tools | None:
 def _unpack(directory: Path) -> None:
     sys.stderr.write(f"Downloading Debian's package {_PACKAGE} (once, into {directory})\n")
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        _run(["apt-get", "download", _PACKAGE], Path(scratch))
+        try:
+            _run(["apt-get", "download", _PACKAGE], Path(scratch))
+        except PrometheusMissing:
+            if os.geteuid() != 0:
+                raise
+            _run(["apt-get", "update"], Path(scratch))  # a new machine has no lists, or old ones
+            _run(["apt-get", "download", _PACKAGE], Path(scratch))
         (package,) = Path(scratch).glob("*.deb")
         _verify(package)
         part = directory / "part"  # an interrupted run leaves no incomplete package under the final name

@@ -19,7 +19,7 @@ from .wording import Words
 __all__ = ("Autoscaler",)
 
 _QUIET, _QUIET_OVER = timedelta(minutes=1), timedelta(hours=1)
-"""The reason alone changes after this time, for each such change within the longer time."""
+"""Reason and recommendation change after this time, for each such change within the longer time, unless it acts."""
 _UNMEASURED = timedelta(minutes=2)
 """How long rates may be unknown, as after a move, before that is told."""
 _LAG_FOR_SCALE_IN = 0.5
@@ -153,7 +153,7 @@ class Autoscaler:
         wanted = max(clamped(choice.replicas, policy), current)
         self._wish(now, wanted)
         if wanted <= current:
-            if current >= most:
+            if current >= most or choose(measured, policy, len(measured.tasks)).replicas > current:
                 return _limited(state, current, Reason.AT_MAX, words.at_max(load))
             return _limited(state, current, Reason.HOT_TASK, words.hot_task(load))
         if now - self._short_since < WINDOW:  # until then, rates are partly of the time before
@@ -229,12 +229,13 @@ class Autoscaler:
         self._short_since = None
 
     def _quiet(self, now: datetime, before: AutoscalingStatus, after: AutoscalingStatus) -> AutoscalingStatus:
-        """Return the former words while nothing else changes, so that numbers in them cause no writes."""
-        same = msgspec.structs.replace(after, reason=before.reason, message=before.message, limited=before.limited)
-        if same != before:
+        """Return the former words and recommendation while they changed a moment ago, or only numbers in them do."""
+        said = ("recommended_replicas", "reason", "limited")
+        if all(getattr(after, each) == getattr(before, each) for each in said):
+            return msgspec.structs.replace(after, message=before.message)
+        kept = msgspec.structs.replace(after, message=before.message, **{each: getattr(before, each) for each in said})
+        if kept != before:
             return after
-        if after.reason == before.reason and after.limited == before.limited:
-            return before
         while self._told and now - self._told[0] > _QUIET_OVER:
             self._told.popleft()
         if self._told and now - self._told[-1] < _QUIET * len(self._told):

@@ -38,8 +38,6 @@ class Reason(StrEnum):
     """More workers are needed."""
     SCALE_IN = "ScaleIn"
     """Fewer workers suffice."""
-    BOUNDS = "Bounds"
-    """The number of workers was outside the bounds of the specification."""
     STABILIZING = "Stabilizing"
     """Fewer workers seem to suffice, and the load is watched for a while before workers go."""
     CATCHING_UP = "CatchingUp"

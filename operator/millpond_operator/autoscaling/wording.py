@@ -8,7 +8,7 @@ from millpond.durations import Duration
 
 from .choice import Choice, Load
 from .measurement import Unmeasured
-from .model import AUTO, Policy
+from .model import Policy
 
 __all__ = ("Words",)
 
@@ -69,12 +69,12 @@ class Words:
     def at_max(self, load: Load) -> str:
         """As many workers as allowed are too few."""
         need = _percent(_shown(load))
-        if self._most >= self._tasks:
+        if self._most >= self._tasks <= self._current:
             return (
                 f"The busiest worker needs {need} of its time, and each of the {self._most} tasks has its own worker: "
                 "more partitions or faster processing would help."
             )
-        workers = _workers(self._most)
+        workers = _workers(self._current)
         return f"The busiest worker needs {need} of its time with {workers}: raise spec.autoscaling.maxReplicas."
 
     def hot_task(self, load: Load) -> str:
@@ -101,11 +101,6 @@ class Words:
             f"{_workers(wanted)} would be right, but {used} rescales in 24 hours are as many as "
             f"spec.autoscaling.rescalesPerDay ({self._policy.rescales_per_day}) allows."
         )
-
-    @property
-    def acts(self) -> bool:
-        """Whether recommendations are followed."""
-        return self._policy.mode == AUTO
 
 
 def _shown(load: Load) -> float:

@@ -3,6 +3,9 @@
 Its semantics are those of client-go's work queue. A key that is added twice while it waits is handled once. A key that
 is added while it is worked on is handled again afterwards, never concurrently. A key that fails backs off longer after
 each failure in a row.
+
+A key that was only due after a long delay, such as a periodic check, is routine: it waits while others are ready, so
+that a change of one StreamApp does not wait for the checks of thousands.
 """
 
 from __future__ import annotations
@@ -28,6 +31,10 @@ log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
+#: From this delay on, the work on a key is routine.
+_ROUTINE_DELAY = timedelta(seconds=10)
+#: Every n-th key taken is a routine one if there is any, so that these are late but not forgotten.
+_ROUTINE_SHARE = 4
 _FIRST_BACKOFF, _LONGEST_BACKOFF = timedelta(milliseconds=50), timedelta(seconds=60)
 
 
@@ -82,11 +89,14 @@ class WorkQueue(Generic[K]):
         self._backoff = Backoff(first_backoff, longest_backoff, jitter=0.5)
         self._clock = clock
         self._ready: deque[K] = deque()
+        self._routine: dict[K, None] = {}
+        """Routine keys that are ready, in the order in which they became so."""
+        self._taken = 0
         self._added_at: dict[K, float] = {}
-        """When each waiting key was added: those of `_ready`, and those to be handled again after the current work."""
+        """When each waiting key was added: ready ones, and those to be handled again after the current work."""
         self._working: dict[K, float] = {}
         self._failures: dict[K, int] = {}
-        self._later: list[tuple[float, int, K]] = []
+        self._later: list[tuple[float, int, K, bool]] = []
         self._due: dict[K, float] = {}
         """When each key of `_later` is due. Entries of `_later` with another time are obsolete."""
         self._numbers = itertools.count()
@@ -95,7 +105,7 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """Return how many keys are ready to be worked on."""
-        return len(self._ready)
+        return len(self._ready) + len(self._routine)
 
     @property
     def waiting(self) -> int:
@@ -105,7 +115,7 @@ class WorkQueue(Generic[K]):
     @property
     def idle(self) -> bool:
         """Whether nothing is ready and nothing is worked on."""
-        return not self._ready and not self._working
+        return not len(self) and not self._working
 
     def running_since(self) -> list[float]:
         """Return for how many seconds each key in progress has been worked on."""
@@ -125,12 +135,24 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K) -> None:
         """Add a key to be worked on as soon as possible."""
+        if key in self._routine:
+            del self._routine[key]
+            self._ready.append(key)
+        elif self._count(key):
+            self._make_ready(key)
+
+    def _add_routine(self, key: K) -> None:
+        if self._count(key):
+            self._routine[key] = None
+            self._wake()
+
+    def _count(self, key: K) -> bool:
+        """Record that a key waits; return whether it is ready, which it is not if it waits already or is worked on."""
         if key in self._added_at:
-            return
+            return False
         self._added_at[key] = self._clock()
         self._metrics.added()
-        if key not in self._working:
-            self._make_ready(key)
+        return key not in self._working
 
     def add_after(self, key: K, delay: timedelta) -> None:
         """Add a key to be worked on after a delay, or earlier if it is added otherwise."""
@@ -141,7 +163,7 @@ class WorkQueue(Generic[K]):
         if self._due.get(key, due + 1) <= due:
             return
         self._due[key] = due
-        heapq.heappush(self._later, (due, next(self._numbers), key))
+        heapq.heappush(self._later, (due, next(self._numbers), key, delay >= _ROUTINE_DELAY))
         self._set_timer()
 
     def add_rate_limited(self, key: K, at_least: timedelta = timedelta(0)) -> timedelta:
@@ -166,24 +188,32 @@ class WorkQueue(Generic[K]):
         self._failures.pop(key, None)
 
     async def get(self) -> K:
-        """Take the key that has waited longest, waiting for one if needed; `done` must follow."""
-        while not self._ready:
+        """Take the key that has waited longest, routine ones last, waiting for one if needed; `done` must follow."""
+        while not len(self):
             taker = asyncio.get_running_loop().create_future()
             self._takers.append(taker)
             try:
                 await taker
             except asyncio.CancelledError:
-                if taker.done() and not taker.cancelled() and self._ready:
+                if taker.done() and not taker.cancelled() and len(self):
                     self._wake()  # pass the turn on to the next waiting taker
                 else:
                     with contextlib.suppress(ValueError):
                         self._takers.remove(taker)
                 raise
-        key = self._ready.popleft()
+        key = self._next()
         now = self._clock()
         self._metrics.taken(now - self._added_at.pop(key))
         self._working[key] = now
         return key
+
+    def _next(self) -> K:
+        self._taken += 1
+        if self._routine and (not self._ready or self._taken % _ROUTINE_SHARE == 0):
+            key = next(iter(self._routine))
+            del self._routine[key]
+            return key
+        return self._ready.popleft()
 
     def done(self, key: K) -> None:
         """End the work on a key. If it was added meanwhile, it is ready again."""
@@ -259,10 +289,10 @@ class WorkQueue(Generic[K]):
         self._timer = None
         now = self._clock()
         while self._later and self._later[0][0] <= now:
-            due, _, key = heapq.heappop(self._later)
+            due, _, key, routine = heapq.heappop(self._later)
             if self._due.get(key) == due:
                 del self._due[key]
-                self.add(key)
+                (self._add_routine if routine else self.add)(key)
         self._set_timer()
 
 

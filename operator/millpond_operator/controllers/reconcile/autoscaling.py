@@ -6,6 +6,7 @@ anything is done. All other parts of a pass see it as `spec.replicas`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -48,12 +49,12 @@ def with_wanted_replicas(app: StreamApp, status: AppStatus) -> StreamApp:
     return replace(app, spec=msgspec.structs.replace(app.spec, replicas=wanted))
 
 
-def autoscale(work: ReconcilePass, view: View | None) -> AutoscalingStatus | None:
+def autoscale(work: ReconcilePass, look: Callable[[StreamApp], View | None]) -> AutoscalingStatus | None:
     """Return the autoscaler's new state, to be saved with the status; None without autoscaling.
 
     Args:
         work: the pass, after observing.
-        view: the coordinator's view; None when it does not serve the application.
+        look: returns the coordinator's view; None when it does not serve the application.
     """
     app, memory, before = work.app, work.memory, work.status.autoscaling
     policy = _policy(app)
@@ -67,6 +68,7 @@ def autoscale(work: ReconcilePass, view: View | None) -> AutoscalingStatus | Non
         memory.autoscaler = Autoscaler(policy)
     memory.autoscaler.policy = policy
     work.requeue(_INTERVAL)
+    view = look(app)
     if view is not None:
         loads = {
             each.worker: ReportedLoad(each.incarnation, each.load) for each in view.members if each.alive and each.load
@@ -108,6 +110,8 @@ def _unsteady(work: ReconcilePass, view: View | None) -> str:
         return "the tasks are not known"
     if status.rollout is not None:
         return "workers restart"
+    if status.drained or work.app.workers_to_drain:
+        return "a person has workers drained"
     if len(observed.working) != replicas or len(observed.pods) != replicas or status.phase not in _STEADY:
         return "workers start or stop"
     if not observed.tasks.all_run or view.warm_up or view.active != view.owners:
