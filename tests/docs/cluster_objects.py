@@ -50,6 +50,7 @@ def objects() -> list[Object]:
         _object("v1", "Pod", "delays-2", spec=_POD),
         _object("v1", "PersistentVolumeClaim", "state-delays-2", spec=claim),
         _object("v1", "Secret", "millpond-coordinator-tls", data={"tls.crt": "eA=="}),
+        _object("coordination.k8s.io/v1", "Lease", "millpond-operator", spec={"holderIdentity": "millpond-operator-0"}),
         _object("rbac.authorization.k8s.io/v1", "Role", "millpond-console"),
     ]
 

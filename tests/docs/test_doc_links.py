@@ -35,7 +35,7 @@ def test_every_page_is_found_within_two_clicks():
     """The first page leads to each page with a line about it, or to the index that lists it."""
     first = {link for link in links("docs/index.md") if link.endswith(".md")}
     indexes = {str(PurePosixPath("docs", link).parent) for link in first if "/" in link}
-    unlisted = {
-        page for page in PAGES if page.startswith("docs/") and page.removeprefix("docs/") not in first
-    } - {"docs/index.md"}
+    unlisted = {page for page in PAGES if page.startswith("docs/") and page.removeprefix("docs/") not in first} - {
+        "docs/index.md"
+    }
     assert {page for page in unlisted if str(PurePosixPath(page).parent) not in indexes} == set()
