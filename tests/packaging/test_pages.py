@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.docs.pages import blocks
+
 ROOT = Path(__file__).parents[2]
 PAGES = (
     "CONTRIBUTING.md",
@@ -39,9 +41,7 @@ def text_of(page: str) -> str:
 
 def commands(page: str) -> list[list[str]]:
     """The words of each command in a page's `sh` blocks."""
-    lines = [
-        line for language, block in _BLOCK.findall(text_of(page)) if language == "sh" for line in block.splitlines()
-    ]
+    lines = [line for block in blocks(page) if block.language == "sh" for line in block.text.splitlines()]
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
