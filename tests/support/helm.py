@@ -13,8 +13,7 @@ from pathlib import Path
 
 from millpond.broker.jars import cache_directory
 from millpond.errors import MillpondError
-from tests.support.go import find_go, run_go
-from tests.support.go_programs import GoProgram, GoProgramMissing
+from tests.support.go import GoProgram, GoProgramMissing, find_go, run_go
 
 __all__ = ("HELM_3", "HELM_4", "GoProgramMissing", "build", "definitions", "find")
 

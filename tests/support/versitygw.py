@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from millpond.errors import MillpondError
-from tests.support.go_programs import GoProgram, GoProgramMissing
+from tests.support.go import GoProgram, GoProgramMissing
 
 __all__ = ("PROGRAM", "GoProgramMissing", "build", "find")
 

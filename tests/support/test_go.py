@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import go_programs, helm, versitygw
-from tests.support.go_programs import GoProgramMissing
+from tests.support import go, helm, versitygw
+from tests.support.go import GoProgramMissing
 
 
 def test_the_program_that_was_built_counts_before_the_one_on_path(tmp_path, monkeypatch):
@@ -35,6 +35,6 @@ def test_the_one_on_path_is_not_used_where_the_version_matters(tmp_path, monkeyp
 def test_missing_go_is_explained_in_one_sentence(tmp_path, monkeypatch, build):
     """A skipped test shows this reason."""
     monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path))
-    monkeypatch.setattr(go_programs, "find_go", lambda: None)
+    monkeypatch.setattr(go, "find_go", lambda: None)
     with pytest.raises(GoProgramMissing, match="needs Go"):
         build()
