@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.cluster import binaries
-from tests.cluster.api import ApiFailure, path_of
+from tests.cluster.api import KINDS, ApiFailure, path_of
 
 from .cluster_objects import completed, objects
 from .pages import PAGES, ROOT, Command, blocks, commands, simple_commands
@@ -171,12 +171,16 @@ def test_objects_of_pages_are_accepted(api, crds, namespace):
     wrong, accepted = [], []
     for page in PAGES:
         for block in blocks(page):
-            if block.language != "yaml" or block.text.startswith("# values.yaml"):
+            is_object = block.language == "yaml" or block.text.startswith("apiVersion:")
+            if not is_object or block.text.startswith("# values.yaml"):
                 continue
             for document in yaml.safe_load_all(block.text):
                 given = completed(document)
                 kind = given["kind"]
                 if kind in _NOT_SERVED:
+                    continue
+                if kind not in KINDS:
+                    wrong.append(f"{page}:{block.line}: no rule covers {kind}: add it to KINDS or to _NOT_SERVED")
                     continue
                 placed = {**given, "metadata": {**given["metadata"], "namespace": namespace}}
                 try:
