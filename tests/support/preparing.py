@@ -91,10 +91,7 @@ def prepare(need: str) -> None:
     elif need == "helm":
         helm.build()
     else:
-        try:
-            binaries.find()
-        except binaries.BinariesMissing:
-            binaries.build()
+        binaries.prepare()
 
 
 def main() -> None:
