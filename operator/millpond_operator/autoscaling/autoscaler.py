@@ -228,7 +228,7 @@ class Autoscaler:
             self._wanted.popleft()
 
     def _notice(self, now: datetime) -> None:
-        """Begin to measure again if the clock was set back: times before that would block decisions until it is later."""
+        """Measure anew if the clock was set back: times before that would block decisions until it is later."""
         if self._last is not None and now < self._last:
             self._meter.clear()
             self._trend = Trend()
