@@ -40,6 +40,7 @@ class Fleet:
         self._done: dict[tuple[int, int], float] = {}
         self._start = 0
         self._workers = replicas
+        self._set_by = timedelta(0)
 
     @property
     def workers(self) -> int:
@@ -62,6 +63,11 @@ class Fleet:
             self.decide()
         assert self.status is not None
         return self.status
+
+    def set_clock(self, by: timedelta) -> None:
+        """Set the operator's clock ahead or back. Those of the workers go on."""
+        self.now += by
+        self._set_by += by
 
     def decide(self) -> None:
         """Decide once."""
@@ -100,7 +106,7 @@ class Fleet:
     def _load(self, worker: int) -> WorkerLoad:
         done = {task: round(self._done.get((worker, task), 0.0)) for task in self._tasks_of(worker)}
         return WorkerLoad(
-            measured_ms=round((self.now - START).total_seconds() * 1000),
+            measured_ms=round((self.now - self._set_by - START).total_seconds() * 1000),
             busy_ms=round(self._busy.get(worker, 0.0) * 1000),
             processed=sum(done.values()),
             tasks={

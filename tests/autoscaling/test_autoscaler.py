@@ -268,3 +268,34 @@ def test_more_load_never_gets_fewer_workers(tasks, low, more) -> None:
         fleet.run(minutes=40)
         ends.append(fleet.workers)
     assert ends[0] <= ends[1]
+
+
+@pytest.mark.parametrize("jump", [timedelta(hours=-1), timedelta(hours=1)])
+def test_a_clock_that_is_set_delays_no_scale_out_and_hastens_no_scale_in(jump) -> None:
+    """Times before the jump mean nothing after it."""
+    fleet = Fleet(_POLICY, _even(2.6), replicas=4)
+    fleet.run(minutes=10)
+    fleet.loads = _even(0.6)
+    fleet.run(minutes=2)
+    fleet.set_clock(jump)
+    fleet.run(minutes=4)
+    assert fleet.rescales == []
+    fleet.loads = _even(6.0)
+    fleet.run(seconds=30)
+    fleet.set_clock(jump)
+    fleet.run(minutes=3)
+    assert fleet.rescales == [(4, 12)]
+
+
+def test_rescales_in_the_future_count_from_now_on() -> None:
+    """As written by an operator whose clock was a year ahead: the budget is kept, and not used up for a year."""
+    future = ("2027-01-01T00:00:00Z",) * 6
+    fleet = Fleet(_POLICY, _even(2.6), replicas=1)
+    fleet.status = AutoscalingStatus(mode=AUTO, current_replicas=1, spec_replicas=1, rescales=future)
+    assert fleet.run(hours=23).reason == Reason.BUDGET_SPENT
+    fleet.run(hours=2)
+    assert fleet.rescales == [(1, 12)]
+    fleet = Fleet(_POLICY, _even(0.6), replicas=4)
+    fleet.status = AutoscalingStatus(mode=AUTO, current_replicas=4, spec_replicas=4, last_scale_time=future[0])
+    fleet.run(minutes=10)
+    assert fleet.rescales == [(4, 1)]

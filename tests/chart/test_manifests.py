@@ -126,6 +126,13 @@ def test_long_names_of_releases_are_cut(rendering):
     assert max(len(each["metadata"]["name"]) for each in objects) <= 63
 
 
+def test_values_that_are_left_empty_are_their_defaults(rendering):
+    """In a file of values, a name without a value is null, which removes the default."""
+    empty = {"commonLabels", "commonAnnotations", "podLabels", "deploymentAnnotations", "watchNamespaces"}
+    values = dict.fromkeys(empty) | {"crds": {"annotations": None}, "serviceAccount": {"annotations": None}}
+    assert rendering.objects(values) == rendering.objects()
+
+
 @pytest.mark.parametrize(
     ("image", "reference"),
     [

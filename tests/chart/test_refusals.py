@@ -7,6 +7,15 @@ import pytest
 from tests.chart.rendering import Refused, with_value
 
 CONTRADICTIONS = {
+    "a label by which objects are found": (
+        {"commonLabels": {"app.kubernetes.io/name": "streams"}},
+        "commonLabels has app.kubernetes.io/name, which the chart sets itself",
+    ),
+    "a label by which pods are found": (
+        {"podLabels": {"app.kubernetes.io/instance": "streams"}},
+        "podLabels has app.kubernetes.io/instance, which the chart sets itself",
+    ),
+    "names that Services cannot have": ({"fullnameOverride": "9lives"}, "names of Services must begin with a letter"),
     "all namespaces without cluster rights": (
         {"rbac": {"clusterRights": False}},
         "watchNamespaces is empty.*would have no rights.*Name the namespaces",

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 
+import msgspec
 import pytest
 
+from millpond_operator import uninstall_check
+from millpond_operator.kubernetes import Client, Connection
+from millpond_operator.kubernetes.client import Page
+from millpond_operator.kubernetes.errors import Expired
 from millpond_operator.resources.names import FINALIZER
 from millpond_operator.uninstall_check import reason_to_refuse
 
@@ -41,6 +47,32 @@ def test_a_long_list_is_cut():
     told = reason_to_refuse([app(f"app-{number:03d}", FINALIZER) for number in range(120)])
     assert "and 100 more" in told
     assert len(told) < 1000
+
+
+def test_thousands_of_applications_fit_into_memory(monkeypatch, capsys):
+    """Also where each has a long specification. A list whose version is dropped half-way is read again."""
+    long = msgspec.Raw(msgspec.json.encode({**app("delays", FINALIZER), "spec": ["x" * 200] * 200}))
+    lists = iter([2, 20])
+
+    class ManyStreamApps(Client):
+        async def pages(self, *_args, **_options):
+            pages = next(lists)
+            for _ in range(pages):
+                yield Page([msgspec.Raw(long)] * 50, 1)
+            if pages == 2:
+                raise Expired("dropped")
+
+    monkeypatch.setattr(uninstall_check, "Client", ManyStreamApps)
+    monkeypatch.setattr(sys, "argv", ["uninstall_check"])
+    monkeypatch.setattr(uninstall_check.Connection, "find", lambda _: Connection("http://localhost"))
+    tracemalloc.start()
+    try:
+        with pytest.raises(SystemExit):
+            uninstall_check.main()
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert "and 980 more" in capsys.readouterr().err
 
 
 def check(access, directory, *arguments: str) -> subprocess.CompletedProcess[str]:

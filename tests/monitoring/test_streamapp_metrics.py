@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from millpond_operator.controllers.coordinator_host.tls.certificates import issued
@@ -136,6 +137,15 @@ def test_unreadable_streamapp_hides_no_other_one() -> None:
     scraped.put(kinds.STREAM_APP, "bad", {"replicas": "many"}, {})
     scraped.put(kinds.STREAM_APP, "orders", {"replicas": 3}, {})
     assert scraped.value("millpond_streamapp_workers", state="wanted") == 3
+
+
+@pytest.mark.parametrize("workers", ["²/3", f"{'9' * 400}/3", f"{'9' * 5_000}/3", "-1/3"])
+def test_unreadable_number_of_workers_hides_no_other_streamapp(workers: str) -> None:
+    """Otherwise one of them would end every scrape."""
+    scraped = Scraped()
+    scraped.put(kinds.STREAM_APP, "strange", {"replicas": 2}, {"workers": workers})
+    scraped.put(kinds.STREAM_APP, "orders", {"replicas": 3}, {"workers": "2/3"})
+    assert scraped.value("millpond_streamapp_workers", name="orders", state="ready") == 2
 
 
 def test_certificates_tell_when_they_expire() -> None:

@@ -79,6 +79,15 @@ def nothing(_text: bytes) -> bytes:
     return b""
 
 
+#: Keys that the operator cannot use hide no others.
+UNUSABLE: tuple[dict[str, Any], ...] = (
+    {"kty": "RSA"},
+    {"kty": "RSA", "kid": "r", "n": "", "e": ""},
+    {"kty": "EC", "kid": "e", "crv": "P-999", "x": "AA", "y": "AA"},
+    {"kty": "EC", "kid": "p", "crv": "P-256", "x": "AA", "y": "AA"},
+)
+
+
 class ApiServer:
     """Publishes keys, or does not answer."""
 
@@ -96,7 +105,7 @@ class ApiServer:
         assert path == "/openid/v1/jwks"
         self.asked += 1
         published = [each.as_dict(private=False) | {"use": "sig"} for each in self.keys]
-        return json.dumps({"keys": [*published, {"kty": "oct", "kid": "o", "k": "eA"}, {"kty": "RSA"}]}).encode()
+        return json.dumps({"keys": [*published, {"kty": "oct", "kid": "o", "k": "eA"}, *UNUSABLE]}).encode()
 
 
 class Door:

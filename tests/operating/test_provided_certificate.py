@@ -117,6 +117,7 @@ def test_leader_waits_for_the_secret_and_says_so_once(ours: Certificates, caplog
         (lambda ours: data_of(replace(ours, key=made().key)), "KEY_VALUES_MISMATCH"),
         (lambda ours: data_of(replace(ours, ca=made().ca)), "unable to get local issuer certificate"),
         (lambda ours: data_of(ours) | {"tls.crt": base64.b64encode(b"nothing").decode()}, "PEM"),
+        (lambda ours: dict.fromkeys(data_of(ours), base64.b64encode(b"\x30\x82\xff").decode()), "is no text"),
     ],
 )
 def test_unusable_secret_is_one_sentence_and_the_certificate_in_use_stays(

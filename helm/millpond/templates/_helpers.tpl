@@ -111,6 +111,16 @@ annotations:
 {{- /* Refuse values that contradict each other, before anything is installed. */ -}}
 {{- define "millpond.check" -}}
 {{- $v := .Values -}}
+{{- if not (regexMatch "^[a-z]" (include "millpond.fullname" .)) -}}
+{{- fail (printf "the names of all objects begin with %s, and names of Services must begin with a letter: set fullnameOverride, or give the release another name." (include "millpond.fullname" .)) -}}
+{{- end -}}
+{{- range $path, $labels := dict "commonLabels" $v.commonLabels "podLabels" $v.podLabels -}}
+{{- range $name := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/part-of" "app.kubernetes.io/managed-by" "helm.sh/chart" -}}
+{{- if hasKey ($labels | default dict) $name -}}
+{{- fail (printf "%s has %s, which the chart sets itself, and by which its objects are found: remove it." $path $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and (not $v.rbac.clusterRights) (empty $v.watchNamespaces) -}}
 {{- fail "watchNamespaces is empty, which means all namespaces, and rbac.clusterRights is false: the operator would have no rights there. Name the namespaces in watchNamespaces, or set rbac.clusterRights." -}}
 {{- end -}}

@@ -11,7 +11,7 @@ import msgspec
 from .budget import may_rescale, noted, with_recent
 from .choice import Choice, Load, anticipating, choose, current_load
 from .measurement import WINDOW, Measurement, Meter, Unmeasured
-from .model import AUTO, AutoscalingStatus, Policy, Reason, ReportedLoad, Situation, when
+from .model import AUTO, AutoscalingStatus, Policy, Reason, ReportedLoad, Situation, past
 from .replicas import clamped, effective_replicas
 from .trend import Trend
 from .wording import Words
@@ -46,6 +46,7 @@ class Autoscaler:
         self._short_since: datetime | None = None
         self._unmeasured_since: datetime | None = None
         self._told: deque[datetime] = deque()
+        self._last: datetime | None = None
 
     @property
     def policy(self) -> Policy:
@@ -60,6 +61,7 @@ class Autoscaler:
 
     def observe(self, now: datetime, loads: Mapping[str, ReportedLoad]) -> None:
         """Remember the last load reports of all live workers."""
+        self._notice(now)
         self._meter.add(now, loads)
 
     def decide(self, now: datetime, situation: Situation, status: AutoscalingStatus | None) -> AutoscalingStatus:
@@ -73,6 +75,7 @@ class Autoscaler:
             situation: what is known besides the load.
             status: the saved status; None for none.
         """
+        self._notice(now)
         policy = self._policy
         before = status if status is not None and status.mode == policy.mode else AutoscalingStatus()
         acting = policy if not situation.conflict else None
@@ -178,7 +181,7 @@ class Autoscaler:
             self._forget_wishes()
             return _stays(state, Reason.CATCHING_UP, words.catching_up(measured.lag_seconds))
         wanted = clamped(max(number for _, number in self._wanted), policy)
-        since = max(filter(None, (self._wanted[0][0], when(state.last_scale_time))))
+        since = max(filter(None, (self._wanted[0][0], past(state.last_scale_time, now))))
         if now - since < policy.stabilization / 2:
             return _stays(state, Reason.STEADY, words.steady(load))
         if now - since < policy.stabilization:
@@ -223,6 +226,16 @@ class Autoscaler:
         self._wanted.append((now, wanted))
         while len(self._wanted) > 1 and self._wanted[1][0] <= now - self._policy.stabilization:
             self._wanted.popleft()
+
+    def _notice(self, now: datetime) -> None:
+        """Measure anew if the clock was set back: times before that would block decisions until it is later."""
+        if self._last is not None and now < self._last:
+            self._meter.clear()
+            self._trend = Trend()
+            self._told.clear()
+            self._unmeasured_since = None
+            self._forget_wishes()
+        self._last = now
 
     def _forget_wishes(self) -> None:
         self._wanted.clear()

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from .model import AutoscalingStatus, Policy, timestamp, when
+from .model import AutoscalingStatus, Policy, past, timestamp
 
 __all__ = ("may_rescale", "noted", "with_recent")
 
@@ -14,9 +14,16 @@ _DAY = timedelta(days=1)
 
 
 def with_recent(status: AutoscalingStatus, now: datetime) -> AutoscalingStatus:
-    """Return the status with the rescales of the last 24 hours only."""
-    recent = tuple(each for each in status.rescales if (at := when(each)) is not None and now - at < _DAY)
-    return msgspec.structs.replace(status, rescales=recent, rescales_today=len(recent))
+    """Return the status with the rescales of the last 24 hours only. One in the future becomes one of now."""
+    times = (past(each, now) for each in status.rescales)
+    recent = tuple(timestamp(at) for at in times if at is not None and now - at < _DAY)
+    last = past(status.last_scale_time, now)
+    return msgspec.structs.replace(
+        status,
+        rescales=recent,
+        rescales_today=len(recent),
+        last_scale_time="" if last is None else timestamp(last),
+    )
 
 
 def may_rescale(status: AutoscalingStatus, policy: Policy, *, in_danger: bool) -> bool:

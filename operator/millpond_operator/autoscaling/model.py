@@ -21,8 +21,8 @@ __all__ = (
     "Reason",
     "ReportedLoad",
     "Situation",
+    "past",
     "timestamp",
-    "when",
 )
 
 AUTO: Literal["Auto"] = "Auto"
@@ -136,9 +136,13 @@ def timestamp(now: datetime) -> str:
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def when(text: str) -> datetime | None:
-    """Parse a timestamp; return None when it is empty or invalid."""
+def past(text: str, now: datetime) -> datetime | None:
+    """Parse a timestamp; return None when it is empty or invalid.
+
+    A later time than now, of a clock that was ahead, counts as now.
+    """
     try:
-        return datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except ValueError:
         return None
+    return None if found.tzinfo is None else min(found, now)

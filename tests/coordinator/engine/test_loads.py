@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
+import pytest
 
 from millpond.protocol import Heartbeat, Member, View, decode_heartbeat, encode
 from millpond.protocol.loads import InputLoad, TaskLoad, WorkerLoad
 from millpond.protocol.overview import EdgeOverview, NodeOverview, TopologyOverview
 from tests.coordinator.engine.simulation import Driver, Kafka, Worker, fleet, settled
-from tests.coordinator.support import topology
+from tests.coordinator.support import heartbeat, running, topology
 
 GRAPH = TopologyOverview(
     nodes=(NodeOverview(name="topic flights", kind="topic"), NodeOverview(name="source", kind="processor")),
@@ -149,3 +151,32 @@ def test_old_and_new_versions_understand_each_other() -> None:
     report(driver, worker, None, load(0), load(2_000, 10))
     view = driver.engine.view(driver.now_ms)
     assert msgspec.json.decode(encode(view), type=View) == view
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("load", "busy_ms"), 10**400),
+        (("load", "measured_ms"), 2**63),
+        (("load", "processed"), -(10**400)),
+        (("load", "tasks", "0_0", "processed"), 10**400),
+        (("load", "tasks", "0_0", "inputs", "flights", "consumed"), 10**400),
+        (("load", "tasks", "0_0", "inputs", "flights", "lag"), 10**400),
+        (("tasks", "0_0", "lag"), 10**400),
+        (("topology", "subtopologies", 0, "partitions"), -1_000_000),
+        (("clock_ms",), 10**400),
+    ],
+    ids=lambda each: "/".join(map(str, each)) if isinstance(each, tuple) else "",
+)
+def test_numbers_that_no_worker_counts_are_refused(path: tuple[Any, ...], value: int) -> None:
+    """Rates of them cannot be computed, so nobody could look at the application; tasks could not be counted."""
+    sent = heartbeat(tasks=running("0_0"), load=load(1_000, 10, 5))
+    assert decode_heartbeat(encode(sent)) == sent
+    raw = msgspec.to_builtins(sent)
+    inner = raw
+    for key in path[:-1]:
+        inner = inner[key] if isinstance(inner, list | tuple) else inner.setdefault(key, {})
+    inner[path[-1]] = value
+    # msgspec encodes no such numbers
+    with pytest.raises(msgspec.ValidationError):
+        decode_heartbeat(json.dumps(raw).encode())

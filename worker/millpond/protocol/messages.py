@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from .load_rates import WorkerRates
-from .loads import WorkerLoad
+from .loads import Int64, WorkerLoad
 from .overview import TopologyOverview
 
 __all__ = (
@@ -105,7 +105,7 @@ class SubtopologySummary(msgspec.Struct, frozen=True):
     """A sub-topology, with the facts that matter for the assignment."""
 
     id: int
-    partitions: int
+    partitions: Annotated[int, msgspec.Meta(ge=0)]
     """The number of tasks."""
     stateful: bool
     """Whether the sub-topology has a store with a changelog."""
@@ -130,9 +130,9 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
     role: Role
     state: TaskState = TaskState.RUNNING
-    lag: int | None = None
+    lag: Int64 | None = None
     """Lag over all stores, in changelog records; None while unknown. Meaningless for a task without state."""
-    offset: int = 0
+    offset: Int64 = 0
     """Sum of the changelog offsets of its stores."""
 
 
@@ -204,7 +204,7 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """Id of the worker's Kafka cluster, from the brokers; "" while unknown."""
     credentials_changed: bool = False
     """Whether the files with credentials have changed since the worker's start; its connections use the old ones."""
-    clock_ms: int = 0
+    clock_ms: Int64 = 0
     """The worker's wall-clock time, epoch ms; only shown to people as clock skew."""
     wait_ms: int = 0
     """How long the coordinator may delay the answer; 0 for an answer at once."""

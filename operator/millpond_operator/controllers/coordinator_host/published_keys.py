@@ -138,7 +138,7 @@ def _usable(published: list[dict[str, object]]) -> Mapping[str, PublicKey]:
             continue
         try:
             keys[kid] = kind.import_key(each)  # type: ignore[arg-type]
-        except (JoseError, ValueError, TypeError) as error:
+        except (JoseError, LookupError, ValueError, TypeError) as error:  # a KeyError: an unknown curve
             log.warning("token keys: ignored a key that the API server publishes: %s", error)
     return keys
 

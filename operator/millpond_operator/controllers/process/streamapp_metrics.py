@@ -5,6 +5,7 @@ Only the fields of the metrics are decoded: with 2,000 StreamApps a scrape reads
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -225,10 +226,13 @@ _TEXTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 
 
+_COUNTS = re.compile("([0-9]{1,9})/([0-9]{1,9})")
+
+
 def _counts(text: str) -> tuple[int, int] | None:
     """Return the two numbers of `3/4`; None for anything else."""
-    first, slash, second = text.partition("/")
-    return (int(first), int(second)) if slash and first.isdigit() and second.isdigit() else None
+    found = _COUNTS.fullmatch(text)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def _epoch_s(text: str) -> float | None:

@@ -149,7 +149,8 @@ class ProvidedCertificate:
         if missing:
             raise Unusable(f"{what} has no {' and no '.join(missing)}: {_CURE}")
         found = Certificates.of({name: data[name] for name in _NAMES})
-        assert found is not None
+        if found is None:
+            raise Unusable(f"{what} has no PEM in {', '.join(_NAMES)}, which is no text: {_CURE}")
         return found
 
     def _checked(self, found: Certificates) -> Certificates:
