@@ -6,18 +6,24 @@ The chart runs this before `helm uninstall` deletes anything.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
+import msgspec
 
 from millpond.errors import MillpondError
 from millpond_operator.kubernetes import Client, Connection, NotFound, Object, kinds
+from millpond_operator.kubernetes.errors import Expired
 from millpond_operator.resources.names import FINALIZER
 
 __all__ = ("main", "reason_to_refuse")
 
 _SHOWN = 20
+_NEEDED = frozenset({"namespace", "name", "finalizers"})
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def reason_to_refuse(apps: Iterable[Object], *, definitions_go_too: bool = False) -> str:
@@ -50,12 +56,20 @@ async def _listed(connection: Connection, namespaces: Sequence[str]) -> list[Obj
     found: list[Object] = []
     async with Client(connection) as client:
         for namespace in namespaces or (None,):
-            try:
-                objects, _ = await client.list(kinds.STREAM_APP, namespace)
-            except NotFound:  # the definition is deleted, and all StreamApps with it
-                continue
-            found += objects
+            with contextlib.suppress(NotFound):  # the definition is deleted, and all StreamApps with it
+                found += await _metadata(client, namespace)
     return found
+
+
+async def _metadata(client: Client, namespace: str | None) -> list[Object]:
+    """Return all StreamApps without their specifications and statuses: thousands of them need not fit into memory."""
+    while True:
+        with contextlib.suppress(Expired):
+            return [
+                {"metadata": {name: value for name, value in _decode(item)["metadata"].items() if name in _NEEDED}}
+                async for page in client.pages(kinds.STREAM_APP, namespace)
+                for item in page.items
+            ]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
