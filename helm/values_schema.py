@@ -295,6 +295,7 @@ def values_schema() -> Schema:
             ),
         ),
         monitoring=_object(
+            runbookUrl=_text(r"^https?://[^\s/]+(/[^\s]*)?$"),
             podMonitors=_object(
                 create=_BOOLEAN, workers=_BOOLEAN, labels=_STRINGS, interval=duration, scrapeTimeout=duration
             ),

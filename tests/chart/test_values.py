@@ -30,7 +30,8 @@ def with_files(rendering, helm, tmp_path_factory) -> Rendering:
     for folder in ("rules", "dashboards"):
         (chart / "files" / folder).mkdir(exist_ok=True)
     (chart / "files" / "rules" / "a.yaml").write_text(
-        'groups:\n- name: a\n  rules:\n  - {alert: Down, expr: up == 0, annotations: {summary: "{{ $labels.pod }}"}}\n'
+        'groups:\n- name: a\n  rules:\n  - {alert: Down, expr: up == 0, annotations: {summary: "{{ $labels.pod }}", '
+        'runbook_url: "https://millpond.dev/docs/runbooks/Down"}}\n'
     )
     (chart / "files" / "dashboards" / "a.json").write_text('{"title": "{{pod}}"}\n')
     return Rendering(rendering.program, chart)

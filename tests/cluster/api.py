@@ -53,6 +53,7 @@ KINDS: dict[str, Kind] = {
     "ControllerRevision": Kind("apps/v1", "controllerrevisions"),
     "Deployment": Kind("apps/v1", "deployments"),
     "StatefulSet": Kind("apps/v1", "statefulsets"),
+    "HorizontalPodAutoscaler": Kind("autoscaling/v2", "horizontalpodautoscalers"),
     "TokenReview": Kind("authentication.k8s.io/v1", "tokenreviews", namespaced=False),
     "SubjectAccessReview": Kind("authorization.k8s.io/v1", "subjectaccessreviews", namespaced=False),
     "Job": Kind("batch/v1", "jobs"),

@@ -23,7 +23,17 @@ from millpond.broker.jars import cache_directory
 from millpond.errors import MillpondError
 from tests.support.go import find_go, run_go
 
-__all__ = ("API_SERVER", "CONTROLLER_MANAGER", "ETCD", "BinariesMissing", "build", "build_directory", "find")
+__all__ = (
+    "API_SERVER",
+    "CONTROLLER_MANAGER",
+    "ETCD",
+    "KUBECTL",
+    "BinariesMissing",
+    "build",
+    "build_directory",
+    "find",
+    "prepare",
+)
 
 KUBERNETES = "v1.34.2"
 ETCD_RELEASE = "v3.6.5"
@@ -33,6 +43,7 @@ ETCD_RELEASE = "v3.6.5"
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
+KUBECTL = "kubectl"
 
 _STAGING = re.compile(r"^\s*(k8s\.io/[a-z0-9-]+) v0\.0\.0(?: .*)?$", re.MULTILINE)
 
@@ -54,8 +65,10 @@ _SOURCES = {
     ETCD: _Source("go.etcd.io/etcd/server/v3", ETCD_RELEASE, "go.etcd.io/etcd/server/v3"),
     API_SERVER: _Source("k8s.io/kubernetes", KUBERNETES, f"k8s.io/kubernetes/cmd/{API_SERVER}"),
     CONTROLLER_MANAGER: _Source("k8s.io/kubernetes", KUBERNETES, f"k8s.io/kubernetes/cmd/{CONTROLLER_MANAGER}"),
+    KUBECTL: _Source("k8s.io/kubernetes", KUBERNETES, f"k8s.io/kubernetes/cmd/{KUBECTL}"),
 }
-PROGRAMS = tuple(_SOURCES)
+PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER)
+"""The programs of a control plane."""
 
 
 def find(names: Sequence[str] = PROGRAMS) -> dict[str, Path]:
@@ -101,6 +114,19 @@ def build(names: Sequence[str] = PROGRAMS) -> Path:
             if not os.access(directory / name, os.X_OK):
                 _build(go, name, directory)
     return directory
+
+
+def prepare() -> None:
+    """Build the programs that are not on this machine: those of the control plane, and kubectl.
+
+    Raises:
+        BinariesMissing: Go is missing or failed.
+    """
+    for names in (PROGRAMS, (KUBECTL,)):
+        try:
+            find(names)
+        except BinariesMissing:
+            build(names)
 
 
 def _directories() -> Iterator[Path]:
@@ -179,11 +205,8 @@ def _go(go: str, where: Path, *arguments: str) -> str:
 def main() -> None:
     """Print where the programs are; build them if they are missing."""
     try:
-        try:
-            found = find()
-        except BinariesMissing:
-            build()
-            found = find()
+        prepare()
+        found = find()
     except MillpondError as error:
         sys.exit(f"millpond: {error}")
     print(next(iter(found.values())).parent)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -13,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.docs import pages
 from tests.support.kafka import eventually
 
 __all__ = ("ROOT", "Block", "Shell", "blocks", "commands")
 
-ROOT = Path(__file__).parents[2]
-_FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+ROOT = pages.ROOT
 
 
 class Block(NamedTuple):
@@ -30,7 +29,7 @@ class Block(NamedTuple):
 
 def blocks(document: str) -> list[Block]:
     """Return the fenced blocks of a document in the repository, in order."""
-    return [Block(*found.groups()) for found in _FENCE.finditer((ROOT / document).read_text())]
+    return [Block(each.language, each.text) for each in pages.blocks(document) if each.language]
 
 
 def commands(document: str) -> list[str]:

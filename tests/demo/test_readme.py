@@ -97,12 +97,10 @@ def test_readme_test_exists_in_the_suite() -> None:
 @pytest.fixture
 def kubectl(request: pytest.FixtureRequest, tmp_path: Path) -> Check:
     """Runs kubectl commands on the run's API server; without one, it only checks the files that they name."""
-    program = shutil.which("kubectl")
     try:
         binaries.find()
+        program = binaries.find([binaries.KUBECTL])[binaries.KUBECTL]
     except binaries.BinariesMissing:
-        program = None
-    if program is None:
         return _names_what_there_is
     server, namespace = request.getfixturevalue("api_server"), request.getfixturevalue("namespace")
     request.getfixturevalue("crds")
@@ -131,7 +129,7 @@ def helm_install() -> Check:
     def check(command: str) -> None:
         words = shlex.split(command)
         assert (ROOT / words[3] / "Chart.yaml").exists()
-        with contextlib.suppress(helm.HelmMissing):
+        with contextlib.suppress(helm.GoProgramMissing):
             rendered_by_helm(helm.find(helm.HELM_4), command)
 
     return check

@@ -86,15 +86,12 @@ def prepare(need: str) -> None:
     elif need == "s3":
         try:
             versitygw.find()
-        except versitygw.VersitygwMissing:
+        except versitygw.GoProgramMissing:
             versitygw.build()
     elif need == "helm":
         helm.build()
     else:
-        try:
-            binaries.find()
-        except binaries.BinariesMissing:
-            binaries.build()
+        binaries.prepare()
 
 
 def main() -> None:

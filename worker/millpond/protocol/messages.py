@@ -332,12 +332,12 @@ class View(msgspec.Struct, frozen=True, omit_defaults=True):
     warm_up: dict[str, tuple[str, ...]] = {}
     waiting: dict[str, str] = {}
     """Why a task is not yet where it is assigned, by task id, as text."""
-    goals: dict[str, str] = {}
-    """Worker that each waiting task runs on in the end, by task id. It is not saved."""
     committed: dict[str, Mark] = {}
     """Progress of the commits of tasks, by task id, in the saved assignment; empty in views for people and tools."""
     graph: TopologyOverview | None = None
     """The drawing of the topology, without figures; None while no worker has sent it. It is not saved."""
+    goals: dict[str, str] = {}
+    """Worker that each waiting task runs on in the end, by task id. It is not saved."""
 
 
 _encoder = msgspec.json.Encoder()

@@ -1,0 +1,137 @@
+"""One check for each program whose commands the documentation shows.
+
+A check gets the words of a call, and whether it stands in a sentence. It returns nothing, or raises `Wrong`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from unittest import mock
+
+import click
+import yaml
+from click.testing import CliRunner
+
+from millpond.cli import cli as millpond_command
+from millpond_operator.__main__ import command as operator_command
+
+from .pages import ROOT, Command, blocks, simple_commands
+
+__all__ = ("CHECKED_ELSEWHERE", "NOT_RUN", "PROGRAMS", "Wrong", "check")
+
+CHECKED_ELSEWHERE = {
+    "helm": "test_doc_helm.py, with Helm 3 and Helm 4",
+    "kubectl": "test_doc_kubectl.py, with an API server",
+}
+NOT_RUN = {
+    "base64": "a program of the system",
+    "date": "a program of the system",
+    "grep": "a program of the system",
+    "openssl": "a program of the system",
+    "sha256sum": "a program of the system; tests/packaging/test_release.py checks the file it reads",
+    "kind": "a program of other people, which e2e/ runs",
+    "kafka-console-consumer.sh": "Kafka's own program, in no wheel",
+    "source": "activates an environment; tests/demo/test_readme.py does it",
+    "export": "a shell builtin",
+}
+"""Programs whose commands are only listed, and the reason."""
+
+
+_INCOMPLETE = (click.MissingParameter, click.BadOptionUsage, click.exceptions.NoArgsIsHelpError)
+"""What click says about a command that a sentence only names, such as `millpond dev --workers`."""
+
+
+class Wrong(Exception):
+    """A command of a page cannot work; the message has the reason."""
+
+
+_Check = Callable[[Command, Sequence[str]], None]
+
+
+def check(command: Command) -> None:
+    """Check a command of a page by the rules of its programs.
+
+    Raises:
+        Wrong: a program has no rule, or its rule is broken.
+    """
+    for words in simple_commands(command.text):
+        program = words[0].removeprefix(".venv/bin/")
+        if program in _RULES:
+            _RULES[program](command, words)
+        elif program not in NOT_RUN and program not in CHECKED_ELSEWHERE:
+            raise Wrong(f"no rule covers {program!r}: add one to {__name__}, or a reason to NOT_RUN")
+
+
+def _make(_: Command, words: Sequence[str]) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for word in words[1:]:
+        name, is_variable, _value = word.partition("=")
+        if is_variable and f"$({name}" not in makefile:
+            raise Wrong(f"the Makefile does not use {name}")
+        if not is_variable and not re.search(rf"^{re.escape(word)}:", makefile, re.MULTILINE):
+            raise Wrong(f"the Makefile has no task {word}")
+
+
+def _millpond(command: Command, words: Sequence[str]) -> None:
+    _parse(millpond_command, command, words[1:])
+
+
+def _python(command: Command, words: Sequence[str]) -> None:
+    if words[1:3] == ["-m", "millpond_operator"]:
+        _parse(operator_command, command, words[3:])
+    elif words[1] == "-m":
+        path = words[2].replace(".", "/")
+        places = [
+            ROOT / root / f"{path}{end}"
+            for root in ("", "worker", "operator", "spark")
+            for end in (".py", "/__main__.py")
+        ]
+        if words[2] not in {"pytest"} and not any(place.exists() for place in places):
+            raise Wrong(f"there is no program {words[2]}")
+    elif not any(each.text.startswith(f"# {words[1]}\n") for each in blocks(command.page)):
+        raise Wrong(f"the page does not show {words[1]}")
+
+
+def _parse(program: click.Command, command: Command, words: Sequence[str]) -> None:
+    """Let click read all options and arguments, and run nothing."""
+    with mock.patch.object(click.Command, "invoke", lambda *_: None):
+        outcome = CliRunner().invoke(program, list(words), standalone_mode=False)
+    failure = outcome.exception
+    if failure is None or (command.inline and isinstance(failure, _INCOMPLETE)):
+        return
+    if not isinstance(failure, click.ClickException):
+        raise failure
+    raise Wrong(failure.format_message())
+
+
+def _pip(_: Command, words: Sequence[str]) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for word in words:
+        if (named := re.fullmatch(r"millpond\[(.+)\]", word)) and not set(named[1].split(",")) <= set(extras):
+            raise Wrong(f"pyproject.toml has no extra {named[1]}")
+
+
+def _docker(_: Command, words: Sequence[str]) -> None:
+    """Docker is not on every machine: only the files and services of the repository are checked."""
+    if words[1] == "build" and "-f" in words and not (ROOT / words[words.index("-f") + 1]).exists():
+        raise Wrong(f"there is no {words[words.index('-f') + 1]}")
+    if words[1] == "compose" and "--scale" in words:
+        service = words[words.index("--scale") + 1].partition("=")[0]
+        if service not in yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]:
+            raise Wrong(f"compose.yaml has no service {service}")
+    if words[1] == "run" and "millpond" in words:
+        start = words.index("millpond")
+        _millpond(Command("", 0, ""), words[start:])
+
+
+_RULES: dict[str, _Check] = {
+    "make": _make,
+    "millpond": _millpond,
+    "python": _python,
+    "pip": _pip,
+    "docker": _docker,
+}
+PROGRAMS = frozenset({*_RULES, *CHECKED_ELSEWHERE, "kind"})
+"""Programs whose calls are commands wherever they stand."""
