@@ -132,6 +132,8 @@ def test_hung_operator_does_not_hide_what_the_api_server_knows(
     def answer(path: str, _: dict[str, str]) -> tuple[int, object]:
         if "/proxy/" in path:
             ended.wait(10)
+        if "/streamassignments/" in path:
+            return 404, {"message": 'streamassignments.millpond.dev "delays" not found'}
         return 200, app if path.endswith("/delays") else {"items": [app] if path.endswith("/streamapps") else []}
 
     with served(answer) as stub:
@@ -251,3 +253,25 @@ def test_encoding_without_a_character_ends_no_command(millpond: Millpond, tmp_pa
         ended = millpond("status", "--kubeconfig", path)
     assert ended.status == 0, ended.err
     assert b"\\u65e5\\u672c" in written.getvalue()
+
+
+def test_unknown_worker_of_tasks_is_named(millpond: Millpond, tmp_path: Path) -> None:
+    """An empty list would say that the worker has no task. The number of a worker names it, as for drain."""
+    app = {**APP, "metadata": {"name": "delays", "namespace": "shop"}}
+    saved = {"spec": {"workers": [{"name": "delays-2", "active": ["0_0"], "owns": ["0_0"]}]}}
+    answers = {"/delays": app, "/pods": {"items": []}, "/events": {"items": []}}
+
+    def answer(path: str, _: dict[str, str]) -> tuple[int, object]:
+        if "/proxy/" in path:
+            return 503, {"message": "no endpoints available"}
+        if "/streamassignments/" in path:
+            return 200, saved
+        return 200, next(value for end, value in answers.items() if path.endswith(end))
+
+    with served(answer) as stub:
+        path = _config(tmp_path / "config", f"http://127.0.0.1:{stub.port}")
+        _one_sentence(millpond("tasks", "delays", "--worker", "w9", "--kubeconfig", path), "no worker 'w9'", "delays-2")
+        _one_sentence(millpond("tasks", "delays", "--worker", "dleays-2", "--kubeconfig", path), "did you mean")
+        shown = millpond("tasks", "delays", "--worker", "2", "--kubeconfig", path)
+    assert shown.status == 0, shown.err
+    assert "0_0" in shown.out
