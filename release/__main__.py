@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shlex
-import shutil
 import sys
 import tempfile
 import time
@@ -32,10 +31,12 @@ from . import images as containers
 from . import sboms, trials
 from .commands import program
 from .failures import ReleaseFailed
+from .output import SUMS, emptied
 from .packages import packages
 from .sources import ROOT, committed
 
 _PARTS = ("packages", "chart", "images")
+_OUTPUT = ROOT / "dist"
 _REPRODUCED = ("worker", "operator")
 #: Debian's packages in the Spark image are the newest of the day, so it is only built once.
 
@@ -101,7 +102,7 @@ class _Release:
         """Write the checksums, and return what was done as a table."""
         files = sorted(path for path in self.output.rglob("*") if path.is_file())
         lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(self.output)}" for path in files]
-        (self.output / "SHA256SUMS").write_text("\n".join(lines) + "\n")
+        (self.output / SUMS).write_text("\n".join(lines) + "\n")
         table = Table(title=f"millpond {self.sources.version}, commit {self.sources.commit[:12]}", title_justify="left")
         for heading in ("part", "time", "result"):
             table.add_column(heading, overflow="fold")
@@ -132,16 +133,15 @@ def _count(paths: list[Path]) -> str:
 
 
 @click.command(help=__doc__)
-@click.option("--output", type=click.Path(path_type=Path), default=ROOT / "dist", help="Directory for the result.")
+@click.option("--output", type=click.Path(path_type=Path), default=_OUTPUT, help="Directory for the result.")
 @click.option("--registry", default="millpond", help="Registry and repository that the images' names begin with.")
 @click.option("--without", multiple=True, type=click.Choice(_PARTS), help="Leave a part out; may be repeated.")
 def main(output: Path, registry: str, without: tuple[str, ...]) -> None:
     """Build a release."""
     console = Console(stderr=True)
-    shutil.rmtree(output, ignore_errors=True)
-    output.mkdir(parents=True)
     options = shlex.split(os.environ.get("BUILD_OPTIONS", ""))
     try:
+        emptied(output, default=_OUTPUT)
         with tempfile.TemporaryDirectory(prefix="millpond-release-") as scratch:
             release = _Release(output, Path(scratch), console)
             for part in _PARTS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from .archives import normalised
+from .archives import normalised, normalised_wheel
 from .commands import run
 from .failures import ReleaseFailed
 from .sources import Sources
@@ -31,5 +31,6 @@ def packages(sources: Sources, output: Path) -> list[Path]:
             raise ReleaseFailed(
                 f"setuptools did not make {each.name}: it made {sorted(p.name for p in output.iterdir())}."
             )
+    normalised_wheel(built[0])
     normalised(built[1], sources.epoch)
     return built

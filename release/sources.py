@@ -8,6 +8,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from .commands import program
 from .failures import ReleaseFailed
 
 __all__ = ("ROOT", "Sources", "committed")
@@ -47,7 +48,7 @@ def committed(directory: Path, root: Path = ROOT) -> Sources:
             f"{len(changed.splitlines())} files have changes that are not committed: commit or stash them, since a "
             "release is made of a commit."
         )
-    commit, epoch = _git(root, "log", "-1", "--format=%H %ct").split()
+    commit, epoch = _git(root, "log", "-1", "--no-show-signature", "--format=%H %ct").split()
     directory.mkdir(parents=True)
     archive = directory.with_suffix(".tar")
     _git(root, "archive", f"--output={archive}", "HEAD")
@@ -58,7 +59,8 @@ def committed(directory: Path, root: Path = ROOT) -> Sources:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    git = program("git", "install it")
+    done = subprocess.run([git, "-C", str(root), *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise ReleaseFailed(f"git cannot read {root}: {done.stderr.strip() or done.returncode}.")
     return done.stdout.strip()

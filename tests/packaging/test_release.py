@@ -6,13 +6,15 @@ import os
 import shutil
 import stat
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from release.archives import normalised
+from release.archives import normalised, normalised_wheel
 from release.failures import ReleaseFailed
 from release.images import Image, base_image, differing
+from release.output import emptied
 from release.packages import packages
 from release.sources import Sources, committed
 
@@ -36,7 +38,13 @@ def test_the_same_sources_give_the_same_packages(tmp_path):
     second = _sources(tmp_path / "two")
     for path in second.directory.rglob("*"):
         os.utime(path, (1, 1))
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in packages(second, tmp_path / "again")]
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    former = os.umask(0o077)
+    try:
+        again = packages(second, tmp_path / "again")
+    finally:
+        os.umask(former)
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
 
 
 def test_an_archive_does_not_show_when_and_by_whom_it_was_made(tmp_path):
@@ -57,9 +65,45 @@ def test_an_archive_does_not_show_when_and_by_whom_it_was_made(tmp_path):
         ]
 
 
-def test_a_release_is_made_of_a_commit(tmp_path):
+def test_a_wheel_does_not_show_the_umask_of_its_maker(tmp_path):
+    for name, mode in (("one", 0o600), ("other", 0o664)):
+        with zipfile.ZipFile(tmp_path / name, "w") as wheel:
+            entry = zipfile.ZipInfo("a.py", (2020, 1, 1, 0, 0, 0))
+            entry.external_attr = (stat.S_IFREG | mode) << 16
+            wheel.writestr(entry, "content", zipfile.ZIP_DEFLATED)
+        normalised_wheel(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+    with zipfile.ZipFile(tmp_path / "one") as wheel:
+        assert [(each.filename, each.date_time, each.external_attr >> 16) for each in wheel.infolist()] == [
+            ("a.py", (2020, 1, 1, 0, 0, 0), stat.S_IFREG | 0o644)
+        ]
+        assert wheel.read("a.py") == b"content"
+
+
+def test_a_release_is_made_of_a_commit(tmp_path, monkeypatch):
     with pytest.raises(ReleaseFailed, match="git cannot read"):
         committed(tmp_path / "sources", root=tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ReleaseFailed, match="needs git, which is not on PATH"):
+        committed(tmp_path / "sources", root=tmp_path)
+
+
+def test_a_release_deletes_only_a_former_release(tmp_path):
+    """`--output` may name any directory by mistake, such as the home directory."""
+    precious = tmp_path / "home" / "thesis.txt"
+    precious.parent.mkdir()
+    precious.write_text("years of work")
+    with pytest.raises(ReleaseFailed, match="has other files than a release's: name a new or empty directory"):
+        emptied(precious.parent)
+    with pytest.raises(ReleaseFailed, match="is no directory"):
+        emptied(precious)
+    assert precious.read_text() == "years of work"
+    former = emptied(tmp_path / "dist")
+    (former / "SHA256SUMS").touch()
+    (former / "sbom").mkdir()
+    assert not list(emptied(former).iterdir())
+    (former / "started.whl").touch()
+    assert not list(emptied(former, default=former).iterdir())
 
 
 @pytest.mark.parametrize(

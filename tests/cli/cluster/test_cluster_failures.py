@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from millpond.cli.cluster import client
 from millpond.cli.cluster.failures import failure
 from tests.cli.cluster.conftest import ByHand, served
 from tests.cli.cluster.samples import APP
@@ -118,6 +121,67 @@ def test_answer_of_something_else_is_named(millpond: Millpond, tmp_path: Path) -
         _one_sentence(millpond("status", "delays", "--kubeconfig", path), "the answer is no JSON", "check the address")
 
 
+def test_hung_operator_does_not_hide_what_the_api_server_knows(
+    millpond: Millpond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server waits for an operator that does not answer; objects are shown after a short time."""
+    monkeypatch.setattr(client, "_SERVICE_TIMEOUT_S", (0.2, 0.2))
+    app = {**APP, "metadata": {"name": "delays", "namespace": "shop"}}
+    ended = threading.Event()
+
+    def answer(path: str, _: dict[str, str]) -> tuple[int, object]:
+        if "/proxy/" in path:
+            ended.wait(10)
+        if "/streamassignments/" in path:
+            return 404, {"message": 'streamassignments.millpond.dev "delays" not found'}
+        return 200, app if path.endswith("/delays") else {"items": [app] if path.endswith("/streamapps") else []}
+
+    with served(answer) as stub:
+        path = _config(tmp_path / "config", f"http://127.0.0.1:{stub.port}")
+        for command in (["status", "delays"], ["status"], ["tasks", "delays"]):
+            shown = millpond(*command, "--kubeconfig", path)
+            assert shown.status == 0, shown.err
+            assert "the operator does not answer (no answer in time)" in shown.out
+        ended.set()
+
+
+def test_console_that_is_something_else_is_named(millpond: Millpond, tmp_path: Path) -> None:
+    """The objects are shown, and the API server's address is not blamed."""
+    app = {**APP, "metadata": {"name": "delays", "namespace": "shop"}}
+
+    def answer(path: str, _: dict[str, str]) -> tuple[int, object]:
+        return 200, b"<html>" if "/proxy/" in path else {"items": [app]}
+
+    with served(answer) as stub:
+        path = _config(tmp_path / "config", f"http://127.0.0.1:{stub.port}")
+        shown = millpond("status", "--kubeconfig", path)
+    assert shown.status == 0, shown.err
+    assert "the operator does not answer (its answer is no JSON)" in shown.out
+
+
+def test_text_of_a_cluster_does_not_control_the_terminal(millpond: Millpond, tmp_path: Path) -> None:
+    """Escape sequences in a status or in an error are shown as replacement characters."""
+    condition = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Odd",
+        "message": "\x1b]0;title\x07\x9b2J\u202etxt\nline",
+    }
+    app = {**APP, "metadata": {"name": "delays", "namespace": "shop"}, "status": {"conditions": [condition]}}
+
+    def answer(path: str, _: dict[str, str]) -> tuple[int, object]:
+        if "other" in path:
+            return 500, {"kind": "Status", "message": "no \x1b[2J"}
+        return (503, {"message": "no endpoints"}) if "/proxy/" in path else (200, {"items": [app]})
+
+    with served(answer) as stub:
+        path = _config(tmp_path / "config", f"http://127.0.0.1:{stub.port}")
+        shown, failed = (millpond("status", *more, "--kubeconfig", path) for more in ([], ["-n", "other"]))
+    assert "\ufffd]0;title\ufffd\ufffd2J\ufffdtxt" in shown.out
+    assert "no \ufffd[2J" in failed.err
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & {*shown.out, *failed.err}
+
+
 def test_missing_client_is_named(millpond: Millpond, tmp_path: Path, monkeypatch) -> None:
     """The sentence has the extra to install."""
     monkeypatch.setitem(sys.modules, "kubernetes", None)
@@ -177,3 +241,37 @@ def test_expired_login_is_told(by_hand: ByHand, millpond: Millpond) -> None:
     assert "an-expired-token" not in ended.err
     nobody = by_hand.kubeconfig(Access(access.url, access.ca_file), "anonymous")
     _one_sentence(millpond("status", "delays", "--kubeconfig", nobody), "does not know who you are", "Log in again")
+
+
+def test_encoding_without_a_character_ends_no_command(millpond: Millpond, tmp_path: Path, monkeypatch) -> None:
+    """A terminal or a pipe of another encoding shows an escape in place of the character."""
+    app = {"metadata": {"name": "delays", "namespace": "shop"}, "spec": {}, "status": {"phase": "日本"}}
+    written = io.BytesIO()
+    with served(lambda *_: (200, {"items": [app]})) as stub:
+        path = _config(tmp_path / "config", f"http://127.0.0.1:{stub.port}")
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
+        ended = millpond("status", "--kubeconfig", path)
+    assert ended.status == 0, ended.err
+    assert b"\\u65e5\\u672c" in written.getvalue()
+
+
+def test_unknown_worker_of_tasks_is_named(millpond: Millpond, tmp_path: Path) -> None:
+    """An empty list would say that the worker has no task. The number of a worker names it, as for drain."""
+    app = {**APP, "metadata": {"name": "delays", "namespace": "shop"}}
+    saved = {"spec": {"workers": [{"name": "delays-2", "active": ["0_0"], "owns": ["0_0"]}]}}
+    answers = {"/delays": app, "/pods": {"items": []}, "/events": {"items": []}}
+
+    def answer(path: str, _: dict[str, str]) -> tuple[int, object]:
+        if "/proxy/" in path:
+            return 503, {"message": "no endpoints available"}
+        if "/streamassignments/" in path:
+            return 200, saved
+        return 200, next(value for end, value in answers.items() if path.endswith(end))
+
+    with served(answer) as stub:
+        path = _config(tmp_path / "config", f"http://127.0.0.1:{stub.port}")
+        _one_sentence(millpond("tasks", "delays", "--worker", "w9", "--kubeconfig", path), "no worker 'w9'", "delays-2")
+        _one_sentence(millpond("tasks", "delays", "--worker", "dleays-2", "--kubeconfig", path), "did you mean")
+        shown = millpond("tasks", "delays", "--worker", "2", "--kubeconfig", path)
+    assert shown.status == 0, shown.err
+    assert "0_0" in shown.out

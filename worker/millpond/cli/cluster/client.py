@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import MillpondError
 
-from .failures import ClusterError, NotFound, failure
+from .failures import ClusterError, NotFound, Unavailable, failure
 from .options import Where
+from .printable import printable
 
 if TYPE_CHECKING:
     from urllib3 import HTTPResponse
@@ -29,8 +30,26 @@ APP_LABEL = "millpond.dev/app"
 
 _VERSION = "v1alpha1"
 _TIMEOUT_S = (5.0, 30.0)
+_SERVICE_TIMEOUT_S = (5.0, 10.0)
+"""The operator answers in much less than a second, and what it does not answer is read without it."""
 _SILENCE_S = 1_000_000.0
 """No limit for the time between two lines of a followed log."""
+
+
+class _Failed(ClusterError):
+    """A failure with a shorter text for a sentence that names the request."""
+
+    def __init__(self, message: str, short: str) -> None:
+        super().__init__(message)
+        self.short = short
+
+
+class _Unreachable(_Failed):
+    """The API server does not answer, or what it forwards a request to."""
+
+
+class _NoJson(_Failed):
+    """The answer is no JSON."""
 
 
 class Cluster:
@@ -150,14 +169,16 @@ class Cluster:
             namespace: of the Service.
             service: its name with scheme and port: `http:console:8081`.
             path: without a leading slash.
+
+        Raises:
+            Unavailable: nothing answers there in time, or not with JSON.
         """
-        return self._call(
-            f"reach Service '{service}'",
-            self.core.connect_get_namespaced_service_proxy_with_path,
-            service,
-            namespace,
-            path,
-        )
+        what = f"reach Service '{service}'"
+        get = self.core.connect_get_namespaced_service_proxy_with_path
+        try:
+            return self._call(what, get, service, namespace, path, _request_timeout=_SERVICE_TIMEOUT_S)
+        except (_Unreachable, _NoJson) as error:  # another request shows whether the API server does not answer either
+            raise Unavailable(str(error.short)) from error
 
     @contextlib.contextmanager
     def log(self, namespace: str, pod: str, *, follow: bool, **parameters: Any) -> Iterator[Iterator[bytes]]:
@@ -184,11 +205,17 @@ class Cluster:
             response.close()
 
     def _call(self, what: str, function: Callable[..., Any], *args: Any, **parameters: Any) -> Any:
-        response = self._request(what, function, *args, _request_timeout=_TIMEOUT_S, **parameters)
+        from urllib3.exceptions import HTTPError
+
         try:
-            return json.loads(response.data)
+            response = self._request(what, function, *args, **{"_request_timeout": _TIMEOUT_S, **parameters})
+            return printable(json.loads(response.data))
+        except (HTTPError, OSError) as error:  # while it reads the body
+            raise self._unreachable(error) from error
         except ValueError as error:
-            raise ClusterError(f"cannot {what}: the answer is no JSON: check the address {self.url}.") from error
+            raise _NoJson(
+                f"cannot {what}: the answer is no JSON: check the address {self.url}.", "its answer is no JSON"
+            ) from error
 
     def _request(self, what: str, function: Callable[..., Any], *args: Any, **parameters: Any) -> HTTPResponse:
         from urllib3.exceptions import HTTPError
@@ -205,9 +232,10 @@ class Cluster:
 
     def _unreachable(self, error: object) -> ClusterError:
         reason = getattr(error, "reason", error)
-        return ClusterError(
+        return _Unreachable(
             f"cannot reach the cluster at {self.url} ({_brief(reason)}): check the network, and which cluster the "
-            "kubeconfig's context names."
+            "kubeconfig's context names.",
+            "no answer in time",
         )
 
 

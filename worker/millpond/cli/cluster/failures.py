@@ -8,6 +8,8 @@ from typing import Any
 
 from millpond.errors import MillpondError
 
+from .printable import printable
+
 __all__ = ("ClusterError", "Conflict", "Forbidden", "NotFound", "Unavailable", "failure")
 
 
@@ -89,9 +91,9 @@ def _forbidden(message: str, what: str) -> Forbidden:
 
 def _message(body: bytes | str | None) -> str:
     """Return the message of a Status of Kubernetes, or the text of another body."""
-    text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
+    text = str(printable(body.decode(errors="replace") if isinstance(body, bytes) else body or ""))
     try:
-        content: Any = json.loads(text)
+        content: Any = printable(json.loads(text))
     except ValueError:
         return " ".join(text.split())[:_MAX_QUOTED]
     for key in ("message", "error"):

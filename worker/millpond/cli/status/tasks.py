@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 import click
 import msgspec
 
@@ -9,6 +12,7 @@ from millpond.cli.cluster.options import Where, where_options
 from millpond.cli.dev.status import SessionStatus
 from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
+from millpond.errors import MillpondError
 from millpond.protocol.overview import CopyOverview, MoveOverview, TaskOverview
 
 from .sources import cluster_report, connected, session
@@ -43,13 +47,32 @@ def command(  # noqa: PLR0913 - one parameter per option
         with connected(where) as (_, applications):
             report = cluster_report(applications, name)()
         tasks, moves, missing = report.overview.tasks, report.overview.moves, report.missing
+        workers = [each.worker for each in report.overview.workers]
     else:
-        tasks = _of_session(session(name).status())
+        status = session(name).status()
+        tasks, workers = _of_session(status), [each.worker for each in status.workers]
+    worker = None if worker is None else _named(worker, name, workers, tasks)
     shown = chosen(tasks, moves, worker, waiting=waiting)
     if as_json:
         click.echo(msgspec.json.encode({"tasks": shown, "missing": missing}))
     else:
         called.out.print(tasks_table(shown, moves, missing, width=called.out.width))
+
+
+def _named(text: str, app: str, workers: Iterable[str], tasks: Iterable[TaskOverview]) -> str:
+    """Return the worker of a name or of the number at the end of it.
+
+    Raises:
+        MillpondError: there is none.
+    """
+    of_tasks = {name for each in tasks for name in (each.worker, each.owner) if name}
+    known = [*dict.fromkeys([*workers, *sorted(of_tasks)])]
+    for each in known:
+        if text in {each, each.rpartition("-")[2]}:
+            return each
+    near = difflib.get_close_matches(text, known, n=1, cutoff=0.8)
+    hint = f"did you mean '{near[0]}'?" if near else f"it has: {', '.join(known[:10]) or 'none'}."
+    raise MillpondError(f"'{app}' has no worker '{text}': {hint}")
 
 
 def _of_session(status: SessionStatus) -> tuple[TaskOverview, ...]:
