@@ -180,12 +180,12 @@ def _lag(scene: Scene, name: str) -> None:
 
 def _beside_a_slow_worker(scene: Scene, name: str, changes: dict[str, Any]) -> dict[str, Any]:
     """Return the observations of an application whose second worker restores very slowly."""
-    base = merged(BASE, {"image": name} | changes)
+    alone = merged(BASE, {"image": name})
     scene.kubelets.images[name] = Image(topology(partitions=TASKS))
-    scene.apply(name, base)
+    scene.apply(name, alone)
     scene.await_settled(name)
     scene.kubelets.images[name] = Image(topology(partitions=TASKS), restores_for=36_000)
-    base = merged(base, {"replicas": 2})
+    base = merged(alone, {"replicas": 2} | changes)
     scene.apply(name, base)
     scene.await_settled(name)
     return base
