@@ -110,11 +110,11 @@ class Cluster:
 
     def get(self, plural: str, namespace: str | None, name: str) -> Object | None:
         """Return an object; None when it does not exist."""
-        return self._read(path_of(plural, namespace, name))
+        return self.read(path_of(plural, namespace, name))
 
     def objects(self, plural: str, namespace: str | None = None, labels: str = "") -> list[Object]:
         """Return the objects of a kind, all or those with some labels."""
-        answer = self._read(path_of(plural, namespace) + (f"?labelSelector={labels}" if labels else ""))
+        answer = self.read(path_of(plural, namespace) + (f"?labelSelector={labels}" if labels else ""))
         return [] if answer is None else answer["items"]
 
     def recreate_namespace(self, name: str) -> None:
@@ -123,7 +123,8 @@ class Cluster:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
-    def _read(self, path: str) -> Object | None:
+    def read(self, path: str) -> Object | None:
+        """Return what the API server answers for a path; None when there is nothing."""
         try:
             with self._opener.open(self._address + path, timeout=_ANSWER_S) as answer:
                 return json.load(answer)  # type: ignore[no-any-return]
