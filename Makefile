@@ -33,7 +33,7 @@ check: venv ## Check style, types and layers, and run the plain tests, which nee
 	@$(MAKE) --no-print-directory -j 2 lint plain
 
 # The plain tests, which need nothing but Python, by the marks of tests/support/needs.py.
-PLAIN := not (broker or apiserver or process or slow or spark or s3 or prometheus or helm)
+PLAIN := not (broker or apiserver or chromium or process or slow or spark or s3 or prometheus or helm)
 
 .PHONY: plain
 plain: venv
@@ -149,6 +149,10 @@ docs: venv ## Build the documentation into build/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees docs build/docs
 	@echo "build/docs/index.html"
 
+.PHONY: screenshots
+screenshots: venv ## Take the pictures of the console for the documentation; needs Chromium
+	@$(BIN)/python -m docs.screenshots
+
 .PHONY: reference
 reference: venv ## Write docs/reference from the CRDs
 	@$(BIN)/python -m docs.crds
@@ -175,10 +179,10 @@ $(VENV)/spark: requirements-spark.lock $(VENV)/ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
 	@touch $@
 
-# The operator runs no topologies: its image has no packages of the data plane.
+# The operator runs no topologies: its image has no packages of the data plane. It draws them, by grandalf.
 COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --custom-compile-command "make lock"
-DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments grandalf pyparsing
+DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments
 
 .PHONY: prometheus
 prometheus: venv ## Get Prometheus and promtool for tests, once; tests get them by themselves if there is apt

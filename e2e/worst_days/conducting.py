@@ -97,6 +97,7 @@ class Days:
     def _await_health(self) -> None:
         self.nodes.heal()
         self.operator.await_ready()
+        self.verification.app.scale(WORKERS)  # a fault that failed may have left another number
         self.verification.app.settled(WORKERS, _HEALTHY_S, self._images.verifier(self.version))
         self.verification.meter.rest(_CALM_S)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +37,18 @@ def test_one_command_runs_an_application_from_nothing(
     rows = kafka.read_until(address[1], "counts", lambda rows: {(row.key, row.value) for row in rows} >= counted)
     assert {row.key for row in rows} == {b"hello", b"world"}
     assert kafka.topic_names(address[1]) >= {"words", "counts", "count-by-word-repartition", "count-counts-changelog"}
+    console = re.search(r"console: (http://127\.0\.0\.1:\d+/)console/", dev.said)
+    assert console is not None
+
+    def shown() -> dict[str, Any]:
+        with urllib.request.urlopen(f"{console[1]}api/applications/-/count", timeout=10) as answer:
+            return json.load(answer)
+
+    kafka.eventually(lambda: shown()["summary"].get("lag") == 0, "the console shows that there is no lag")
+    document = shown()
+    assert (document["summary"]["ready"], document["summary"]["tasks_running"]) == (True, 4)
+    assert {task["state"] for task in document["tasks"]} == {"running"}
+    assert "topic words" in {node["name"] for node in document["topology"]["nodes"]}
     dev.signal(signal.SIGINT)
     assert dev.wait() == 0, dev.said
     assert list(scratch.iterdir()) == []

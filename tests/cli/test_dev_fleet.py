@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,6 +148,9 @@ def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., R
     status = session.await_status(shared, "three workers share eight tasks and four copies")
     assert status.tasks == 8
     session.counts_once_more()
+    with urllib.request.urlopen(status.console.replace("/console/", "/api/applications"), timeout=10) as answer:
+        (summary,) = json.load(answer)["applications"]
+    assert (summary["workers_ready"], summary["tasks_running"]) == (3, 8)
 
     status = session.await_status(shared, "they still do")
     victim = next(row for row in status.workers if row.worker == "w1")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.cli.application import load_topology
-from millpond.cli.drawing import svg
-from millpond.cli.drawing.layout import Link, Point, arrange
+from millpond.drawing import graph_of, svg
+from millpond.drawing.layout import Link, Point, arrange
 from millpond.topology import Topology
 from tests.cli.conftest import COUNT, Application, Millpond
 
@@ -63,7 +63,7 @@ def test_names_of_any_characters_are_shown_as_text() -> None:
     """A title or pattern with markup characters stays text."""
     topology = Topology()
     topology.add_source("s", re.compile("a<b&c.*"))
-    ET.fromstring(svg(topology, "<&>\"'"))
+    ET.fromstring(svg(graph_of(topology), "<&>\"'"))
 
 
 def test_a_topology_that_reads_what_it_writes_is_drawn() -> None:
@@ -71,7 +71,7 @@ def test_a_topology_that_reads_what_it_writes_is_drawn() -> None:
     topology = Topology()
     topology.add_source("in", "loop")
     topology.add_sink("out", "loop", "in")
-    titles = {title.text for title in ET.fromstring(svg(topology, "loop")).iter(f"{SVG}title")}
+    titles = {title.text for title in ET.fromstring(svg(graph_of(topology), "loop")).iter(f"{SVG}title")}
     assert {"in", "out", "topic loop"} <= titles
 
 

@@ -57,6 +57,7 @@ KINDS: dict[str, Kind] = {
     "SubjectAccessReview": Kind("authorization.k8s.io/v1", "subjectaccessreviews", namespaced=False),
     "Job": Kind("batch/v1", "jobs"),
     "Lease": Kind("coordination.k8s.io/v1", "leases"),
+    "Endpoints": Kind("v1", "endpoints"),
     "EndpointSlice": Kind("discovery.k8s.io/v1", "endpointslices"),
     "NetworkPolicy": Kind("networking.k8s.io/v1", "networkpolicies"),
     "PodDisruptionBudget": Kind("policy/v1", "poddisruptionbudgets"),

@@ -131,7 +131,7 @@ def helm_install() -> Check:
     def check(command: str) -> None:
         words = shlex.split(command)
         assert (ROOT / words[3] / "Chart.yaml").exists()
-        with contextlib.suppress(helm.HelmMissing):
+        with contextlib.suppress(helm.GoProgramMissing):
             rendered_by_helm(helm.find(helm.HELM_4), command)
 
     return check

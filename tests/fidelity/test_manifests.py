@@ -162,6 +162,16 @@ MANIFESTS: dict[str, Object] = {
         endpoints=[{"addresses": ["10.1.2.3"], "conditions": {"ready": True}}],
         ports=[{"name": "https", "port": 7070}],
     ),
+    "Endpoints": _object(
+        "v1",
+        "Endpoints",
+        subsets=[
+            {
+                "addresses": [{"ip": "10.1.2.3", "targetRef": {"kind": "Pod", "namespace": "a", "name": "b"}}],
+                "ports": [{"name": "http", "port": 8081}],
+            }
+        ],
+    ),
     "Role": _object(
         "rbac.authorization.k8s.io/v1",
         "Role",

@@ -15,7 +15,7 @@ from tests.cluster.waiting import wait_for
 from tests.operating.operators import ROOT
 from tests.operating.stage import App, Stage
 
-SLICE, SECRET = "millpond-coordinator", "millpond-coordinator-tls"
+SLICES, SECRET = ("millpond-coordinator", "millpond-console"), "millpond-coordinator-tls"
 #: The API server asks for them on behalf of other requests: the last test here, and snapshots with executors show that.
 OWNERS = Right("update", "millpond.dev", "streamapps/finalizers")
 ON_BEHALF = {
@@ -46,19 +46,21 @@ def stage(real_world, tmp_path) -> Iterator[Stage]:
 
 
 def starts_where_a_slice_of_other_addresses_is(stage: Stage) -> None:
-    """Start where an EndpointSlice of the other address family exists: it is recreated."""
-    stage.api.create(
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {"name": SLICE, "namespace": stage.namespace},
-            "addressType": "IPv6",
-            "endpoints": [],
-        }
-    )
+    """Start where EndpointSlices of the other address family exist: they are recreated."""
+    for name in SLICES:
+        stage.api.create(
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {"name": name, "namespace": stage.namespace},
+                "addressType": "IPv6",
+                "endpoints": [],
+            }
+        )
     stage.start()
-    wait_for(lambda: (stage.api.find("EndpointSlice", stage.namespace, SLICE) or {}).get("addressType") == "IPv4",
-             "the slice is of the operator's family")  # fmt: skip
+    for name in SLICES:
+        wait_for(lambda name=name: (stage.api.find("EndpointSlice", stage.namespace, name) or {}).get("addressType")
+                 == "IPv4", "the slice is of the operator's family")  # fmt: skip
 
 
 def rolls_back_and_forth_over_a_restart(stage: Stage, app: App) -> None:

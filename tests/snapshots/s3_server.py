@@ -25,7 +25,7 @@ def serving(root: Path) -> Iterator[str]:
     pytest.importorskip("obstore")
     try:
         program = versitygw.find()
-    except versitygw.VersitygwMissing as missing:
+    except versitygw.GoProgramMissing as missing:
         pytest.skip(str(missing))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

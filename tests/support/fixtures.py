@@ -38,7 +38,7 @@ def versitygw(processes: None) -> Path:
     """Return the program of a real S3 server; skip the test if there is none."""
     try:
         return s3.find()
-    except s3.VersitygwMissing as missing:
+    except s3.GoProgramMissing as missing:
         pytest.skip(str(missing))
 
 
@@ -47,7 +47,7 @@ def helm() -> dict[str, Path]:
     """Return the programs of Helm 3 and Helm 4 by name; skip the test if there are none."""
     try:
         return {name: helm_programs.find(name) for name in (helm_programs.HELM_3, helm_programs.HELM_4)}
-    except helm_programs.HelmMissing as missing:
+    except helm_programs.GoProgramMissing as missing:
         pytest.skip(str(missing))
 
 

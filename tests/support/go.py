@@ -1,15 +1,20 @@
-"""The Go tool chain on this machine, for Go programs that tests need."""
+"""Programs of the tests and of the release that are built once from their Go modules, into the cache."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
+from millpond.broker.jars import cache_directory
 from millpond.errors import MillpondError
 
-__all__ = ("find_go", "run_go")
+__all__ = ("GoProgram", "GoProgramMissing", "find_go", "run_go")
 
 _LONGEST_S = 1800.0
 
@@ -50,3 +55,80 @@ def run_go(go: str, where: Path, *arguments: str, failed: type[MillpondError], *
         last = "\n".join(f"    {line}" for line in done.stderr.strip().splitlines()[-5:])
         raise failed(f"{command} failed; the last lines of its output:\n{last}")
     return done.stdout
+
+
+class GoProgramMissing(MillpondError):
+    """A program is not installed, or cannot be built."""
+
+
+@dataclass(frozen=True)
+class GoProgram:
+    """A program at a pinned release.
+
+    Attributes:
+        name: the name that people know.
+        package: the Go package, without a version.
+        release: the version of its module.
+        cure: how to get it, for the message when it is missing.
+        on_path: whether the one on PATH does, too, whatever its version.
+        variables: variables of the program that its own build sets, as `package.name=value`.
+    """
+
+    name: str
+    package: str
+    release: str
+    cure: str
+    on_path: bool = False
+    variables: tuple[str, ...] = ()
+
+    def find(self) -> Path:
+        """Return the program that was built, else the one on PATH if that does.
+
+        Raises:
+            GoProgramMissing: there is neither.
+        """
+        if os.access(self._built, os.X_OK):
+            return self._built
+        if self.on_path and (elsewhere := shutil.which(self._program)):
+            return Path(elsewhere)
+        raise GoProgramMissing(f"There is no {self.name} on this machine: {self.cure}.")
+
+    def build(self) -> Path:
+        """Build the program unless it exists, and return its path. This takes a core some minutes.
+
+        Raises:
+            GoProgramMissing: Go is not installed, or failed.
+        """
+        if os.access(self._built, os.X_OK):
+            return self._built
+        go = find_go()
+        if go is None:
+            raise GoProgramMissing(f"Building {self.name} needs Go, which is not installed: install it.")
+        directory = self._built.parent
+        directory.mkdir(parents=True, exist_ok=True)
+        with (directory / "build.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.access(self._built, os.X_OK):
+                self._install(go, directory)
+        return self._built
+
+    @property
+    def _program(self) -> str:
+        return self.package.rpartition("/")[2]
+
+    @property
+    def _built(self) -> Path:
+        return cache_directory() / self.name / self.release / self._program
+
+    def _install(self, go: str, directory: Path) -> None:
+        began = time.monotonic()
+        sys.stderr.write(f"Building {self.name} {self.release} with {go} (once, into {directory})\n")
+        part = directory / "part"  # an interrupted build leaves no incomplete program under the final name
+        flags = " ".join(["-s -w", *(f"-X {variable}" for variable in self.variables)])
+        module = f"{self.package}@{self.release}"
+        run_go(
+            go, directory, "install", "-trimpath", "-ldflags", flags, module, failed=GoProgramMissing, GOBIN=str(part)
+        )
+        (part / self._program).rename(self._built)
+        part.rmdir()
+        sys.stderr.write(f"{self.name}: {time.monotonic() - began:.0f} s\n")

@@ -86,7 +86,7 @@ def prepare(need: str) -> None:
     elif need == "s3":
         try:
             versitygw.find()
-        except versitygw.VersitygwMissing:
+        except versitygw.GoProgramMissing:
             versitygw.build()
     elif need == "helm":
         helm.build()

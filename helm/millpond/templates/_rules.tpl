@@ -77,8 +77,16 @@ API server's audit log. */ -}}
   verbs: [create]
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
-  resourceNames: [{{ include "millpond.coordinator" . }}]
+  resourceNames: [{{ include "millpond.coordinator" . }}, {{ include "millpond.console" . }}]
   verbs: [get, patch, delete]
+# Up to Kubernetes 1.34, the API server's proxy finds the console by Endpoints.
+- apiGroups: [""]
+  resources: [endpoints]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [endpoints]
+  resourceNames: [{{ include "millpond.console" . }}]
+  verbs: [get, patch]
 {{- if eq .Values.certificates.source "managed" }}
 - apiGroups: [""]
   resources: [secrets]

@@ -1,22 +1,50 @@
-"""Events of StreamApps and StateBootstraps. A repeated event is counted instead of created again."""
+"""Events of StreamApps and StateBootstraps. A repeated event is counted instead of created again.
+
+The last ones of this leadership are kept for the console.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 from millpond.protocol import clock
+from millpond.protocol.overview import EventOverview
 from millpond_operator.controllers.rollout.status import timestamp
 from millpond_operator.kubernetes import AlreadyExists, ApiError, Client, Kind, NotFound, Object, kinds
 from millpond_operator.resources import StateBootstrap, StreamApp
 
-__all__ = ("EventRecorder",)
+__all__ = ("EventHistory", "EventRecorder")
 
 log = logging.getLogger(__name__)
 
 _MAX_REMEMBERED = 10_000
 _MAX_MESSAGE = 1_024
+_MAX_KEPT = 50
+
+
+class EventHistory:
+    """The last events of each StreamApp since this operator leads: 50 at most for each."""
+
+    def __init__(self) -> None:
+        self._events: dict[tuple[str, str], deque[EventOverview]] = {}
+
+    def add(self, app: StreamApp, reason: str, text: str, *, warning: bool = False) -> None:
+        """Add an event, or count it if it repeats the last one."""
+        events = self._events.setdefault((app.namespace, app.name), deque(maxlen=_MAX_KEPT))
+        at_ms, count = int(clock.unix_time() * 1000), 1
+        if events and (events[-1].reason, events[-1].text) == (reason, text):
+            count = events.pop().count + 1
+        events.append(EventOverview(at_ms=at_ms, reason=reason, text=text, warning=warning, count=count))
+
+    def of(self, namespace: str, name: str) -> tuple[EventOverview, ...]:
+        """Return the events of a StreamApp, newest first."""
+        return tuple(reversed(self._events.get((namespace, name), ())))
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Forget a deleted StreamApp."""
+        self._events.pop((namespace, name), None)
 
 
 class EventRecorder:
@@ -25,11 +53,13 @@ class EventRecorder:
     Args:
         client: writes events.
         instance: the reporting instance.
+        history: gets the events of StreamApps, too.
     """
 
-    def __init__(self, client: Client, instance: str) -> None:
+    def __init__(self, client: Client, instance: str, history: EventHistory | None = None) -> None:
         self._client = client
         self._instance = instance
+        self._history = history
         self._counts: OrderedDict[str, int] = OrderedDict()
         self._last: dict[tuple[str, str, str], str] = {}
 
@@ -43,6 +73,8 @@ class EventRecorder:
             message: one sentence.
         """
         message = message[:_MAX_MESSAGE]
+        if self._history is not None and isinstance(app, StreamApp):
+            self._history.add(app, reason, message, warning=type == "Warning")
         digest = hashlib.sha256(f"{app.uid} {type} {reason} {message}".encode()).hexdigest()[:16]
         key = (_kind(app).kind, app.namespace, app.name)
         if self._last.get(key) == digest:
@@ -65,6 +97,8 @@ class EventRecorder:
     def forget(self, kind: Kind, namespace: str, name: str) -> None:
         """Forget a deleted object."""
         self._last.pop((kind.kind, namespace, name), None)
+        if self._history is not None and kind == kinds.STREAM_APP:
+            self._history.forget(namespace, name)
 
     async def _count(self, app: StreamApp | StateBootstrap, name: str, now: str, count: int | None) -> bool:
         """Increase the count of an existing event; return False when it no longer exists."""

@@ -10,6 +10,7 @@ __all__ = (
     "CONFIG_MAP",
     "CONTROLLER_REVISION",
     "CUSTOM_RESOURCE_DEFINITION",
+    "ENDPOINTS",
     "ENDPOINT_SLICE",
     "EVENT",
     "JOB",
@@ -82,6 +83,7 @@ STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
 CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisions")
 SERVICE = Kind("", "v1", "Service", "services")
 ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+ENDPOINTS = Kind("", "v1", "Endpoints", "endpoints")
 POD = Kind("", "v1", "Pod", "pods")
 SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts")
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")

@@ -61,6 +61,7 @@ BUILT_IN: tuple[Kind, ...] = (
     _kind("", "ConfigMap", "configmaps", short=("cm",)),
     _kind("", "Secret", "secrets"),
     _kind("", "Event", "events", short=("ev",)),
+    _kind("", "Endpoints", "endpoints", short=("ep",)),
     _kind("", "PersistentVolumeClaim", "persistentvolumeclaims", subresources=("status",), short=("pvc",)),
     _kind("", "ResourceQuota", "resourcequotas", subresources=("status",), short=("quota",)),
     _kind("", "LimitRange", "limitranges", short=("limits",)),

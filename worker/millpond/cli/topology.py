@@ -45,7 +45,7 @@ def _render(topology: Topology, kind: str, title: str) -> str:
     if kind == "mermaid":
         return topology.mermaid()
     if kind == "svg":
-        from .drawing import svg
+        from millpond.drawing import graph_of, svg
 
-        return svg(topology, title)
+        return svg(graph_of(topology), title)
     return str(topology.describe())

@@ -336,6 +336,8 @@ class View(msgspec.Struct, frozen=True, omit_defaults=True):
     """Progress of the commits of tasks, by task id, in the saved assignment; empty in views for people and tools."""
     graph: TopologyOverview | None = None
     """The drawing of the topology, without figures; None while no worker has sent it. It is not saved."""
+    goals: dict[str, str] = {}
+    """Worker that each waiting task runs on in the end, by task id. It is not saved."""
 
 
 _encoder = msgspec.json.Encoder()

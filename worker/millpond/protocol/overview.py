@@ -60,7 +60,7 @@ class TaskOverview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     task: str
     worker: str = ""
-    """The worker that it is assigned to; "" for none."""
+    """The worker that holds it; before that, the worker that it is assigned to; "" for none."""
     owner: str = ""
     """The owner by Kafka's offset metadata; "" while unknown."""
     state: str = ""
@@ -69,7 +69,7 @@ class TaskOverview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     lag: int | None = None
     """Records that its inputs have and that it has not processed."""
     lag_seconds: float | None = None
-    """The time that the lag takes at the present rate of processing; None if the task does not get ahead."""
+    """The time that the lag takes at the present rate of processing, in seconds; None while nothing is processed."""
     restoring: int | None = None
     """Changelog records to restore before it runs."""
     standbys: tuple[CopyOverview, ...] = ()
@@ -173,13 +173,17 @@ class ApplicationSummary(msgspec.Struct, frozen=True, kw_only=True, omit_default
     tasks_total: int = 0
     records_per_second: float | None = None
     lag: int | None = None
+    """Records that inputs have and that no task has processed."""
     lag_seconds: float | None = None
+    """The longest of its tasks, in seconds; None while a task with a lag processes nothing."""
 
 
 class ApplicationOverview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything about one application that a person looks at."""
 
     summary: ApplicationSummary
+    drawing: str = ""
+    """A digest of the drawn topology: the picture changes only with it."""
     application_id: str = ""
     guarantee: str = ""
     image: str = ""

@@ -1,4 +1,4 @@
-"""The HTTP server for liveness, readiness and metrics.
+"""The HTTP server for liveness, readiness, metrics and the console.
 
 The server runs in the event loop that does all the work: when the loop is blocked, the kubelet's probe times out and
 fails, as it should. An unreachable API server does not make the liveness probe fail: a restart would not help.
@@ -13,6 +13,8 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from aiohttp import web
+
+from millpond.console import ConsoleSource, add_console
 
 from .metrics import CONTENT_TYPE, MetricSnapshot
 from .work_queue import WorkQueue, key_name
@@ -39,22 +41,28 @@ def stuck(queue: WorkQueue[Any], longest: timedelta) -> Check:
 
 
 class HealthServer:
-    """Answers `/healthz`, `/readyz` and `/metrics`.
+    """Answers `/healthz`, `/readyz` and `/metrics`, and serves the console.
 
     Args:
         metrics: reads the metrics.
         alive: liveness checks; the process should be restarted when one fails.
         ready: readiness checks; the process is not ready while one fails.
+        console: the console's documents; None for no console.
     """
 
     def __init__(
-        self, metrics: Callable[[], MetricSnapshot], alive: Sequence[Check] = (), ready: Sequence[Check] = ()
+        self,
+        metrics: Callable[[], MetricSnapshot],
+        alive: Sequence[Check] = (),
+        ready: Sequence[Check] = (),
+        console: ConsoleSource | None = None,
     ) -> None:
         self.port = 0
         """The port it listens on; 0 while it does not listen."""
         self._metrics = metrics
         self._alive = list(alive)
         self._ready = list(ready)
+        self._console = console
         self._runner: web.AppRunner | None = None
 
     def also_alive(self, check: Check) -> None:
@@ -79,6 +87,8 @@ class HealthServer:
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
         application.router.add_get("/metrics", self._serve_metrics)
+        if self._console is not None:
+            add_console(application, self._console)
         self._runner = web.AppRunner(application, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port)

@@ -16,6 +16,7 @@ from datetime import timedelta
 from millpond.errors import MillpondError
 from millpond.protocol import clock
 from millpond_operator.controllers.allowed import Allowed
+from millpond_operator.controllers.console.source import OperatorConsole
 from millpond_operator.controllers.coordinator_host import endpoints
 from millpond_operator.controllers.coordinator_host.host import CoordinatorHost
 from millpond_operator.controllers.coordinator_host.key_verification import KEY_REVIEWS, KeyVerifier
@@ -127,14 +128,18 @@ class _Operator:
         self._reconciler: Reconciler | None = None
         self._leading_since: float | None = None
         self._synced = False
+        self._console = OperatorConsole()
         self._health = HealthServer(
-            metrics.collected, alive=[stuck(self._queue, settings.longest_reconcile)], ready=[self._not_ready]
+            metrics.collected,
+            alive=[stuck(self._queue, settings.longest_reconcile)],
+            ready=[self._not_ready],
+            console=self._console,
         )
 
     async def run(self) -> None:
         settings = self._settings
         await self._health.start(settings.http_host or "0.0.0.0", settings.http_port)  # noqa: S104 - kubelets and Prometheus connect from anywhere
-        log.info("HTTP server: listening on port %d for /healthz, /readyz and /metrics", self._health.port)
+        log.info("HTTP server: listening on port %d for /healthz, /readyz, /metrics and /console/", self._health.port)
         try:
             await self._run_in_lease_thread(self._lease.acquire())
             self._leading_since = clock.monotonic()
@@ -187,6 +192,7 @@ class _Operator:
                         settings.allowed_mounts, settings.allowed_tolerations, settings.allowed_priority_classes
                     ),
                 )
+                self._console.lead(cache, hosting.view, self._reconciler.history, lambda: self._synced)
                 self._metrics.gauge(
                     "millpond_operator_upgrades_waiting",
                     "StreamApps that wait for their turn to restart their workers for this version of the operator.",
@@ -251,6 +257,8 @@ class _Operator:
             if self._settings.pod_ip:
                 announce = functools.partial(endpoints.announce, client, self._settings)
                 group.create_task(self._repeat(announce, _ENDPOINT_SLICE, at_once=True), name="endpoints")
+                announce = functools.partial(endpoints.announce_console, client, self._settings)
+                group.create_task(self._repeat(announce, "Console", at_once=True), name="console")
             group.create_task(self._queue.run(handle, self._settings.concurrency), name="queue")
 
     async def _repeat(self, update: Callable[[], Awaitable[None]], name: str, *, at_once: bool = False) -> None:

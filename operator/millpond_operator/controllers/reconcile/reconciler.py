@@ -16,7 +16,7 @@ from millpond.protocol import clock
 from millpond_operator.autoscaling import AutoscalingStatus
 from millpond_operator.controllers.allowed import Allowed
 from millpond_operator.controllers.coordinator_host.host import CoordinatorHost
-from millpond_operator.controllers.events import EventRecorder
+from millpond_operator.controllers.events import EventHistory, EventRecorder
 from millpond_operator.controllers.pass_context import AppMemory, Key, ReconcilePass, sooner
 from millpond_operator.controllers.rollout.decide import decide
 from millpond_operator.controllers.rollout.model import Decision, Existing, WantedWorkers, pinned_by
@@ -74,6 +74,9 @@ class Reconciler:
         instance: the reporting instance of events.
         upgrade_budget: the number of StreamApps that restart workers at a time because of the operator's version.
         allowed: what StreamApps may use.
+
+    Attributes:
+        history: the last events of StreamApps, for the console.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of the operator that a pass works with
@@ -94,14 +97,15 @@ class Reconciler:
         self._surroundings = surroundings
         self._clock = clock
         self._applier = Applier(client, cache, surroundings)
-        self._events = EventRecorder(client, instance)
+        self.history = EventHistory()
+        self._events = EventRecorder(client, instance, self.history)
         self._claims = IdClaims(enqueue)
         self._admission = Admission(self._claims, hosting)
         self._upgrades = Upgrades(upgrade_budget, enqueue)
         self._debounce = Debounce()
         self._observer = Observer(client, cache, hosting)
         self._observed_status = ObservedStatus(cache, self._applier, self._debounce)
-        self._status_writer = StatusWriter(client, cache, self._events, surroundings.leader_epoch)
+        self._status_writer = StatusWriter(client, cache, self._events, surroundings.leader_epoch, self.history)
         self._failures = Failures(cache, self._status_writer, clock)
         self._deletion = Deletion(client, cache, self._applier, self._claims)
         self._bootstraps = Bootstraps(client, cache, self._events, surroundings, clock, allowed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from millpond_operator.controllers.events import EventRecorder
+from millpond_operator.controllers.events import EventHistory, EventRecorder
 from millpond_operator.controllers.pass_context import ReconcilePass
 from millpond_operator.controllers.preconditions import write_status
 from millpond_operator.controllers.rollout.problems import Problem
@@ -23,13 +23,17 @@ class StatusWriter:
         cache: gets the written objects.
         events: records events about changes.
         leader_epoch: the epoch of this operator's leadership; a status of a later leader is never overwritten.
+        history: gets each change of a condition.
     """
 
-    def __init__(self, client: Client, cache: Cache, events: EventRecorder, leader_epoch: int) -> None:
+    def __init__(
+        self, client: Client, cache: Cache, events: EventRecorder, leader_epoch: int, history: EventHistory
+    ) -> None:
         self._client = client
         self._cache = cache
         self._events = events
         self._leader_epoch = leader_epoch
+        self._history = history
 
     async def save(self, work: ReconcilePass, status: AppStatus, generation: int | None = None) -> None:
         """Write the status if it changed, and only over the version that the pass has read.
@@ -57,6 +61,7 @@ class StatusWriter:
         status = msgspec.structs.replace(status, leader_epoch=epoch)
         read = {"namespace": app.namespace, "name": app.name, "resourceVersion": app.resource_version}
         await write_status(self._client, self._cache, kinds.STREAM_APP, read, status.as_object())
+        self._note_transitions(app, work.status, status)
         await self._record_changes(app, work.status, status)
         work.status = status
 
@@ -76,6 +81,16 @@ class StatusWriter:
         ):
             status = changed(work, status, type, value, problem.reason, message)
         await self.save(work, status)
+
+    def _note_transitions(self, app: StreamApp, before: AppStatus, after: AppStatus) -> None:
+        """Note each condition whose status changed, for the console."""
+        was = {each.type: each.status for each in before.conditions}
+        now = {each.type: each for each in after.conditions}
+        for each in after.conditions:
+            if each.status != was.get(each.type):
+                self._history.add(app, each.reason, f"{each.type} became {each.status}: {each.message}")
+        for type in was.keys() - now.keys():
+            self._history.add(app, type, f"{type} no longer applies.")
 
     async def _record_changes(self, app: StreamApp, before: AppStatus, after: AppStatus) -> None:
         was, now = before.condition(ConditionType.DEGRADED), after.condition(ConditionType.DEGRADED)

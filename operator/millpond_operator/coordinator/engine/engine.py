@@ -454,6 +454,7 @@ class Engine:
             names=self._group.tasks.names,
             owners=self.owners,
             placement=placement,
+            goal=self._plans.goal,
             committed=self._group.marks.known(self.members.values()) if now_ms is None else {},
             graph=self._group.graph,
             now_ms=now_ms,

@@ -27,6 +27,7 @@ def view_of(  # noqa: PLR0913 - the parts of a view
     names: Mapping[TaskId, str],
     owners: Mapping[TaskId, str],
     placement: Placement,
+    goal: Placement,
     committed: Mapping[str, Mark],
     graph: TopologyOverview | None,
     now_ms: int | None,
@@ -43,6 +44,9 @@ def view_of(  # noqa: PLR0913 - the parts of a view
         warm_up={names[task]: workers for task, workers in placement.warm_up.items()},
         committed=dict(committed),
         waiting={names[task]: why for task, why in placement.waiting.items()},
+        goals={names[task]: goal.active[task] for task in placement.waiting if task in goal.active}
+        if now_ms is not None
+        else {},
         graph=graph if now_ms is not None else None,
     )
 

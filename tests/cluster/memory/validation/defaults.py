@@ -239,6 +239,13 @@ def _endpoint_slice(item: Object) -> None:
         _set(port, name="", protocol="TCP")
 
 
+@_of("Endpoints")
+def _endpoints(item: Object) -> None:
+    for subset in item.get("subsets") or ():
+        for port in subset.get("ports") or ():
+            _set(port, protocol="TCP")
+
+
 @_of("StorageClass")
 def _storage_class(item: Object) -> None:
     _set(item, reclaimPolicy="Delete", volumeBindingMode="Immediate")

@@ -68,6 +68,7 @@ class _Dev(click.Command):
     "--partitions", type=click.IntRange(1), default=4, show_default=True, help="Partitions of topics that it creates."
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="The broker's port. Default: a free one.")
+@click.option("--console-port", type=click.IntRange(1, 65535), help="The console's port. Default: a free one.")
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -83,6 +84,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     standbys: int | None,
     partitions: int,
     port: int | None,
+    console_port: int | None,
     data_dir: Path | None,
     file: Path | None,
     flags: dict[str, object],
@@ -95,6 +97,8 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     Without --workers, one worker runs in this process. With it, workers w0, w1, … are processes that share the tasks; a
     worker that dies is started again, and other workers process its tasks meanwhile.
+
+    The console, a page that shows tasks, moves, rates and lags, is served on this machine only.
     """
     session.log_to_stderr()
     topology = load_topology(target)
@@ -125,14 +129,27 @@ def command(  # noqa: PLR0913 - one parameter per option
         if workers is None:
             from millpond.cli.run.worker_process import run_worker
 
+            from .console import worker_console
+
+            console = stack.enter_context(worker_console(config, console_port or 0))
+            log.info("console: %s", console.url)
+            where = f"{where}   console {console.url}"
             # An earlier session may have had more workers; with a broker of its own, none of them runs now.
-            run_worker(topology, config, session, title=title, footer=where, take_over=own_broker)
+            run_worker(
+                topology,
+                config,
+                session,
+                title=title,
+                footer=where,
+                take_over=own_broker,
+                on_created=console.attach,
+            )
         else:
             from .session_run import run_fleet
             from .worker import Launch
 
             launch = Launch(target, config, flags, file, (directory / "workers").absolute(), session.verbose)
-            run_fleet(launch, workers, session, title, reaper)
+            run_fleet(launch, workers, session, title, reaper, console_port or 0)
 
 
 @contextlib.contextmanager

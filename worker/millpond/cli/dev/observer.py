@@ -49,12 +49,13 @@ class Observer:
     Args:
         fleet: the session's workers and coordinator.
         title: the application's name.
+        console: the URL of the console.
 
     Attributes:
         status: the latest status; replaced, never changed.
     """
 
-    def __init__(self, fleet: Fleet, title: str) -> None:
+    def __init__(self, fleet: Fleet, title: str, console: str = "") -> None:
         self._fleet = fleet
         config = fleet.launch.config
         self._ends = InputEnds(config)
@@ -70,8 +71,14 @@ class Observer:
             guarantee=config.processing_guarantee,
             bootstrap_servers=config.bootstrap_servers,
             directory=str(fleet.launch.directory),
+            console=console,
             wanted=fleet.wanted,
         )
+
+    @property
+    def view(self) -> View:
+        """The coordinator's last view."""
+        return self._view
 
     async def run(self) -> None:
         """Observe the session until cancelled."""
@@ -206,6 +213,7 @@ class Observer:
             guarantee=old.guarantee,
             bootstrap_servers=old.bootstrap_servers,
             directory=old.directory,
+            console=old.console,
             coordinator=fleet.coordinator.url if fleet.coordinator.listening else "",
             coordinator_note=fleet.coordinator.log.recent_error,
             epoch=f"{view.epoch.term}.{view.epoch.number}",

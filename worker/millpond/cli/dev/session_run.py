@@ -16,6 +16,7 @@ from millpond.cli.session import Session
 
 from .actions import ACTIONS, KEYS
 from .child_processes import ChildReaper
+from .console import SessionConsole, serving_console, session_overview
 from .control_server import serving
 from .keys import listening
 from .observer import Observer
@@ -36,7 +37,9 @@ _HINTS = (
 )
 
 
-def run_fleet(launch: Launch, count: int, session: Session, title: str, reaper: ChildReaper) -> None:
+def run_fleet(  # noqa: PLR0913 - the parts of a session
+    launch: Launch, count: int, session: Session, title: str, reaper: ChildReaper, console_port: int = 0
+) -> None:
     """Run an application's workers and their coordinator until SIGINT or SIGTERM.
 
     Every process that was started has ended when this returns. The second SIGINT ends them by SIGKILL.
@@ -47,23 +50,29 @@ def run_fleet(launch: Launch, count: int, session: Session, title: str, reaper: 
         session: the session of the command line, which shows the workers.
         title: the application's name.
         reaper: kills the processes when this process dies for any reason.
+        console_port: the port of the console; 0 for a free one.
 
     Raises:
         MillpondError: the coordinator or the workers cannot start.
         click.Abort: the session was interrupted twice.
     """
-    asyncio.run(_run(Fleet(launch, count, reaper), session, title))
+    asyncio.run(_run(Fleet(launch, count, reaper), session, title, console_port))
 
 
-async def _run(fleet: Fleet, session: Session, title: str) -> None:
-    observer = Observer(fleet, title)
-    with _stopped_by_signals(fleet) as signals:
-        async with (
-            serving(fleet, lambda: observer.status),
-            _showing(fleet, observer, session),
-            listening(fleet, session),
-        ):
-            await fleet.run()
+async def _run(fleet: Fleet, session: Session, title: str, console_port: int) -> None:
+    shown = SessionConsole(fleet.launch.config.application_id)
+    async with serving_console(shown, console_port) as console:
+        observer = Observer(fleet, title, console)
+        shown.observe = lambda: session_overview(observer.status, observer.view, fleet.launch, fleet.started_at)
+        if not session.live:
+            log.info("console: %s", console)
+        with _stopped_by_signals(fleet) as signals:
+            async with (
+                serving(fleet, lambda: observer.status),
+                _showing(fleet, observer, session),
+                listening(fleet, session),
+            ):
+                await fleet.run()
     if len(signals) > 1:
         raise click.Abort
 
@@ -101,7 +110,8 @@ class _Shown:
 
     def __rich__(self) -> RenderableType:
         status = self._observer.status
-        return table(status, f"broker {status.bootstrap_servers}   logs {status.directory}   Ctrl-C stops", _HINTS)
+        where = f"broker {status.bootstrap_servers}   logs {status.directory}   Ctrl-C stops"
+        return table(status, f"console {status.console}", where, _HINTS)
 
 
 @contextlib.asynccontextmanager

@@ -101,6 +101,8 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap_servers: str
     directory: str
     """The directory of the logs."""
+    console: str = ""
+    """The URL of the console."""
     coordinator: str = ""
     """The coordinator's URL; empty while it does not run."""
     coordinator_note: str = ""

@@ -57,6 +57,7 @@ class Fleet:
         wanted: the number of workers that should run.
         deaths: workers whose process ended unexpectedly, and the time (monotonic seconds); the observer consumes them.
         died: set when there are new deaths.
+        started_at: the start of the session, in monotonic seconds.
         ran: whether any worker has ever been in state RUNNING.
     """
 
@@ -71,7 +72,7 @@ class Fleet:
         self.died: asyncio.Event = asyncio.Event()
         self.ran = False
         self._numbers = itertools.count(1)
-        self._started_at = time.monotonic()
+        self.started_at = time.monotonic()
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
         self._coordinator_pause_s = RESTART_AFTER_S
@@ -113,7 +114,7 @@ class Fleet:
     def add_event(self, text: str, level: int = logging.INFO, **fields: Any) -> None:
         """Record and log an event; `fields` are further fields of the `SessionEvent`."""
         self.events.append(
-            SessionEvent(number=next(self._numbers), at_s=time.monotonic() - self._started_at, text=text, **fields)
+            SessionEvent(number=next(self._numbers), at_s=time.monotonic() - self.started_at, text=text, **fields)
         )
         log.log(level, "%s", text)
 

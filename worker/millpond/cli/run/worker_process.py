@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -31,6 +31,7 @@ def run_worker(  # noqa: PLR0913 - the parts of a worker and of its display
     title: str,
     footer: str = "",
     take_over: bool = False,
+    on_created: Callable[[Worker], None] | None = None,
 ) -> None:
     """Run one worker until a signal stops it.
 
@@ -44,6 +45,7 @@ def run_worker(  # noqa: PLR0913 - the parts of a worker and of its display
         title: the application's name in displays.
         footer: further text for the last line of the display, such as the broker's address.
         take_over: whether to take over the tasks of other workers.
+        on_created: gets the worker before it runs.
 
     Raises:
         MillpondError: the worker failed.
@@ -52,6 +54,8 @@ def run_worker(  # noqa: PLR0913 - the parts of a worker and of its display
     keep_few_arenas()
     view = WorkerView(title, config, footer)
     worker = Worker(topology, config, view, take_over=take_over)
+    if on_created is not None:
+        on_created(worker)
     with _stopped_by_signals(worker), view.showing(worker, session):
         worker.run()
 

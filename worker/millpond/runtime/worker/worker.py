@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaException
 
 from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCorrupted
+from millpond.protocol import View
+from millpond.protocol.loads import WorkerLoad
 from millpond.runtime.blockers import Blockers
 from millpond.runtime.commit.pipeline import CommitFailed
 from millpond.runtime.config.model import Config, check_config
@@ -28,6 +30,7 @@ from .admission import Admission
 from .gc import GarbageCollector
 from .leaving import Leaving
 from .loop import Loop
+from .own_view import own_view
 from .parts import WorkerParts
 from .polling import Polling
 from .producers import Producers
@@ -187,6 +190,14 @@ class Worker:
     def globals_ready(self) -> bool:
         """Return whether the global stores have all records that were in their topics when the worker started."""
         return self.state is WorkerState.RUNNING and not self._parts.executor.globals.behind
+
+    def view(self, before: WorkerLoad | None = None) -> Future[View]:
+        """Return what the worker knows of its tasks, without a coordinator; answered by the loop, once it runs.
+
+        Args:
+            before: an earlier load of this worker, for rates.
+        """
+        return self.call(lambda: own_view(self._parts, before))
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Run a function in the loop, between two turns. Safe from any thread."""

@@ -6,76 +6,95 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from millpond.topology import Node, ProcessorNode, SinkNode, SourceNode, Topology
-
 from . import shapes
+from .graph import DrawnGraph, DrawnPart
 from .layout import Layout, Link, Point, arrange
 from .shapes import NODE_HEIGHT, TOPIC_HEIGHT
 
 __all__ = ("svg",)
 
 _MARGIN, _TITLE, _ACROSS, _BETWEEN = 28.0, 44.0, 34.0, 46.0
+_BETWEEN_LIVE = 84.0
+"""With space for two lines of figures on an arrow."""
+_FIGURES = 110.0
 _PADDING, _HEADING, _STORE_GAP, _STORE_STEP = 18.0, 30.0, 34.0, 50.0
 
 
-def svg(topology: Topology, title: str) -> str:
-    """Return the picture as the text of an SVG file."""
-    boxes = list(_boxes(topology))
+def svg(graph: DrawnGraph, title: str, *, live: bool = False) -> str:
+    """Return the picture as the text of an SVG file.
+
+    Args:
+        graph: what the picture shows.
+        title: the application's name.
+        live: whether the picture is part of a page that has its own styles and fills in figures: those of a topic's
+            records at `text[data-topic][data-node]`, those of a sub-topology at `text[data-part]`.
+    """
+    boxes = [_Box(part, spare=_FIGURES if live else 0.0) for part in graph.parts]
     topics = {key: key.removeprefix("topic ") for box in boxes for key, _ in box.ends()}
     sizes = {key: (shapes.width("topic", name), TOPIC_HEIGHT) for key, name in topics.items()}
     sizes |= {box.key: box.size for box in boxes}
     links = [(topic, box.key) for box in boxes for topic, _ in box.reads]
     links += [(box.key, topic) for box in boxes for _, topic in box.writes]
-    layout = arrange(sizes, links, across=_ACROSS, between=_BETWEEN, sources_near=True).moved(_MARGIN, _MARGIN + _TITLE)
+    between = _BETWEEN_LIVE if live else _BETWEEN
+    top = 0.0 if live else _TITLE
+    layout = arrange(sizes, links, across=_ACROSS, between=between, sources_near=True).moved(_MARGIN, _MARGIN + top)
     for box in boxes:
         box.move_to(*layout.centres[box.key])
     places = _straightened(layout, sizes, boxes)
-    width, height = max(layout.size[0], len(title) * 11) + 2 * _MARGIN, layout.size[1] + _TITLE + 2 * _MARGIN
+    left, width = 0.0, max(layout.size[0], len(title) * 11) + 2 * _MARGIN
+    height = layout.size[1] + top + 2 * _MARGIN
+    if live:  # without the space that keeps arrows straight
+        left, width = _extent(boxes, places, sizes, layout)
+    shift = f' x="{left:.0f}"' if left else ""
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="Topology of {escape(title)}">',
-        f"<title>Topology of {escape(title)}</title>\n<style>{shapes.STYLE}</style>",
+        f'viewBox="{left:.0f} 0 {width:.0f} {height:.0f}" role="img" aria-label="Topology of {escape(title)}">',
+        f"<title>Topology of {escape(title)}</title>",
+        *([] if live else [f"<style>{shapes.STYLE}</style>"]),
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path class="tip" d="M0,0.6 L8,4 L0,7.4 z"/></marker></defs>',
-        '<rect class="back" width="100%" height="100%"/>',
-        shapes.text("title", _MARGIN, _MARGIN + 14, title),
+        f'<rect class="back"{shift} width="100%" height="100%"/>',
+        *([] if live else [shapes.text("title", _MARGIN, _MARGIN + 14, title)]),
         *(box.background() for box in boxes),
         *itertools.chain.from_iterable(box.links_to_topics(places, layout.bends) for box in boxes),
         *itertools.chain.from_iterable(box.contents() for box in boxes),
     ]
-    for key, name in topics.items():
-        lines.append(shapes.topic(name, *places[key], internal=name in topology.repartition_topics))
+    lines += [shapes.topic(name, *places[key], internal=name in graph.internal) for key, name in topics.items()]
+    if live:
+        lines += itertools.chain.from_iterable(box.figures(places, layout.bends) for box in boxes)
     return "\n".join([*lines, "</svg>\n"])
 
 
 class _Box:
     """A sub-topology or a global store. Each store stands to the right of the first node that uses it."""
 
-    def __init__(self, key: str, heading: str, nodes: Sequence[Node], stores: Sequence[str]) -> None:
-        self.key = key
-        self._heading = heading
+    def __init__(self, part: DrawnPart, spare: float = 0.0) -> None:
+        """Lay out a part; the heading has `spare` px for figures to its right."""
+        self.key = f"box {part.id}"
+        self._id = part.id
+        self._heading = part.heading
+        nodes, heading = part.nodes, part.heading
         self._nodes = {node.name: node for node in nodes}
         self._owners: dict[str, str] = {}
         for node in nodes:
-            for store in _used(node):
-                if store in stores:
+            for store in node.stores:
+                if store in part.stores:
                     self._owners.setdefault(store, node.name)
         self._halves = {node.name: shapes.node_width(node) / 2 for node in nodes}
-        children = [node for node in nodes if not isinstance(node, SourceNode)]
-        self._links = [(parent, node.name) for node in children for parent in node.parents]
+        self._links = [(parent, node.name) for node in nodes for parent in node.parents]
         extents = {name: self._extent(name) for name in self._nodes}
         self._layout = arrange(extents, self._links, across=26, between=30)
         self._at = self._layout.centres
-        reads = [(topic, node.name) for node in nodes if isinstance(node, SourceNode) for topic in _topics(node)]
+        reads = [(f"topic {topic}", node.name) for node in nodes if node.kind == "source" for topic in node.topics]
         self.reads = sorted(reads, key=lambda link: self._at[link[1]])
         """(topic, source) pairs, from left to right."""
-        writes = [(node.name, _target(node)) for node in nodes if isinstance(node, SinkNode)]
+        writes = [(node.name, f"topic {topic}") for node in nodes if node.kind == "sink" for topic in node.topics]
         self.writes = sorted(writes, key=lambda link: self._at[link[0]])
         """(sink, topic) pairs, from left to right."""
         self.left = min(x - self._halves[name] for name, (x, _) in self._at.items()) - _PADDING
         rights = [x + self._halves[name] for name, (x, _) in self._at.items()]
         rights += [self._store_place(store)[0] + shapes.width("store", store) / 2 for store in self._owners]
-        self.right = max(*rights, self.left + len(heading) * 6.6 + _PADDING) + _PADDING
+        self.right = max(*rights, self.left + len(heading) * 6.6 + _PADDING + spare) + _PADDING
         # In the layout of all boxes, the middle of a box is where its links to topics are on average.
         self._middle = sum(x for _, x in self.ends()) / len([*self.ends()])
         width = 2 * max(self._middle - self.left, self.right - self._middle)
@@ -123,13 +142,22 @@ class _Box:
                 passes = [(self.right + 20, (self._top + self._bottom) / 2)]
             yield shapes.arrow([(x, y + NODE_HEIGHT / 2), (x, self._bottom), *passes, (to_x, to_y - TOPIC_HEIGHT / 2)])
 
+    def figures(self, places: Mapping[str, Point], bends: Mapping[Link, list[Point]]) -> Iterator[str]:
+        """Yield empty texts for live figures: on each arrow from a topic, and in the heading."""
+        for topic, name in self.reads:
+            x, y = places[topic]
+            to_x, to_y = next(iter(bends[topic, self.key]), (self._at[name][0], self._top))
+            start = y + TOPIC_HEIGHT / 2
+            yield shapes.figures((x + to_x) / 2, (start + to_y) / 2, topic=topic.removeprefix("topic "), node=name)
+        yield shapes.figures(self.right - 14, self._top + 21, part=str(self._id))
+
     def contents(self) -> Iterator[str]:
         for start, end in self._links:
             (x, y), (to_x, to_y) = self._at[start], self._at[end]
             passes = self._layout.bends[start, end]
             yield shapes.arrow([(x, y + NODE_HEIGHT / 2), *passes, (to_x, to_y - NODE_HEIGHT / 2)])
         for name, node in self._nodes.items():
-            yield from (self._use(name, store) for store in _used(node) if store in self._owners)
+            yield from (self._use(name, store) for store in node.stores if store in self._owners)
         yield from (shapes.node(node, *self._at[name]) for name, node in self._nodes.items())
         yield from (shapes.store(store, *self._store_place(store)) for store in self._owners)
         yield shapes.text("head", self.left + 14, self._top + 19, self._heading)
@@ -149,13 +177,16 @@ class _Box:
         return f'<path class="use" d="M{x:.1f},{y:.1f} C{curve}"/>'
 
 
-def _boxes(topology: Topology) -> Iterator[_Box]:
-    for part in topology.subtopologies():
-        nodes: Sequence[Node] = (*part.sources, *part.processors, *part.sinks)
-        yield _Box(f"box {part.id}", f"Sub-topology {part.id}", nodes, [store.name for store in part.stores])
-    for table in topology.global_stores:
-        nodes = (table.source, table.processor)
-        yield _Box(f"box {table.id}", "Global store, complete on every worker", nodes, [table.store.name])
+def _extent(
+    boxes: Sequence[_Box], places: Mapping[str, Point], sizes: Mapping[str, Point], layout: Layout
+) -> tuple[float, float]:
+    """Return the left edge and the width of what is drawn, with margins."""
+    topics = {topic for box in boxes for topic, _ in box.ends()}
+    edges = [places[topic][0] + side * sizes[topic][0] / 2 for topic in topics for side in (-1, 1)]
+    edges += [edge for box in boxes for edge in (box.left, box.right + 20)]
+    edges += [x for points in layout.bends.values() for x, _ in points]
+    left = min(edges, default=0.0) - _MARGIN / 2
+    return left, max(edges, default=0.0) + _MARGIN / 2 - left
 
 
 def _straightened(layout: Layout, sizes: Mapping[str, Point], boxes: Sequence[_Box]) -> dict[str, Point]:
@@ -182,16 +213,3 @@ def _straightened(layout: Layout, sizes: Mapping[str, Point], boxes: Sequence[_B
                 layer[index] = x, half, name
                 places[name] = x, y
     return places
-
-
-def _used(node: Node) -> tuple[str, ...]:
-    return node.stores if isinstance(node, ProcessorNode) else ()
-
-
-def _topics(source: SourceNode) -> tuple[str, ...]:
-    """Return the keys of a source's topics in the picture; boxes have other keys."""
-    return tuple(f"topic {each}" for each in source.topics or ((source.pattern.pattern if source.pattern else ""),))
-
-
-def _target(sink: SinkNode) -> str:
-    return f"topic {sink.topic if isinstance(sink.topic, str) else 'chosen per record'}"

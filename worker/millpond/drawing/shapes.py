@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from millpond.topology import Node, SinkNode, SourceNode
-
+from .graph import DrawnNode
 from .layout import Point
 
 __all__ = (
@@ -19,6 +18,7 @@ __all__ = (
     "STYLE",
     "TOPIC_HEIGHT",
     "arrow",
+    "figures",
     "node",
     "node_width",
     "rectangle",
@@ -62,17 +62,13 @@ STYLE = """
 """
 
 
-def _kind(of: Node) -> str:
-    return "source" if isinstance(of, SourceNode) else "sink" if isinstance(of, SinkNode) else "processor"
-
-
-def _labels(of: Node) -> tuple[str, str]:
+def _labels(of: DrawnNode) -> tuple[str, str]:
     """Return a node's two lines of text: operator and generated name, or the user's name and the kind of node."""
     if of.name.startswith("KTABLE-SOURCE"):
         return "table", of.name
     if found := _GENERATED.fullmatch(of.name):
         return _ROLES.get(found["role"], found["role"].lower().replace("-", " ")), of.name
-    return of.name, _kind(of)
+    return of.name, of.kind
 
 
 def width(kind: str, name: str) -> float:
@@ -80,17 +76,17 @@ def width(kind: str, name: str) -> float:
     return len(name) * 8.2 + 36 if kind == "topic" else max(len(name) * _SMALL, 40) + 20
 
 
-def node_width(of: Node) -> float:
+def node_width(of: DrawnNode) -> float:
     """Return the width of a node."""
     name, small = _labels(of)
     return max(len(name) * _NAME, len(small) * _SMALL, 70) + 24
 
 
-def node(of: Node, x: float, y: float) -> str:
+def node(of: DrawnNode, x: float, y: float) -> str:
     """Return a node as a box with rounded corners."""
     name, small = _labels(of)
     half = node_width(of) / 2
-    shape = rectangle(_kind(of), (x - half, y - NODE_HEIGHT / 2), (x + half, y + NODE_HEIGHT / 2), radius=6)
+    shape = rectangle(of.kind, (x - half, y - NODE_HEIGHT / 2), (x + half, y + NODE_HEIGHT / 2), radius=6)
     return _titled(of.name, shape, text("name", x, y - 3, name), text("small", x, y + 11, small))
 
 
@@ -123,6 +119,21 @@ def rectangle(kind: str, upper_left: Point, lower_right: Point, *, radius: float
 def text(kind: str, x: float, y: float, content: str) -> str:
     """Return a line of text."""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(content)}</text>'
+
+
+def figures(x: float, y: float, **about: str) -> str:
+    """Return an empty text of two lines, which a page fills with live figures.
+
+    Args:
+        x: the middle.
+        y: the middle.
+        about: attributes that say whose figures they are.
+    """
+    said = "".join(f' data-{name}="{escape(value)}"' for name, value in about.items())
+    lines = "".join(
+        f'<tspan class="{name}" x="{x:.1f}" y="{y + down:.1f}"/>' for name, down in (("rate", -2), ("lag", 11))
+    )
+    return f'<text class="live"{said}>{lines}</text>'
 
 
 def arrow(points: Sequence[Point]) -> str:

@@ -1,0 +1,135 @@
+"""The console of a session with one worker in this process: served by a thread, since the worker's loop has its own."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+
+from millpond.console import figures_of, tasks_of, topology_of, workers_of
+from millpond.drawing import digest
+from millpond.protocol import View
+from millpond.protocol.loads import WorkerLoad
+from millpond.protocol.overview import ApplicationOverview, ApplicationSummary
+from millpond.runtime.config.model import Config
+from millpond.runtime.states import WorkerState
+from millpond.runtime.worker.worker import Worker
+
+from .server import SessionConsole, serving_console
+
+__all__ = ("WorkerConsole", "worker_console")
+
+_OBSERVE_INTERVAL_S = 1.0
+_ANSWER_TIMEOUT_S = 1.0
+_RATES_OVER = 6
+"""Rates are over so many of the last loads, which are a second apart."""
+
+
+class WorkerConsole:
+    """The console of one worker.
+
+    Args:
+        config: the worker's configuration.
+        source: gets what the worker does.
+
+    Attributes:
+        url: the URL of the console.
+    """
+
+    def __init__(self, config: Config, source: SessionConsole) -> None:
+        self.url = ""
+        self._config = config
+        self._worker: Worker | None = None
+        self._loads: deque[WorkerLoad] = deque(maxlen=_RATES_OVER)
+        self._seen: ApplicationOverview | None = None
+        source.observe = lambda: self._seen
+
+    def attach(self, worker: Worker) -> None:
+        """Show this worker from now on."""
+        self._worker = worker
+
+    async def run(self) -> None:
+        """Observe the worker until cancelled."""
+        while True:
+            worker = self._worker
+            if worker is not None and worker.state in (WorkerState.RESTORING, WorkerState.RUNNING):
+                answer = worker.view(self._loads[0] if self._loads else None)
+                with contextlib.suppress(TimeoutError, concurrent.futures.CancelledError):
+                    view = await asyncio.wait_for(asyncio.wrap_future(answer), _ANSWER_TIMEOUT_S)
+                    load = view.members[0].load
+                    if load is not None and (not self._loads or load is not self._loads[-1]):
+                        self._loads.append(load)
+                    self._seen = _overview(view, worker, self._config)
+            await asyncio.sleep(_OBSERVE_INTERVAL_S)
+
+
+def _overview(view: View, worker: Worker, config: Config) -> ApplicationOverview:
+    tasks, topology = tasks_of(view), topology_of(view)
+    figures = figures_of(tasks)
+    complete = 0 < figures.total == figures.running
+    return ApplicationOverview(
+        summary=ApplicationSummary(
+            name=config.application_id,
+            phase="Running" if complete else "Restoring" if worker.state is WorkerState.RESTORING else "Starting",
+            ready=complete,
+            workers_ready=int(worker.state is WorkerState.RUNNING),
+            workers_wanted=1,
+            tasks_running=figures.running,
+            tasks_total=figures.total,
+            records_per_second=figures.records_per_second,
+            lag=figures.lag,
+            lag_seconds=figures.lag_seconds,
+        ),
+        application_id=config.application_id,
+        guarantee=config.processing_guarantee,
+        workers=workers_of(view, {}),
+        tasks=tasks,
+        topology=topology,
+        drawing=digest(topology) if topology is not None else "",
+        at_ms=int(time.time() * 1000),
+    )
+
+
+@contextlib.contextmanager
+def worker_console(config: Config, port: int) -> Iterator[WorkerConsole]:
+    """Serve the console of one worker in a thread while the block runs.
+
+    Args:
+        config: the worker's configuration.
+        port: the port; 0 for a free one.
+
+    Raises:
+        ConfigError: the port is in use.
+    """
+    source = SessionConsole(config.application_id)
+    console = WorkerConsole(config, source)
+    started: concurrent.futures.Future[str] = concurrent.futures.Future()
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        try:
+            async with serving_console(source, port) as url:
+                observing = asyncio.create_task(console.run())
+                started.set_result(url)
+                await stop.wait()
+                observing.cancel()
+                await asyncio.gather(observing, return_exceptions=True)
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            if not started.done():
+                started.set_exception(error)
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), name="console", daemon=True)
+    thread.start()
+    try:
+        console.url = started.result()
+        yield console
+    finally:
+        if thread.is_alive():
+            loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
