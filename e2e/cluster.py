@@ -67,6 +67,7 @@ class Cluster:
     """
 
     def __init__(self, kubectl: str, kubeconfig: Path | None) -> None:
+        self._kubeconfig = kubeconfig
         self._kubectl = [kubectl, *([f"--kubeconfig={kubeconfig}"] if kubeconfig else [])]
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self._address = ""
@@ -75,6 +76,11 @@ class Cluster:
     def command(self) -> Sequence[str]:
         """`kubectl` with the arguments that name this cluster."""
         return self._kubectl
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that name this cluster for other programs."""
+        return {"KUBECONFIG": str(self._kubeconfig)} if self._kubeconfig else {}
 
     def __enter__(self) -> Self:
         log = WORK / "kubectl-proxy.log"
