@@ -21,7 +21,7 @@ _NAMESPACE = "millpond-e2e-alerts"
 _COST_S = 0.02
 _USUAL, _TOO_MUCH = 15.0, 150.0
 _ALERTS = {"AutoscalerAtMax", "LagGrowing", "OperatorDown", "RolledBack", "StreamAppDegraded", "WorkerDown"}
-_FIRES_S = 150.0
+_FIRES_S = 200.0
 
 
 class Alerts:
