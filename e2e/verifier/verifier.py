@@ -59,7 +59,7 @@ def _costly(seconds: float) -> None:
         return tallied(*arguments)
 
     application.Journal = Costly  # type: ignore[misc]
-    application.tallied = costly_tallied
+    application.tallied = costly_tallied  # type: ignore[assignment]
 
 
 if COST := float(os.environ.get("VERIFIER_COST", "0")):
