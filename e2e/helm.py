@@ -68,9 +68,9 @@ class Helm:
             "upgrade", release, chart, "--reset-then-reuse-values", "--wait", "--timeout", _TIMEOUT, values=values
         )  # fmt: skip
 
-    def test(self, release: str) -> str:
-        """Run the release's test and return its log."""
-        return self("test", release, "--logs", "--timeout", _TIMEOUT)
+    def test(self, release: str, *options: str) -> str:
+        """Run the release's test and return what Helm prints."""
+        return self("test", release, *options, "--timeout", _TIMEOUT)
 
     def uninstall(self, release: str) -> None:
         """Uninstall a release, and wait until its objects are deleted."""
