@@ -68,7 +68,7 @@ def verification(cluster: Cluster, own_kafka: Kafka, images: Images) -> Iterator
     """An application with expensive records, that may not have more than its two workers."""
     with Verification(cluster, own_kafka, images, _USUAL) as verification:
         app = verification.app
-        bounds = {"mode": "Auto", "minReplicas": 2, "maxReplicas": 2, "targetLag": "10s", "stabilization": "30s"}
+        bounds = {"mode": "Auto", "minReplicas": 2, "maxReplicas": 2, "targetLag": "10s", "stabilization": "1m"}
         app.apply(verification.spec(env=[{"name": "VERIFIER_COST", "value": f"{_COST_S}"}], autoscaling=bounds))
         app.settled(2, 180, images.verifier("v1"))
         yield verification

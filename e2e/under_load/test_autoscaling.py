@@ -36,7 +36,7 @@ _AUTOSCALING = {
     "minReplicas": 2,
     "maxReplicas": 10,
     "targetLag": f"{_TARGET_LAG_S:g}s",
-    "stabilization": "30s",
+    "stabilization": "1m",
     "rescalesPerDay": 8,
 }
 
