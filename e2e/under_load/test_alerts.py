@@ -15,7 +15,7 @@ from e2e.kafka import Kafka
 from e2e.measuring.verification import Verification
 from e2e.under_load.prometheus import PrometheusPod
 
-pytestmark = pytest.mark.skipif(not os.environ.get("E2E_WORST_DAYS"), reason="only `make worst-days` runs this")
+pytestmark = pytest.mark.skipif(not os.environ.get("E2E_UNDER_LOAD"), reason="only `make e2e-load` runs this")
 
 _NAMESPACE = "millpond-e2e-alerts"
 _COST_S = 0.02

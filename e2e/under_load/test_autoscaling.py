@@ -19,7 +19,7 @@ from e2e.measuring.pauses import Event
 from e2e.measuring.traffic import PARTITIONS
 from e2e.measuring.verification import Verification
 
-pytestmark = pytest.mark.skipif(not os.environ.get("E2E_WORST_DAYS"), reason="only `make worst-days` runs this")
+pytestmark = pytest.mark.skipif(not os.environ.get("E2E_UNDER_LOAD"), reason="only `make e2e-load` runs this")
 
 _NAMESPACE = "millpond-e2e-autoscaling"
 #: A worker spends so long on an order in each of the two sub-topologies.
