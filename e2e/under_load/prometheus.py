@@ -19,7 +19,6 @@ _PORT = 9090
 _START_S = 90.0
 _RULES = ROOT / "helm" / "millpond" / "files" / "rules"
 _HOLD, _RANGE, _OFFSET = "2s", "20s", "15s"
-_RBAC = "rbac.authorization.k8s.io"
 
 
 def hasty(rules: Object) -> Object:
@@ -41,13 +40,17 @@ class PrometheusPod:
         namespace: where it is, and where the workers are.
         operator: the namespace of the operator.
         image: of Prometheus.
+        app: the StreamApp that it scrapes.
+        workers: the number of its workers.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str, operator: str, image: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, operator: str, image: str, app: str, workers: int) -> None:  # noqa: PLR0913
         self._cluster = cluster
         self._namespace = namespace
         self._operator = operator
         self._image = image
+        self._app = app
+        self._workers = workers
 
     def start(self) -> None:
         """Start it, and wait until it scrapes all pods."""
@@ -56,8 +59,6 @@ class PrometheusPod:
         files = {each.name: yaml.safe_dump(hasty(yaml.safe_load(each.read_text()))) for each in _RULES.glob("*.yaml")}
         files["prometheus.yml"] = json.dumps(self._configuration(sorted(files)))
         self._cluster.apply(
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
-            *(each for namespace in (self._namespace, self._operator) for each in self._rights(namespace)),
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": files},
             {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self._pod()},
         )
@@ -67,9 +68,8 @@ class PrometheusPod:
         eventually(self._scrapes, "Prometheus scrapes the operator and the workers", 60)
 
     def stop(self) -> None:
-        """Delete it, with its rights in the operator's namespace."""
+        """Delete it."""
         self._cluster.kubectl("-n", self._namespace, "delete", f"pod/{_NAME}", "--grace-period=0", "--force")
-        self._cluster.kubectl("-n", self._operator, "delete", f"role/{_NAME}", f"rolebinding/{_NAME}")
 
     def firing(self) -> set[str]:
         """Return the names of the alerts that fire now."""
@@ -88,48 +88,30 @@ class PrometheusPod:
         return healthy == {"operator", "workers"} and all(each["health"] == "up" for each in targets)
 
     def _configuration(self, rules: list[str]) -> Object:
-        """Return its configuration: pods are selected and labelled as by the chart's PodMonitors."""
+        """Return its configuration. Debian's Prometheus cannot ask Kubernetes for pods: it finds them by DNS."""
 
-        def job(name: str, namespace: str, labels: dict[str, str], *, honor: bool) -> Object:
-            keep = {"__meta_kubernetes_pod_container_port_name": "http", **labels}
-            relabel: list[Object] = [
-                {"source_labels": [label], "regex": value, "action": "keep"} for label, value in keep.items()
-            ]
-            relabel += [{"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"}]
+        def job(name: str, targets: list[str], *, honor: bool) -> Object:
+            labels = {} if honor else {"namespace": self._namespace}
             return {
                 "job_name": name,
                 "honor_labels": honor,
-                "kubernetes_sd_configs": [{"role": "pod", "namespaces": {"names": [namespace]}}],
-                "relabel_configs": relabel,
+                "static_configs": [{"targets": targets, "labels": labels}],
             }
 
-        label = "__meta_kubernetes_pod_label_app_kubernetes_io"
-        operator = {f"{label}_name": "millpond-operator"}
-        workers = {f"{label}_name": "millpond", f"{label}_component": "worker"}
+        workers = [f"{self._app}-{each}.{self._app}.{self._namespace}.svc:8080" for each in range(self._workers)]
         return {
             "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "2s"},
             "rule_files": [f"/etc/prometheus/{each}" for each in rules],
             "scrape_configs": [
-                job("operator", self._operator, operator, honor=True),
-                job("workers", self._namespace, workers, honor=False),
+                job("operator", [f"millpond-console.{self._operator}.svc:8081"], honor=True),
+                job("workers", workers, honor=False),
             ],
         }
-
-    def _rights(self, namespace: str) -> list[Object]:
-        metadata = {"name": _NAME, "namespace": namespace}
-        rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-        subject = {"kind": "ServiceAccount", "name": _NAME, "namespace": self._namespace}
-        role = {"apiGroup": _RBAC, "kind": "Role", "name": _NAME}
-        return [
-            {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]},
-            {"apiVersion": f"{_RBAC}/v1", "kind": "RoleBinding", "metadata": metadata, "roleRef": role,
-             "subjects": [subject]},
-        ]  # fmt: skip
 
     def _pod(self) -> Object:
         probe = {"httpGet": {"path": "/-/ready", "port": _PORT}, "periodSeconds": 1, "failureThreshold": 60}
         return {
-            "serviceAccountName": _NAME,
+            "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "securityContext": {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532},
             "containers": [

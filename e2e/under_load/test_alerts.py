@@ -81,7 +81,9 @@ def alerts(
 ) -> Iterator[Alerts]:
     """A Prometheus with the rules of the chart."""
     images.build_prometheus(place)
-    prometheus = PrometheusPod(place.cluster, _NAMESPACE, operator.namespace, images.prometheus)
+    prometheus = PrometheusPod(
+        place.cluster, _NAMESPACE, operator.namespace, images.prometheus, verification.app.name, 2
+    )
     prometheus.start()
     yield Alerts(prometheus, say)
     prometheus.stop()
