@@ -64,6 +64,10 @@ e2e: venv ## Run everything on a real cluster: that of KUBECONFIG, or a new one 
 worst-days: venv ## Lose nodes, API server, broker, disks and operators under load on a real cluster, one after the other
 	@E2E_WORST_DAYS=1 $(BIN)/python -m pytest e2e/worst_days $(ARGS)
 
+.PHONY: e2e-load
+e2e-load: venv ## Test the autoscaler and the alerts on a real cluster, with load and with faults
+	@E2E_UNDER_LOAD=1 $(BIN)/python -m pytest e2e/under_load $(ARGS)
+
 .PHONY: bench
 bench: venv ## Compare with Kafka Streams (Java): one table, and build/bench.json
 	@$(BIN)/python -m bench $(ARGS)

@@ -67,6 +67,7 @@ class Cluster:
     """
 
     def __init__(self, kubectl: str, kubeconfig: Path | None) -> None:
+        self._kubeconfig = kubeconfig
         self._kubectl = [kubectl, *([f"--kubeconfig={kubeconfig}"] if kubeconfig else [])]
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self._address = ""
@@ -75,6 +76,11 @@ class Cluster:
     def command(self) -> Sequence[str]:
         """`kubectl` with the arguments that name this cluster."""
         return self._kubectl
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that name this cluster for other programs."""
+        return {"KUBECONFIG": str(self._kubeconfig)} if self._kubeconfig else {}
 
     def __enter__(self) -> Self:
         log = WORK / "kubectl-proxy.log"
@@ -110,11 +116,11 @@ class Cluster:
 
     def get(self, plural: str, namespace: str | None, name: str) -> Object | None:
         """Return an object; None when it does not exist."""
-        return self._read(path_of(plural, namespace, name))
+        return self.read(path_of(plural, namespace, name))
 
     def objects(self, plural: str, namespace: str | None = None, labels: str = "") -> list[Object]:
         """Return the objects of a kind, all or those with some labels."""
-        answer = self._read(path_of(plural, namespace) + (f"?labelSelector={labels}" if labels else ""))
+        answer = self.read(path_of(plural, namespace) + (f"?labelSelector={labels}" if labels else ""))
         return [] if answer is None else answer["items"]
 
     def recreate_namespace(self, name: str) -> None:
@@ -123,7 +129,8 @@ class Cluster:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
-    def _read(self, path: str) -> Object | None:
+    def read(self, path: str) -> Object | None:
+        """Return what the API server answers for a path; None when there is nothing."""
         try:
             with self._opener.open(self._address + path, timeout=_ANSWER_S) as answer:
                 return json.load(answer)  # type: ignore[no-any-return]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,8 +39,7 @@ class Helm:
     def __init__(self, program: Path, cluster: Cluster, namespace: str, account: str | None = None) -> None:
         self._program = program
         self._namespace = namespace
-        kubeconfig = [each.partition("=")[2] for each in cluster.command if each.startswith("--kubeconfig=")]
-        self._environment = {"KUBECONFIG": kubeconfig[0] if kubeconfig else os.environ["KUBECONFIG"]}
+        self._environment = cluster.environment
         self._as: list[str] = []
         if account is not None:
             self._as = [
@@ -70,9 +68,9 @@ class Helm:
             "upgrade", release, chart, "--reset-then-reuse-values", "--wait", "--timeout", _TIMEOUT, values=values
         )  # fmt: skip
 
-    def test(self, release: str) -> str:
-        """Run the release's test and return its log."""
-        return self("test", release, "--logs", "--timeout", _TIMEOUT)
+    def test(self, release: str, *options: str) -> str:
+        """Run the release's test and return what Helm prints."""
+        return self("test", release, *options, "--timeout", _TIMEOUT)
 
     def uninstall(self, release: str) -> None:
         """Uninstall a release, and wait until its objects are deleted."""

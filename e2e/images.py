@@ -19,7 +19,7 @@ from e2e.commands import ROOT, WORK, CommandFailed, Lacking, found, run
 from millpond.broker import jars
 from millpond.errors import MillpondError
 from release.images import NAMES_A_BASE, base_image
-from tests.support import versitygw
+from tests.support import prometheus, versitygw
 
 __all__ = ("VERSIONS", "Images")
 
@@ -70,6 +70,10 @@ class Images:
         """An S3 server."""
         return f"{self.registry}/objects:{_TAG}"
 
+    @property
+    def prometheus(self) -> str:
+        return f"{self.registry}/prometheus:{_TAG}"
+
     def verifier(self, version: str) -> str:
         """The image of a version of the verifier."""
         return f"{self.registry}/verifier:{_TAG}-{version}"
@@ -118,6 +122,23 @@ class Images:
         context = _context("objects", [server])
         dockerfile = here / "objectstore" / "Dockerfile"
         builder.build(self.objects, context, dockerfile, {"BASE_IMAGE": python} if python else {})
+        builder.bring(place)
+
+    def build_prometheus(self, place: Place) -> None:
+        """Build the image of Prometheus, and load it onto the cluster's nodes.
+
+        Raises:
+            Lacking: there is no docker, or no Prometheus.
+            CommandFailed: the image could not be built.
+        """
+        try:
+            program = prometheus.install().prometheus
+        except MillpondError as error:
+            raise Lacking(f"e2e lacks Prometheus: {error}") from error
+        python = os.environ.get("MILLPOND_PYTHON_IMAGE")
+        context = _context("prometheus", [program])
+        builder, dockerfile = _Builder(), ROOT / "e2e" / "prometheus" / "Dockerfile"
+        builder.build(self.prometheus, context, dockerfile, {"BASE_IMAGE": python} if python else {})
         builder.bring(place)
 
     def _build(self, builder: _Builder) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from e2e.cluster import Cluster, Object, eventually
+from e2e.commands import run
 
 __all__ = ("StreamApp", "condition")
 
@@ -51,6 +53,10 @@ class StreamApp:
     def kubectl(self, *arguments: str, timeout_s: float = 120) -> str:
         """Run kubectl in the application's namespace."""
         return self._cluster.kubectl("-n", self.namespace, *arguments, timeout_s=timeout_s)
+
+    def millpond(self, *arguments: str) -> str:
+        """Run the command `millpond` with the credentials of the cluster, and return its output."""
+        return run(sys.executable, "-m", "millpond.cli", *arguments, environment=self._cluster.environment)
 
     def object(self) -> Object:
         """Return the current object.

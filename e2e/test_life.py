@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator
 
@@ -18,6 +19,7 @@ from e2e.measuring.pauses import Event
 from e2e.measuring.traffic import PARTITIONS
 from e2e.measuring.verification import Verification
 from e2e.streamapp import StreamApp, condition
+from tests.chaos.application import TOTALS
 from tests.support.kafka import topic_names
 from tests.support.status_accuracy import is_ready
 
@@ -51,6 +53,21 @@ def test_an_applied_manifest_becomes_a_running_application(
     app.settled(2, 180, images.verifier("v1"))
     verification.meter.learn()
     assert "True" in app.kubectl("get", "sapp", app.name)
+
+
+def test_commands_show_the_application(verification: Verification) -> None:
+    """`millpond status`, `tasks`, `logs` and `query` with `--kubernetes`, as a user runs them beside the cluster."""
+    app, millpond = verification.app, verification.app.millpond
+    name = f"{app.namespace}/{app.name}"
+    assert app.name in millpond("status", "--kubernetes", "--namespace", app.namespace)
+    told = json.loads(millpond("status", "--kubernetes", name, "--json"))
+    assert app.name in json.dumps(told)
+    tasks = millpond("tasks", "--kubernetes", name)
+    assert all(f"{subtopology}_{each}" in tasks for subtopology in (0, 1) for each in range(PARTITIONS))
+    lines = millpond("logs", "--kubernetes", name, "--tail", "3").splitlines()
+    assert {line.split()[0] for line in lines} == {pod["metadata"]["name"] for pod in app.pods()}
+    rows = millpond("query", "--kubernetes", app.name, "--namespace", app.namespace, TOTALS, "--limit", "3")
+    assert "word-" in rows
 
 
 def test_scaling_out_moves_tasks_to_the_new_workers(verification: Verification) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from confluent_kafka import murmur2
 
@@ -19,6 +20,18 @@ _CUSTOMERS, _WORDS = 4, 5
 _TICK_S = 0.005
 _UPDATE_EVERY_S = 0.5
 _JITTER_MS = 3_000
+
+
+class _Pace(NamedTuple):
+    """A rate from a moment on, and what was due until then."""
+
+    since: float
+    due_before: int
+    rate: float
+
+    def due(self, elapsed: float) -> int:
+        """Return the number of orders that are due."""
+        return self.due_before + int((elapsed - self.since) * self.rate)
 
 
 def partition_of(key: str) -> int:
@@ -37,10 +50,16 @@ class SteadyGenerator(Generator):
 
     def __init__(self, bootstrap_servers: str, seed: int, rate: float) -> None:
         super().__init__(bootstrap_servers, seed, rate)
+        self._pace = _Pace(0.0, 0, rate)
         producers = itertools.cycle(self._producers)
         names = _spread((f"c{number:03}" for number in itertools.count()), _CUSTOMERS)
         self._customers = [(name, next(producers)) for name in names]
         self.words = _spread((f"word-{number:03}" for number in itertools.count()), _WORDS)
+
+    def change_rate(self, rate: float) -> None:
+        """Send this number of orders per second from now on."""
+        elapsed = time.monotonic() - self._started
+        self._pace = _Pace(elapsed, self._pace.due(elapsed), rate)
 
     def _run(self) -> None:
         sent = 0
@@ -49,7 +68,7 @@ class SteadyGenerator(Generator):
         while not self._done.wait(_TICK_S):
             elapsed = time.monotonic() - self._started
             now = self._start_ms + int(elapsed * 1000)
-            for number in range(sent, int(elapsed * self._rate)):
+            for number in range(sent, self._pace.due(elapsed)):
                 customer, producer = next(customers)
                 # Shifted by one in each round: no partition of words belongs to a partition of customers.
                 partition = (number + number // PARTITIONS) % PARTITIONS

@@ -29,17 +29,23 @@ _CATCH_UP_S = 90.0
 class Verification:
     """The application under a steady input, during the `with` block.
 
+    Args:
+        cluster: where it runs.
+        kafka: its broker.
+        images: of the application.
+        rate: orders per second.
+
     Attributes:
         app: the StreamApp.
         meter: what measures its pauses.
     """
 
-    def __init__(self, cluster: Cluster, kafka: Kafka, images: Images) -> None:
+    def __init__(self, cluster: Cluster, kafka: Kafka, images: Images, rate: float = _RATE) -> None:
         self.app = StreamApp(cluster, kafka.namespace, _NAME)
         self.meter = Meter(kafka.address, self._repartition)
         self._kafka = kafka
         self._images = images
-        self._generator = SteadyGenerator(kafka.address, _SEED, _RATE)
+        self._generator = SteadyGenerator(kafka.address, _SEED, rate)
 
     @property
     def _repartition(self) -> str:
@@ -90,6 +96,16 @@ class Verification:
         found += [str(each) for each in find_in_changelogs(changelogs, topics[RESULTS], truth)]
         found += [f"ownership: {each.strip()}" for each in faults(read_chains(address, _NAME))]
         return found
+
+    def change_rate(self, rate: float) -> None:
+        """Send this number of orders per second from now on."""
+        self._generator.change_rate(rate)
+
+    def lag(self) -> int:
+        """Return the number of orders that are not committed as processed."""
+        offsets = committed_offsets(self._kafka.address, _NAME, ORDERS)
+        ends = end_offsets(self._kafka.address, ORDERS)
+        return sum(max(0, end - max(0, offsets[partition][0])) for partition, end in ends.items())
 
     @property
     def sent(self) -> int:

@@ -6,7 +6,8 @@
 - `hang`: hangs before it starts.
 - `failing`: starts, and fails at its first record.
 
-`VERIFIER_ORDERS` names another topic of orders. A worker that finds the file `/tmp/leak` removes it and takes memory
+`VERIFIER_ORDERS` names another topic of orders. With `VERIFIER_COST`, each order takes a worker this number of seconds
+in each of the two sub-topologies, without CPU. A worker that finds the file `/tmp/leak` removes it and takes memory
 until the kernel kills it.
 """
 
@@ -42,6 +43,27 @@ def _leak_when_told() -> None:
 
 
 threading.Thread(target=_leak_when_told, name="leak", daemon=True).start()
+
+
+def _costly(seconds: float) -> None:
+    """Let each order take a worker so long in each sub-topology; the two stores of the second one share it."""
+    journal, tallied = application.Journal, application.tallied
+
+    class Costly(journal):  # type: ignore[misc, valid-type]
+        def process(self, record: mp.FixedKeyRecord[str, str]) -> None:
+            time.sleep(seconds)
+            super().process(record)
+
+    def costly_tallied(*arguments: Any) -> application.Tally:
+        time.sleep(seconds / 2)
+        return tallied(*arguments)
+
+    application.Journal = Costly  # type: ignore[misc]
+    application.tallied = costly_tallied  # type: ignore[assignment]
+
+
+if COST := float(os.environ.get("VERIFIER_COST", "0")):
+    _costly(COST)
 
 
 class Failing(application.Journal):
