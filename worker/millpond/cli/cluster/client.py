@@ -17,6 +17,7 @@ from .options import Where
 from .printable import printable
 
 if TYPE_CHECKING:
+    from kubernetes.client import ApiClient, CoreV1Api
     from urllib3 import HTTPResponse
 
 __all__ = ("APP_LABEL", "GROUP", "Cluster", "Object")
@@ -71,12 +72,12 @@ class Cluster:
             ) from error
         configuration, namespace = _configuration(where)
         self._client = client
-        self.api = client.ApiClient(configuration)
+        self.api: ApiClient = client.ApiClient(configuration)
         """The official client's connection."""
-        self.core = client.CoreV1Api(self.api)
+        self.core: CoreV1Api = client.CoreV1Api(self.api)
         self._custom = client.CustomObjectsApi(self.api)
         self.url: str = configuration.host
-        self.namespace = where.namespace or namespace
+        self.namespace: str = where.namespace or namespace
         """The namespace of the options or the context."""
 
     def close(self) -> None:

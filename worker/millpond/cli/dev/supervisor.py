@@ -72,7 +72,7 @@ class Fleet:
         self.died: asyncio.Event = asyncio.Event()
         self.ran = False
         self._numbers = itertools.count(1)
-        self.started_at = time.monotonic()
+        self.started_at: float = time.monotonic()
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
         self._coordinator_pause_s = RESTART_AFTER_S
