@@ -71,6 +71,11 @@ class Streams:
         """The worker that processes each task now."""
         return {task: run.worker for task, run in list(self._running.items())}
 
+    def runs(self, task: str, incarnation: str) -> bool:
+        """Whether this process processes a task, and nobody has taken it over since."""
+        run = self._running.get(task)
+        return run is not None and run.incarnation == incarnation
+
     def standing_still(self) -> dict[str, float]:
         """Tasks that were processed once and are not now: for how many seconds."""
         now = clock.monotonic()

@@ -367,6 +367,8 @@ class Worker:
                 self._found[task] = self._streams.owners.get(task, "")
                 self._drop(task)
                 continue
+            if held.role is Role.ACTIVE and held.running and not self._streams.runs(task, self.incarnation):
+                held.running = False  # fenced meanwhile, and the owner again: the next commit fails, and it starts over
             held.offset = min(held.offset + rate * passed, END)
             if not held.running and held.offset >= END and (held.role is not Role.ACTIVE or self.image.processes):
                 held.running = True
