@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
 import sys
 import traceback
 from collections.abc import Sequence
@@ -97,6 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: the command line without the program's name; None for the command line of this process.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names and messages may have any character
     session = Session()
     try:
         cli.main(args=arguments, prog_name="millpond", obj=session, standalone_mode=False)
