@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -71,7 +73,12 @@ def in_world(
             await start()
             await story(world)
 
-    run(main())
+    try:
+        run(main())
+    finally:
+        with warnings.catch_warnings():  # kopf leaves connections open if it is cancelled early; no other test sees them
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 @asynccontextmanager

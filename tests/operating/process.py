@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -24,7 +24,7 @@ _ANSWER_S = 30.0
 def free_port() -> int:
     """Return a port that stays free: none that the system assigns to connections."""
     while True:
-        port = random.randrange(20_000, 32_000)
+        port = 20_000 + secrets.randbelow(12_000)  # test processes with one seed must not choose the same port
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
 
