@@ -76,7 +76,7 @@ def in_world(
     try:
         run(main())
     finally:
-        with warnings.catch_warnings():  # kopf leaves connections open if it is cancelled early; no other test sees them
+        with warnings.catch_warnings():  # kopf leaves connections open if it is cancelled early
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
 
