@@ -1,4 +1,4 @@
-"""Draws what came of a trace as an SVG file."""
+"""Draw the outcome of a trace as an SVG file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One trace replayed against one autoscaler, and what came of it."""
+"""One trace replayed against one autoscaler, and the outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _THRESHOLD_S = 3.0
 
 @dataclass
 class Outcome:
-    """What came of one trace."""
+    """The outcome of one trace with one autoscaler."""
 
     trace: str
     scaler: str

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,8 +20,9 @@ import millpond
 from millpond.broker import EmbeddedBroker
 from tests.chaos import worker
 from tests.chaos.proxying import Proxy
+from tests.support.broker import free_port
 
-__all__ = ("Coordinator", "Exit", "WorkerProcess", "broker_with_listeners", "environment", "free_port")
+__all__ = ("Coordinator", "Exit", "WorkerProcess", "broker_with_listeners", "environment")
 
 ROOT = Path(__file__).resolve().parents[2]
 _AGAIN_S = 0.5
@@ -32,19 +30,6 @@ _AGAIN_S = 0.5
 _END_S = 45.0
 """The time after SIGTERM before a process is killed, in seconds."""
 _CALL_S = 2.0
-
-
-#: Below the ports of outgoing connections, so that they stay free; none is returned twice.
-_ports = iter(random.sample(range(20_000, 32_000), 12_000))
-
-
-def free_port() -> int:
-    """Return a free port of this machine."""
-    for port in _ports:
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no port is free")
 
 
 def environment() -> dict[str, str]:

@@ -12,8 +12,9 @@ from typing import Any, Self
 from millpond.runtime.offsets.metadata import decode_metadata
 from tests.chaos.application import CUSTOMERS, FINALS, ORDERS, PARTITIONS, RESULTS, TOTALS, WORDS
 from tests.chaos.planning import DELETE_RETENTION_S, LOST_AFTER_S, TRANSACTION_S
-from tests.chaos.processes import Coordinator, Exit, WorkerProcess, broker_with_listeners, free_port
+from tests.chaos.processes import Coordinator, Exit, WorkerProcess, broker_with_listeners
 from tests.chaos.proxying import Proxies, Proxy
+from tests.support.broker import free_port
 from tests.support.kafka import committed_offsets, create_topic
 
 __all__ = ("APPLICATION", "Options", "Stage")

@@ -15,10 +15,11 @@ import pytest
 
 import millpond as mp
 from millpond.protocol import Brokers
-from tests.chaos.processes import broker_with_listeners, free_port
+from tests.chaos.processes import broker_with_listeners
 from tests.chaos.proxying import Cut, Proxies, Proxy
 from tests.many_workers.fleet import Fleet
 from tests.support import kafka
+from tests.support.broker import free_port
 
 pytestmark = [pytest.mark.usefixtures("own_brokers"), pytest.mark.xdist_group("lost brokers")]  # one broker for both
 

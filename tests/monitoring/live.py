@@ -32,13 +32,12 @@ import yaml
 
 from millpond.cli.dev.status import SessionStatus
 from tests.cluster.nodes.images import Image
-from tests.operating.process import free_port
 from tests.operating.scene import BASE, Scene, merged, scene_of
 from tests.operating.world import World
 from tests.simulation import background as simulation
 from tests.simulation.world import simulated_world
 from tests.support import kafka
-from tests.support.broker import Broker
+from tests.support.broker import Broker, free_port
 from tests.support.prometheus import Tools
 
 __all__ = ("ROOT", "Prometheus", "System", "running")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,18 +12,11 @@ from typing import Any, ClassVar
 
 from tests.cluster.waiting import PATIENCE_S
 from tests.operating.operators import ROOT, Operator
+from tests.support.broker import free_port
 
 __all__ = ("OperatorProcess",)
 
 _ANSWER_S = 30.0
-
-
-def free_port() -> int:
-    """Return a port that stays free: none that the system assigns to connections."""
-    while True:
-        port = 20_000 + secrets.randbelow(12_000)  # test processes with one seed must not choose the same port
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 class OperatorProcess(Operator):

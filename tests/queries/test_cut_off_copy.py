@@ -12,10 +12,11 @@ import pytest
 
 import millpond as mp
 from millpond.queries.client import Client
-from tests.chaos.processes import broker_with_listeners, free_port
+from tests.chaos.processes import broker_with_listeners
 from tests.chaos.proxying import Cut, Proxies
 from tests.many_workers.fleet import Fleet
 from tests.support import kafka
+from tests.support.broker import free_port
 
 BOUND_S = 1.0
 

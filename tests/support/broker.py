@@ -6,17 +6,33 @@ process: when that process ends, the watchdog stops the broker and deletes its d
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import random
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.broker import EmbeddedBroker
 
-__all__ = ("Broker", "open_session", "shared_broker")
+__all__ = ("Broker", "free_port", "open_session", "shared_broker")
 
 #: Records of tests may have timestamps of 1970: brokers check retention every five minutes by default.
 _PROPERTIES = {"log.retention.check.interval.ms": str(86_400_000)}
+
+#: Below the ports of outgoing connections, so that they stay free. None is returned twice, and test processes with one
+#: seed do not choose the same ones.
+_ports = iter(random.SystemRandom().sample(range(20_000, 32_000), 12_000))
+
+
+def free_port() -> int:
+    """Return a free port of this machine."""
+    for port in _ports:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 @dataclass(frozen=True, slots=True)
