@@ -44,6 +44,7 @@ def verification(cluster: Cluster, own_kafka: Kafka, images: Images, events: lis
         verification.app.settled(2, 180, images.verifier("v1"))
         verification.meter.learn()
         yield verification
+        verification.app.kubectl("delete", "sapp", verification.app.name)
 
 
 @pytest.fixture(params=[f"kafka.{_NAMESPACE}.svc.cluster.local:9092", f"{_ALIAS}.{_NAMESPACE}.svc:9092"])

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Formats the data directory if it is new, and becomes the broker.
+# Formats the data directory if it is new, as a Kafka cluster of its own, and becomes the broker.
 set -euo pipefail
 
 settings=/etc/kafka/server.properties
@@ -8,5 +8,6 @@ java=(java "-Xmx${HEAP:-384m}" -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -Dja
   -cp "/opt/kafka/libs/*")
 
 [ -e data/meta.properties ] ||
-  "${java[@]}" kafka.tools.StorageTool format --cluster-id bWlsbHBvbmQtYnJva2VyMQ --config "$settings"
+  "${java[@]}" kafka.tools.StorageTool format --cluster-id "$("${java[@]}" kafka.tools.StorageTool random-uuid)" \
+    --config "$settings"
 exec "${java[@]}" kafka.Kafka "$settings"
