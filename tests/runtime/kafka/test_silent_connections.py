@@ -175,7 +175,7 @@ class SlowToConnect:
 
 
 @pytest.mark.parametrize("read", [OffsetStore.read, OffsetStore.survey])
-def test_new_clients_get_time_to_connect(monkeypatch, read) -> None:
+def test_new_clients_get_time_to_connect(monkeypatch, caplog, read) -> None:
     """If connecting takes longer than a request may take, a fixed limit would discard one new client after another."""
     clock = SimpleNamespace(now=0.0)
 
@@ -195,3 +195,4 @@ def test_new_clients_get_time_to_connect(monkeypatch, read) -> None:
     store = OffsetStore(lambda: made[-1], another, fresh, lambda: False, 60.0)
     assert read(store, [Partition("in", 0)])[Partition("in", 0)].offset == 5
     assert clock.now < 15, "2 s, 4 s, and 7 s with the client that connects"
+    assert "committed offsets: no answer for 6.0 s" in caplog.text, "the log says what a lookup waits for"

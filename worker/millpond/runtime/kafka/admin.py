@@ -41,6 +41,9 @@ _REQUEST_TIMEOUT_S = 5.0
 #: which may take twice as long: a fixed limit would discard every new client where connecting takes longer than it.
 _FIRST_TIMEOUT_S = 2.0
 _LONGEST_TIMEOUT_S = 20.0
+#: The client's timer may end some milliseconds before the timeout.
+_NEARLY = 0.9
+_LOGGED_AFTER_S = 5.0
 _PAUSE_S = 0.05
 #: A partition whose broker is down for a moment is unknown to the client, like one that does not exist.
 _UNKNOWN_TIMEOUT_S = 30.0
@@ -301,6 +304,7 @@ class KafkaAdmin:
         deadline = time.monotonic() + self._patience_s
         unknown_until = time.monotonic() + _UNKNOWN_TIMEOUT_S
         timeout_s = min(_FIRST_TIMEOUT_S, _REQUEST_TIMEOUT_S)
+        began, logged = time.monotonic(), False
         while True:
             admin = self._admin  # another thread may replace it, but it must live until it has answered
             requested = time.monotonic()
@@ -313,7 +317,10 @@ class KafkaAdmin:
                     raise BrokerError(
                         f"cannot read {what}: {error.args[0].str()}. Check that the brokers are up."
                     ) from error
-                if time.monotonic() - requested >= timeout_s:
+                if (waited := time.monotonic() - began) >= _LOGGED_AFTER_S and not logged:
+                    logged = True
+                    log.warning("%s: no answer for %.1f s (%s); retrying", what, waited, error.args[0].str())
+                if time.monotonic() - requested >= _NEARLY * timeout_s:
                     self._replace(admin)
                     timeout_s = min(2 * timeout_s, _LONGEST_TIMEOUT_S)
                 # The client keeps the leaders that it knew until all topics are listed again.

@@ -43,6 +43,7 @@ UNOWNED = "unowned"
 #: as long: one fixed limit would discard every new client where connecting takes longer than the limit.
 _REQUEST_TIMEOUT_S = 2.0
 _LONGEST_REQUEST_S = 20.0
+_LOGGED_AFTER_S = 5.0
 _UNKNOWN_PARTITION_S = 30.0
 _PAUSE_S = 0.02
 _COMMIT_TIMEOUT_S = 60.0
@@ -140,6 +141,7 @@ class OffsetStore:
         """
         began = time.monotonic()
         timeout_s = _REQUEST_TIMEOUT_S
+        logged = False
         while True:
             requested = time.monotonic()
             try:
@@ -155,6 +157,9 @@ class OffsetStore:
                     raise BrokerError(
                         f"cannot read the committed offsets: {cause.str()}. Check that the brokers are up."
                     ) from error
+                if waited >= _LOGGED_AFTER_S and not logged and not isinstance(error, _OutOfDate):
+                    logged = True
+                    log.warning("committed offsets: no answer for %.1f s (%s); retrying", waited, cause.str())
                 if time.monotonic() - requested >= timeout_s:
                     unanswered()
                     timeout_s = min(2 * timeout_s, _LONGEST_REQUEST_S)
@@ -181,10 +186,11 @@ def _committed(
 
 # confluent-kafka names librdkafka's public error codes with an underscore.
 _UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 - a public error code
+_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001 - a public error code
 _TRANSIENT = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001 - a public error code
-        KafkaError._TIMED_OUT,  # noqa: SLF001 - a public error code
+        _TIMED_OUT,
         KafkaError._WAIT_COORD,  # noqa: SLF001 - a public error code
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - a public error code
         KafkaError.NOT_COORDINATOR,
@@ -222,12 +228,17 @@ def init_producer(make: Callable[[], Producer], stopping: Callable[[], bool], pa
                 raise BrokerError(
                     f"cannot begin transactions: {cause.str()}. Check that the brokers are up."
                 ) from error
-            if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS and wait < _CLIENT_RETRY_S:
-                producer = make()
+            if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS:
+                replace = wait < _CLIENT_RETRY_S
+            else:
+                # A client that lost its brokers may not find them again (see `reconnect.py`).
+                replace = cause.code() == _TIMED_OUT and wait >= _CLIENT_RETRY_S
             wait = next(waits)
             if wait == _LONGEST_INIT.total_seconds():
                 log.warning("producer: the broker does not initialise transactions (%s); retrying", cause.str())
-                producer = make()  # a client that lost its brokers may not find them again (see `reconnect.py`)
+                replace = True
+            if replace:
+                producer = make()
 
 
 def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
