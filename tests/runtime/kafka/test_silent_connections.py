@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, make_consumer, make_offset_reader, make_producer
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
+from millpond.runtime.kafka.end_offsets import offset_in
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.ownership import takeover
 from millpond.runtime.ownership.lookups import OwnershipLookups
@@ -90,8 +91,12 @@ class Lookups:
     def took_s(self) -> float:
         """Look both tasks up; return how long that took, in seconds."""
         began = time.monotonic()
-        assert self.lookups.look_up_now([TASK, OTHER]).tasks.keys() == {TASK, OTHER}
-        return time.monotonic() - began
+        found = self.lookups.look_up_now([TASK, OTHER]).tasks
+        took_s = time.monotonic() - began
+        assert found.keys() == {TASK, OTHER}
+        # librdkafka reports silence as the offset -1001: as the end of a changelog, nothing would be restored.
+        assert [range for each in found.values() for range in each.ranges.values()] == [(0, 0), (0, 0)]
+        return took_s
 
 
 @pytest.mark.timeout(240)
@@ -155,6 +160,16 @@ def commits(committer: Consumer, topic: str, timeout_s: float) -> bool:
             continue
         return time.monotonic() - began < timeout_s
     return False
+
+
+def test_silence_is_not_an_offset() -> None:
+    """If a broker is silent, librdkafka reports success, with the offset -1001."""
+    silent, first = Future[SimpleNamespace](), Future[SimpleNamespace]()
+    silent.set_result(SimpleNamespace(offset=OFFSET_INVALID))
+    first.set_result(SimpleNamespace(offset=0))
+    assert offset_in(first) == 0
+    with pytest.raises(KafkaException, match="_TIMED_OUT"):
+        offset_in(silent)
 
 
 class SlowToConnect:

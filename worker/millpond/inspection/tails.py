@@ -14,6 +14,7 @@ from millpond.errors import BrokerError
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, log
+from millpond.runtime.kafka.end_offsets import offset_in
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.restoring.reusable_state import ChangelogFacts
 from millpond.runtime.topics.identity import TopicIdentity
@@ -84,7 +85,7 @@ class Changelogs:
         while True:
             end: Future[Any] = self._cluster.ask_ends([partition])[partition]
             try:
-                return int(end.result().offset)
+                return offset_in(end)
             except KafkaException as error:
                 if time.monotonic() > deadline or not error.args[0].retriable():
                     raise self._failed(error.args[0]) from error

@@ -28,6 +28,7 @@ from millpond.runtime.topics.identity import (
 from millpond.runtime.topics.plan import TopicSpec
 
 from .clients import log as client_log
+from .end_offsets import offset_in
 from .reconnect import answers
 
 __all__ = ("KafkaAdmin",)
@@ -372,7 +373,7 @@ def _list_offsets(
         isolation_level=IsolationLevel.READ_UNCOMMITTED,
         request_timeout=timeout_s,
     )
-    return {Partition(each.topic, each.partition): int(found.result().offset) for each, found in asked.items()}
+    return {Partition(each.topic, each.partition): offset_in(found) for each, found in asked.items()}
 
 
 def _is_transient(error: KafkaException) -> bool:
