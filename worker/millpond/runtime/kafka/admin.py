@@ -321,12 +321,12 @@ class KafkaAdmin:
                 if (waited := time.monotonic() - began) >= _LOGGED_AFTER_S and not logged:
                     logged = True
                     log.warning("%s: no answer for %.1f s (%s); retrying", what, waited, error.args[0].str())
-                if time.monotonic() - requested >= _NEARLY * timeout_s:
+                # The client keeps the leaders that it knew until all topics are listed again.
+                if time.monotonic() - requested >= _NEARLY * timeout_s or not answers(admin, None, timeout_s):
                     self._replace(admin)
                     timeout_s = min(2 * timeout_s, _LONGEST_TIMEOUT_S)
-                # The client keeps the leaders that it knew until all topics are listed again.
-                elif not answers(admin, None, timeout_s):
-                    self._replace(admin)
+                    # A client without leaders asks for them every 3 s, the first time often before it is connected.
+                    answers(self._admin, None, timeout_s)
                 time.sleep(_PAUSE_S)
             else:
                 self._answered = True
