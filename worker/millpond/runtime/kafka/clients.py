@@ -51,7 +51,6 @@ CLIENT_DEFAULTS: dict[str, Any] = {
 #: records, the client's limit of 100,000 records is reached first.
 READ_AHEAD_KIB = 16 * 1024
 COPY_AHEAD_KIB = 16 * 1024
-_FETCH_BYTES = 16 * 1024 * 1024
 #: librdkafka's default of `message.max.bytes`.
 _LARGEST_RECORD = 1_000_000
 
@@ -77,11 +76,10 @@ def make_consumer(
     """
     defaults: dict[str, Any] = {
         **CLIENT_DEFAULTS,
-        # All partitions share one queue. librdkafka fetches while the queue is below both limits.
+        # All partitions share one queue. librdkafka fetches while the queue is below both limits. A fetch is at most as
+        # large as the queue, and so arrives within `socket.timeout.ms` through a slow network, too.
         "queued.max.messages.kbytes": read_ahead_kib,
         "queued.min.messages": 100_000,
-        # A fetch has to arrive within `socket.timeout.ms`, also through a slow network.
-        "fetch.max.bytes": _FETCH_BYTES,
         # How long the client waits before it checks a full queue again.
         "fetch.queue.backoff.ms": 5,
         # Limits how long a newly assigned partition waits for the fetch that is in flight.
