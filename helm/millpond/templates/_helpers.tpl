@@ -121,6 +121,12 @@ annotations:
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if not $v.crds.install -}}
+{{- $deployed := lookup "apps/v1" "Deployment" .Release.Namespace (include "millpond.operator" .) | default dict -}}
+{{- if eq (dig "metadata" "annotations" "millpond.dev/crds-keep" "" $deployed) "false" -}}
+{{- fail "crds.install is false, and the release has definitions that it does not keep (crds.keep: false): Helm would delete them, and with them all StreamApps. Upgrade with crds.install: true and crds.keep: true first; after that crds.install can be false." -}}
+{{- end -}}
+{{- end -}}
 {{- if and (not $v.rbac.clusterRights) (empty $v.watchNamespaces) -}}
 {{- fail "watchNamespaces is empty, which means all namespaces, and rbac.clusterRights is false: the operator would have no rights there. Name the namespaces in watchNamespaces, or set rbac.clusterRights." -}}
 {{- end -}}
