@@ -101,7 +101,7 @@ def test_a_client_that_does_not_read_its_response_is_cut_off() -> None:
         connections = HttpConnections(HttpLimits(answer_timeout=timedelta(seconds=60)), reasons.append)
         protocol = connections.accept(transports[0], asyncio.Protocol)
         assert protocol is not None
-        connections.requested(protocol)
+        connections.requested(protocol, document=True)
         await asyncio.sleep(55)
         assert len(connections) == 1
         await asyncio.sleep(10)
@@ -141,6 +141,36 @@ def test_address_with_most_connections_loses_its_oldest() -> None:
         connections.stop()
 
     simulate(scenario())
+
+
+def test_clients_that_do_not_read_large_responses_hold_few_of_them_in_memory() -> None:
+    """A response of megabytes stays in memory until it is read, so the number of them is limited, on real sockets."""
+
+    class Large:
+        def encoded(self) -> bytes:
+            return b"x" * 10_000_000
+
+    limits = HttpLimits(documents=3, answer_timeout=timedelta(hours=1))
+
+    async def scenario() -> None:
+        metrics = OperatorMetrics()
+        server = HealthServer(Large, limits=limits, closed=metrics.closed_connection)  # type: ignore[arg-type]
+        await server.start("127.0.0.1", 0)
+        try:
+            slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
+            for each in slow:
+                each.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            status, text = await fetched(f"http://127.0.0.1:{server.port}/metrics")
+            assert (status, len(text)) == (200, 10_000_000)
+            assert await fetched(f"http://127.0.0.1:{server.port}/healthz") == (200, "ok\n")
+            assert server.connections <= limits.documents + 2
+            assert closed(metrics)["documents"] >= 10 - limits.documents
+            for each in slow:
+                each.close()
+        finally:
+            await server.stop()
+
+    asyncio.run(scenario())
 
 
 def test_probes_get_through_while_a_client_holds_all_connections() -> None:

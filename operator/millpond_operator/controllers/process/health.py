@@ -28,8 +28,9 @@ __all__ = ("Check", "HealthServer", "stuck")
 log = logging.getLogger(__name__)
 
 _BACKLOG = 128
-#: Limits of one request, in bytes and headers: it waits in memory until its headers are complete.
-_MAX_LINE_BYTES, _MAX_FIELD_BYTES, _MAX_HEADERS, _BODY_BUFFER_BYTES = 4096, 4096, 64, 16 * 1024
+_PROBES = frozenset({"/healthz", "/readyz"})
+#: Limits of one request, which waits in memory until its headers are complete; aiohttp limits each of them to 8 KiB.
+_MAX_HEADERS, _BODY_BUFFER_BYTES = 64, 16 * 1024
 #: How long the body of a request is read, which no path needs.
 _LINGER_S = 0.5
 
@@ -112,6 +113,7 @@ class HealthServer:
         application.router.add_get("/metrics", self._serve_metrics)
         if self._console is not None:
             add_console(application, self._console)
+        # A handler is cancelled when its connection is closed, so that no work is done for nobody.
         self._runner = web.AppRunner(
             application,
             access_log=None,
@@ -119,8 +121,6 @@ class HealthServer:
             shutdown_timeout=1,
             lingering_time=_LINGER_S,
             auto_decompress=False,
-            max_line_size=_MAX_LINE_BYTES,
-            max_field_size=_MAX_FIELD_BYTES,
             max_headers=_MAX_HEADERS,
             read_bufsize=_BODY_BUFFER_BYTES,
         )
@@ -144,7 +144,7 @@ class HealthServer:
 
     @web.middleware
     async def _note_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._connections.requested(request.protocol)
+        self._connections.requested(request.protocol, document=request.path not in _PROBES)
         return await handler(request)
 
     async def _healthz(self, _request: web.Request) -> web.Response:

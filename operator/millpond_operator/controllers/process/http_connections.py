@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ from millpond.protocol import clock
 __all__ = ("CLOSE_REASONS", "HttpConnections", "HttpLimits")
 
 _SWEEP_S = 1.0
-CLOSE_REASONS = ("connections", "header_timeout", "answer_timeout")
+CLOSE_REASONS = ("connections", "documents", "header_timeout", "answer_timeout")
 """Why the server closes a connection before its client has the response."""
 
 
@@ -28,6 +28,9 @@ class HttpLimits:
 
     connections: int = 128
     """Connections in total."""
+    documents: int = 8
+    """Connections with a request for anything but a probe: a response about thousands of StreamApps has megabytes
+    that stay in memory until the client has read them."""
     header_timeout: timedelta = timedelta(seconds=10)
     """The headers of the request have to arrive within this time."""
     answer_timeout: timedelta = timedelta(seconds=60)
@@ -41,6 +44,8 @@ class _Connection:
     opened_at: float
     requested: bool = False
     """Whether the headers of the request have arrived."""
+    document: bool = False
+    """Whether the request is for anything but a probe."""
 
 
 class HttpConnections:
@@ -72,7 +77,7 @@ class HttpConnections:
         if len(self._open) >= self._limits.connections:
             self._forget_closed()
             if len(self._open) >= self._limits.connections:
-                self._close_oldest()
+                self._close_oldest("connections", self._open)
         peer = str((transport.get_extra_info("peername") or ("",))[0])
         protocol = make()
         self._open[protocol] = _Connection(peer, transport, clock.monotonic())
@@ -80,10 +85,22 @@ class HttpConnections:
             self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
         return protocol
 
-    def requested(self, protocol: asyncio.BaseProtocol) -> None:
-        """Note that the headers of a request have arrived."""
-        if connection := self._open.get(protocol):
-            connection.requested = True
+    def requested(self, protocol: asyncio.BaseProtocol, *, document: bool) -> None:
+        """Note that the headers of a request have arrived.
+
+        Args:
+            protocol: of the connection.
+            document: whether the request is for anything but a probe.
+        """
+        connection = self._open.get(protocol)
+        if connection is None:
+            return
+        connection.requested, connection.document = True, document
+        if document:
+            self._forget_closed()
+            documents = {key: each for key, each in self._open.items() if each.document}
+            if len(documents) > self._limits.documents:
+                self._close_oldest("documents", documents)
 
     def stop(self) -> None:
         """Stop accepting connections, and stop closing slow ones."""
@@ -108,10 +125,10 @@ class HttpConnections:
     def _forget_closed(self) -> None:
         self._open = {key: each for key, each in self._open.items() if not each.transport.is_closing()}
 
-    def _close_oldest(self) -> None:
-        """Close the oldest connection of the address with most."""
-        ((most, _),) = Counter(each.peer for each in self._open.values()).most_common(1)
-        self._close(next(key for key, each in self._open.items() if each.peer == most), "connections")
+    def _close_oldest(self, reason: str, among: Mapping[asyncio.BaseProtocol, _Connection]) -> None:
+        """Close the oldest of some connections, of the address with most of them."""
+        ((most, _),) = Counter(each.peer for each in among.values()).most_common(1)
+        self._close(next(key for key, each in among.items() if each.peer == most), reason)
 
     def _close(self, key: asyncio.BaseProtocol, reason: str) -> None:
         self._closed(reason)
