@@ -130,8 +130,8 @@ GROUPS = (
                 WARNING,
                 f"{_WORKER}: its volume fills, {{{{ $value | humanize1024 }}}}B are free",
                 """
-                Less than 15 % of the volume of the state directory is free, or it will be full within a day at the growth
-                of the last six hours.
+                Less than 15 % of the volume of the state directory is free; or less than 40 % is, and it will be full
+                within a day at the growth of the last six hours.
                 """,
             ),
             Alert(
