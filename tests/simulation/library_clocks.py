@@ -8,7 +8,7 @@ None of these libraries accepts a clock, so simulations patch the names by which
 from __future__ import annotations
 
 import contextlib
-import datetime
+import datetime as dt
 import time
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
@@ -29,11 +29,11 @@ from millpond.protocol import clock
 __all__ = ("virtual_libraries",)
 
 
-class _DateTime(datetime.datetime):
+class _DateTime(dt.datetime):
     """The class `datetime`, on the clock of the simulation."""
 
     @classmethod
-    def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+    def now(cls, tz: dt.tzinfo | None = None) -> Any:
         now = clock.now()
         return now.replace(tzinfo=None) if tz is None else now.astimezone(tz)
 
@@ -41,7 +41,7 @@ class _DateTime(datetime.datetime):
 _TIME = SimpleNamespace(
     **{**vars(time), "time": clock.unix_time, "monotonic": clock.monotonic, "perf_counter": clock.monotonic}
 )
-_DATETIME = SimpleNamespace(**{**vars(datetime), "datetime": _DateTime})
+_DATETIME = SimpleNamespace(**{**vars(dt), "datetime": _DateTime})
 #: The modules that read a clock, the name by which they do, and what the name stands for in a simulation.
 _READERS: tuple[tuple[ModuleType, str, Any], ...] = (
     (aiohttp.connector, "monotonic", clock.monotonic),

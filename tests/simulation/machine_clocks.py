@@ -1,10 +1,10 @@
-"""The clocks of the machine during a simulation: nothing may read them, or the same seed gives another run under load."""
+"""The clocks of the machine in a simulation: if anything reads them, the same seed gives another run under load."""
 
 from __future__ import annotations
 
 import _thread
 import contextlib
-import datetime
+import datetime as dt
 import random
 import sys
 import threading
@@ -48,7 +48,7 @@ def machine_reads() -> Iterator[Counter[str]]:
 
 def _is_read(function: Any) -> bool:
     owner = getattr(function, "__self__", None)
-    if isinstance(owner, type) and issubclass(owner, datetime.date):
+    if isinstance(owner, type) and issubclass(owner, dt.date):
         return function.__name__ in _DATE_READS
     return type(function).__hash__ is not None and function in _READS
 

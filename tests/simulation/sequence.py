@@ -1,7 +1,7 @@
 """Trace an operator while an application is created, left alone, upgraded and deleted: `sequence.py FILE SEED...`.
 
-It writes one run for each seed, in JSON: the requests of the operator, and every callback of the loop. With `--hostile`,
-the clocks of the machine jump meanwhile, as if it were far too busy.
+It writes one run for each seed, in JSON: the requests of the operator, and every callback of the loop. `--hostile` lets
+the clocks of the machine jump, as if it were far too busy.
 """
 
 from __future__ import annotations
