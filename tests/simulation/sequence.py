@@ -72,7 +72,7 @@ def _main() -> None:
     given = parser.parse_args()
     with hostile_clocks(given.seeds[0]) if given.hostile else contextlib.nullcontext():
         runs = [sequence(seed) for seed in given.seeds]
-    given.file.write_text(json.dumps(runs), encoding="utf-8")
+    given.file.write_text(json.dumps(runs, indent=0), encoding="utf-8")
 
 
 if __name__ == "__main__":
