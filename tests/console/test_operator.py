@@ -96,6 +96,17 @@ def test_autoscaling_is_read_from_the_status() -> None:
     assert overview(typed(raw(autoscaling={"mode": 7})), None, [], (), NOW).autoscaling is None
 
 
+def test_autoscaler_decides_on_the_wanted_workers() -> None:
+    """In mode Auto, unless a person changed `spec.replicas` since."""
+    said = {"mode": "Auto", "currentReplicas": 6, "recommendedReplicas": 6, "specReplicas": 3}
+    scaled = raw(autoscaling=said)
+    scaled["spec"] |= {"autoscaling": {"mode": "Auto", "minReplicas": 2, "maxReplicas": 8}}
+    assert summary(typed(scaled), None).workers_wanted == 6
+    scaled["spec"]["replicas"] = 4
+    assert summary(typed(scaled), None).workers_wanted == 4
+    assert summary(typed(raw(autoscaling=said)), None).workers_wanted == 3
+
+
 def test_history_is_bounded_and_newest_first() -> None:
     """A StreamApp that flaps must not fill the operator's memory."""
     history, app = EventHistory(), typed(raw())
