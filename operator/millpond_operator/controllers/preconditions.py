@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from millpond_operator.kubernetes import Cache, Client, Conflict, Kind, NotFound, Object
@@ -28,9 +28,17 @@ def over(manifest: Object, existing: Mapping[str, Any] | None) -> Object:
 
 
 async def write_status(
-    client: Client, cache: Cache, kind: Kind, metadata: Mapping[str, str], status: Mapping[str, Any]
+    client: Client,
+    cache: Cache,
+    kind: Kind,
+    metadata: Mapping[str, str],
+    status: Mapping[str, Any],
+    sole_writer_of: Collection[str] | None = None,
 ) -> None:
     """Apply the status of an object over the version that was read.
+
+    Applying keeps fields that another field manager owns, as after `kubectl edit --subresource status` or from a backup
+    that was restored. A rollout in such a status would never end.
 
     Args:
         client: writes the status.
@@ -38,6 +46,8 @@ async def write_status(
         kind: the kind of the object.
         metadata: its namespace, name and the `resourceVersion` that was read.
         status: the whole status.
+        sole_writer_of: the types of the operator's conditions, where nobody else may write anything but conditions of
+            other types: what others wrote is removed. None where others write other fields of the status.
 
     Raises:
         ApiError: it was not written; `Conflict` and `NotFound` when the object had changed.
@@ -48,11 +58,33 @@ async def write_status(
         "metadata": dict(metadata),
         "status": dict(status),
     }
+    namespace, name = metadata["namespace"], metadata["name"]
     try:
-        cache.put(kind, await client.apply(kind, object, subresource="status"))
+        answer = await client.apply(kind, object, subresource="status")
+        removals = {} if sole_writer_of is None else _removals(answer.get("status", {}), status, sole_writer_of)
+        if removals:
+            version = {"resourceVersion": answer["metadata"]["resourceVersion"]}
+            patch = {"metadata": version, "status": removals}
+            answer = await client.patch(kind, namespace, name, patch, subresource="status")
+        cache.put(kind, answer)
     except (Conflict, NotFound):
-        await read_again(client, cache, kind, metadata["namespace"], metadata["name"])
+        await read_again(client, cache, kind, namespace, name)
         raise
+
+
+def _removals(found: Mapping[str, Any], wanted: Mapping[str, Any], own: Collection[str]) -> Object:
+    """Return the merge patch that removes what is not wanted; an empty one when there is nothing to remove."""
+    patch: Object = dict.fromkeys(found.keys() - wanted.keys() - {"conditions"})
+    for key, value in wanted.items():
+        there = found.get(key)
+        if isinstance(value, Mapping) and isinstance(there, Mapping) and (deeper := _removals(there, value, own)):
+            patch[key] = deeper
+    types = {each["type"] for each in wanted.get("conditions", ())}
+    conditions = found.get("conditions") or []
+    kept = [each for each in conditions if each["type"] in types or each["type"] not in own]
+    if len(kept) < len(conditions):
+        patch["conditions"] = kept
+    return patch
 
 
 async def read_again(client: Client, cache: Cache, kind: Kind, namespace: str, name: str) -> None:
