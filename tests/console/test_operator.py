@@ -96,6 +96,16 @@ def test_autoscaling_is_read_from_the_status() -> None:
     assert overview(typed(raw(autoscaling={"mode": 7})), None, [], (), NOW).autoscaling is None
 
 
+def test_wanted_workers_are_those_of_the_autoscaler() -> None:
+    """`spec.replicas` is only the number to start from, so 5 of 3 workers would be no news of a fault."""
+    scaled = raw(autoscaling={"mode": "Auto", "currentReplicas": 5, "specReplicas": 3})
+    assert summary(typed(scaled), None).workers_wanted == 3
+    scaled["spec"]["autoscaling"] = {"maxReplicas": 8}
+    assert summary(typed(scaled), None).workers_wanted == 5
+    scaled["spec"]["replicas"] = 4
+    assert summary(typed(scaled), None).workers_wanted == 4
+
+
 def test_history_is_bounded_and_newest_first() -> None:
     """A StreamApp that flaps must not fill the operator's memory."""
     history, app = EventHistory(), typed(raw())

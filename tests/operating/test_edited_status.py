@@ -57,6 +57,22 @@ def test_fields_that_someone_else_wrote_into_the_status_go_again(scene: Scene) -
     assert len([each for each in scene.events("edited") if each["reason"] == "DrainEnded"]) <= 1
 
 
+def test_field_that_the_operator_takes_over_can_be_removed_again(scene: Scene) -> None:
+    """Then its rest belongs to the other program alone, and is no valid rollout."""
+    scene.apply("edited", merged(BASE, {"replicas": 2}))
+    scene.await_settled("edited")
+    scene.annotate("edited", "reconcile", "paused")
+    scene.eventually(lambda: scene.condition("edited", "Progressing")["reason"] == "Paused", "it is paused")
+    _edit(scene, {"rollout": {"revision": "other", "startedAt": "9999-12-31T23:59:59Z"}})
+    scene.apply("edited", merged(BASE, {"replicas": 2, "image": "delays:2"}))
+    scene.annotate("edited", "reconcile", None)
+    scene.eventually(
+        lambda: scene.status("edited")["image"] == "delays:2" and "rollout" not in scene.status("edited"),
+        lambda: f"the rollout ends: {scene.status('edited')}",
+    )
+    scene.await_settled("edited")
+
+
 def test_condition_of_another_program_stays_and_does_no_harm(scene: Scene) -> None:
     """The operator leaves it alone, writes nothing about it, and can still report its own."""
     scene.apply("edited", merged(BASE, {"replicas": 2}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from millpond_operator.kubernetes import Cache, Client, Conflict, Kind, NotFound, Object
+from millpond_operator.kubernetes import Cache, Client, Conflict, Invalid, Kind, NotFound, Object
 
 __all__ = ("over", "read_again", "write_status")
 
@@ -27,7 +27,7 @@ def over(manifest: Object, existing: Mapping[str, Any] | None) -> Object:
     return manifest | {"metadata": manifest["metadata"] | {"resourceVersion": version}}
 
 
-async def write_status(
+async def write_status(  # noqa: PLR0913 - what is written, over what
     client: Client,
     cache: Cache,
     kind: Kind,
@@ -59,14 +59,28 @@ async def write_status(
         "status": dict(status),
     }
     namespace, name = metadata["namespace"], metadata["name"]
+
+    async def without_additions(found: Object) -> Object:
+        """Remove what others added, and return the object after that."""
+        removals = {} if sole_writer_of is None else _removals(found.get("status", {}), status, sole_writer_of)
+        if not removals:
+            return found
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        return await client.patch(kind, namespace, name, {"metadata": version, "status": removals}, "status")
+
     try:
-        answer = await client.apply(kind, object, subresource="status")
-        removals = {} if sole_writer_of is None else _removals(answer.get("status", {}), status, sole_writer_of)
-        if removals:
-            version = {"resourceVersion": answer["metadata"]["resourceVersion"]}
-            patch = {"metadata": version, "status": removals}
-            answer = await client.patch(kind, namespace, name, patch, subresource="status")
-        cache.put(kind, answer)
+        try:
+            answer = await client.apply(kind, object, subresource="status")
+        except Invalid:  # without the operator's part, what others own of a field may be no valid one
+            found = await client.get(kind, namespace, name)
+            if found["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+                raise
+            left = await without_additions(found)
+            if left is found:
+                raise
+            object["metadata"]["resourceVersion"] = left["metadata"]["resourceVersion"]
+            answer = await client.apply(kind, object, subresource="status")
+        cache.put(kind, await without_additions(answer))
     except (Conflict, NotFound):
         await read_again(client, cache, kind, namespace, name)
         raise

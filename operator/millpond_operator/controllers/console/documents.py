@@ -107,13 +107,21 @@ def _summary(app: StreamApp, status: AppStatus, tasks: tuple[TaskOverview, ...])
         degraded=degraded.reason if degraded is not None and is_degraded else "",
         message=shown.message if shown is not None else "",
         workers_ready=status.ready_replicas,
-        workers_wanted=app.spec.replicas,
+        workers_wanted=_workers_wanted(app, status),
         tasks_running=figures.running,
         tasks_total=figures.total,
         records_per_second=figures.records_per_second,
         lag=figures.lag,
         lag_seconds=figures.lag_seconds,
     )
+
+
+def _workers_wanted(app: StreamApp, status: AppStatus) -> int:
+    """Return how many workers the application should have: its autoscaler's number, where it has one."""
+    scaling, replicas = status.autoscaling, app.spec.replicas
+    if scaling is None or app.spec.autoscaling is None or not replicas or scaling.spec_replicas != replicas:
+        return replicas
+    return scaling.current_replicas
 
 
 def _facts(pod: ObservedPod, view: View | None) -> WorkerFacts:

@@ -10,6 +10,7 @@ from millpond.errors import MillpondError
 
 from .client import Cluster, Object
 from .failures import Conflict
+from .overview import workers_wanted
 
 __all__ = ("DRAIN", "annotation", "change", "requested", "worker_named", "workers_of")
 
@@ -27,7 +28,7 @@ def requested(app: Mapping[str, Any]) -> list[str]:
 
 def workers_of(app: Mapping[str, Any]) -> list[str]:
     """Return the names of a StreamApp's wanted workers."""
-    return [f"{app['metadata']['name']}-{number}" for number in range(app["spec"].get("replicas", 1))]
+    return [f"{app['metadata']['name']}-{number}" for number in range(workers_wanted(app))]
 
 
 def worker_named(app: Mapping[str, Any], text: str) -> str:

@@ -19,7 +19,7 @@ from millpond.protocol.overview import (
     WorkerOverview,
 )
 
-__all__ = ("events_of", "overview_of", "sorted_tasks", "summary_of")
+__all__ = ("events_of", "overview_of", "sorted_tasks", "summary_of", "workers_wanted")
 
 _Object = Mapping[str, Any]
 _MAX_EVENTS = 20
@@ -75,10 +75,20 @@ def summary_of(app: _Object) -> ApplicationSummary:
         degraded=degraded.get("reason", "") if is_degraded else "",
         message=(degraded if is_degraded else ready).get("message", ""),
         workers_ready=workers[0],
-        workers_wanted=app.get("spec", {}).get("replicas", workers[1]),
+        workers_wanted=workers_wanted(app),
         tasks_running=tasks[0],
         tasks_total=tasks[1],
     )
+
+
+def workers_wanted(app: _Object) -> int:
+    """Return how many workers a StreamApp should have: its autoscaler's number, where it has one."""
+    replicas: int = app.get("spec", {}).get("replicas", 1)
+    scaling = (app.get("status") or {}).get("autoscaling") or {}
+    if not app.get("spec", {}).get("autoscaling") or not replicas or scaling.get("specReplicas") != replicas:
+        return replicas
+    current: int = scaling.get("currentReplicas", replicas)
+    return current
 
 
 def events_of(events: Iterable[_Object]) -> tuple[EventOverview, ...]:
