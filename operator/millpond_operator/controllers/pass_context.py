@@ -44,6 +44,12 @@ class AppMemory:
     """The problems that these events report, by name of the pod."""
     autoscaler: Autoscaler | None = None
     """Has the measurements of the last minutes."""
+    led: bool = False
+    """Whether no other operator with a later epoch had written its status when this one saw it."""
+    shared_since: datetime | None = None
+    """Since when another operator has served it, too."""
+    looked_at: datetime | None = None
+    """When the last pass began."""
 
 
 @dataclass
