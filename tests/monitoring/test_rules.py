@@ -154,3 +154,20 @@ def test_namesakes_in_two_namespaces_are_told_apart_and_a_deleted_one_is_forgott
         {"expr": down, "eval_time": "22m", "exp_samples": []},
     ]
     _run(prometheus, tmp_path, "WorkerDown", [_test(series, promql_expr_test=checks)])
+
+
+def test_release_without_a_leader_is_named_while_another_one_leads(prometheus: Tools, tmp_path: Path) -> None:
+    """Each release of the chart has its own StreamApps, which the operator of the other one does not serve."""
+    series = {
+        'millpond_operator_leading{namespace="one",instance="a",pod="a"}': "1x60",
+        'millpond_operator_leading{namespace="two",instance="b",pod="b"}': "1x5 0x20 1x35",
+    }
+    down = 'ALERTS{alertname="OperatorDown",alertstate="firing"}'
+    firing = (
+        'ALERTS{alertname="OperatorDown",alertstate="firing",namespace="two",part_of="millpond",severity="critical"}'
+    )
+    checks = [
+        {"expr": down, "eval_time": "20m", "exp_samples": [{"labels": firing, "value": 1}]},
+        {"expr": down, "eval_time": "30m", "exp_samples": []},
+    ]
+    _run(prometheus, tmp_path, "OperatorDown", [_test(series, promql_expr_test=checks)])
