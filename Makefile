@@ -124,7 +124,7 @@ lint: venv ## Check style, types, layers
 	$(BIN)/lint-imports --cache-dir build/import-linter
 
 .PHONY: structure
-structure: venv ## Show the size and shape of the code: rooms, floors and circles of packages, large folders, long modules
+structure: venv ## Show the size and shape of the code: sizes and import cycles of packages, large folders, long modules
 	@$(BIN)/python -m tests.packaging.structure
 
 .PHONY: texts

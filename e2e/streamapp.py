@@ -82,6 +82,12 @@ class StreamApp:
         """Return all its pods: those of workers and of snapshots."""
         return self._cluster.objects("pods", self.namespace, f"{_LABEL}={self.name}")
 
+    def owned(self) -> dict[str, int]:
+        """Return the number of tasks that each of its live workers owns, by the worker's name."""
+        assignment = self._cluster.get("streamassignments", self.namespace, self.name) or {}
+        workers = assignment.get("spec", {}).get("workers", [])
+        return {each["name"]: len(each.get("owns", ())) for each in workers if each.get("alive")}
+
     def logged(self, text: str, since_s: int) -> bool:
         """Return whether each of its workers logged a text within a number of seconds."""
         names = [str(pod["metadata"]["name"]) for pod in self.pods()]

@@ -47,7 +47,8 @@ _TABLE = re.compile(r"(<!-- values: begin -->\n).*(<!-- values: end -->)", re.DO
 def chart_files() -> dict[Path, str]:
     """Return the content of each generated file of the chart, by path."""
     made = {CHART / "files" / "crds" / each.name: each.read_text() for each in sorted((ROOT / "crds").glob("*.yaml"))}
-    made[CHART / "values.schema.json"] = json.dumps(values_schema(), indent=1) + "\n"
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    made[CHART / "values.schema.json"] = json.dumps(values_schema(defaults), indent=1) + "\n"
     icon = base64.b64encode((CHART / "files" / "icon.svg").read_bytes()).decode()
     chart = (CHART / "Chart.yaml").read_text()
     made[CHART / "Chart.yaml"] = re.sub(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 __all__ = ("values_schema",)
@@ -52,6 +53,8 @@ _AMOUNTS: Schema = {"type": "object", "additionalProperties": _AMOUNT}
 _PULL_POLICY = _one_of("Always", "IfNotPresent", "Never")
 _PERCENTAGE = r"^([1-9]|[1-9][0-9])%$"
 _ID = _or_null(_number(1))
+_MAY_BE_REMOVED = frozenset({"resources"})
+"""Groups that may be null, and of which each part may be null: null removes a default request or limit."""
 
 
 def _image() -> Schema:
@@ -257,8 +260,12 @@ def _pod_values() -> dict[str, Schema]:
     }
 
 
-def values_schema() -> Schema:
-    """Return the schema of `values.yaml`."""
+def values_schema(defaults: Mapping[str, Any]) -> Schema:
+    """Return the schema of `values.yaml`.
+
+    Args:
+        defaults: the content of `values.yaml`.
+    """
     duration = _text(_DURATION)
     peers = _object(namespaceLabels=_STRINGS, podLabels=_STRINGS)
     issuer = _object(name=_or_empty(_SUBDOMAIN), kind=_text(r"^\w+$"), group=_text(_SUBDOMAIN))
@@ -314,4 +321,30 @@ def values_schema() -> Schema:
         # `global` is for charts that have this one as a part.
         **{"global": {"type": "object"}},
     )
+    whole = _with_required(whole, defaults)
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the chart millpond", **whole}
+
+
+def _with_required(schema: Schema, defaults: Mapping[str, Any]) -> Schema:
+    """Return the schema with the names that must not be null: Helm removes the default of a value that is null.
+
+    A value whose default is empty may be null, and so may lists, labels and resources: null means none there. All
+    others have no meaning without a value.
+    """
+    properties = dict(schema["properties"])
+    required = {*schema.get("required", ())}
+    for name, default in defaults.items():
+        each = properties[name]
+        if name in _MAY_BE_REMOVED or _may_be_null(each, default):
+            continue
+        required.add(name)
+        if isinstance(default, Mapping):
+            properties[name] = _with_required(each, default)
+    return schema | {"properties": properties} | ({"required": sorted(required)} if required else {})
+
+
+def _may_be_null(schema: Schema, default: Any) -> bool:
+    if "const" in schema or "minItems" in schema:
+        return False
+    labels = isinstance(default, Mapping) and "properties" not in schema
+    return not default or labels or schema.get("type") == "array" or {"type": "null"} in schema.get("anyOf", ())

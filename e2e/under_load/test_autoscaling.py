@@ -26,7 +26,7 @@ _NAMESPACE = "millpond-e2e-autoscaling"
 _COST_S = 0.02
 #: Orders per second: at the usual rate two workers are busy for less than half of their time; for the others, two and
 #: then four are too few.
-_USUAL, _MUCH, _MORE = 18.0, 54.0, 81.0
+_USUAL, _MUCH, _MORE = 18.0, 54.0, 108.0
 _TARGET_LAG_S = 10.0
 _CONVERGED_S = 210.0
 _MOST_STEPS = 3

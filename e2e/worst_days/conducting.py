@@ -11,6 +11,7 @@ from e2e.commands import WORK, CommandFailed
 from e2e.images import Images
 from e2e.installation import Installation
 from e2e.measuring.condition_watch import ConditionWatch
+from e2e.measuring.traffic import PARTITIONS
 from e2e.measuring.verification import Verification
 from e2e.worst_days.nodes import Nodes
 from e2e.worst_days.report import Day, table
@@ -19,6 +20,7 @@ __all__ = ("WORKERS", "Days")
 
 WORKERS = 2
 _HEALTHY_S = 180.0
+_SHARED_S = 120.0
 _CALM_S = 90.0
 
 
@@ -97,8 +99,14 @@ class Days:
     def _await_health(self) -> None:
         self.nodes.heal()
         self.operator.await_ready()
-        self.verification.app.scale(WORKERS)  # a fault that failed may have left another number
-        self.verification.app.settled(WORKERS, _HEALTHY_S, self._images.verifier(self.version))
+        app = self.verification.app
+        app.scale(WORKERS)  # a fault that failed may have left another number
+        app.settled(WORKERS, _HEALTHY_S, self._images.verifier(self.version))
+        # Without tasks on each worker, a fault would hit nothing.
+        share = 2 * PARTITIONS // WORKERS
+        eventually(
+            lambda: list(app.owned().values()) == [share] * WORKERS, "each worker has its share of tasks", _SHARED_S
+        )
         self.verification.meter.rest(_CALM_S)
 
     def _restore(self) -> None:

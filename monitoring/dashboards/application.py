@@ -44,7 +44,7 @@ def dashboard() -> Dashboard:
     return Board(
         uid="millpond-application",
         title="millpond / Application",
-        text="Applications as their users see them: latency, freshness, lag, lost records, and how the work is shared.",
+        text="Applications as their users see them: latency, freshness, lag, dropped records, and how the work is shared.",
         variables=APPLICATION_VARIABLES,
         rows=(
             Row("Now", _NOW),

@@ -172,7 +172,7 @@ _RECONCILING = (
     ),
     TimeSeries(
         title="Wait in the queue",
-        text="Time from a change to the start of the pass about it.",
+        text="Time from a change, or from the moment when a periodic check is due, to the start of the pass. Checks wait while there are changes.",
         queries=[
             Query(_quantile(0.5, "workqueue_queue_duration_seconds"), "p50"),
             Query(_quantile(0.99, "workqueue_queue_duration_seconds"), "p99"),
@@ -272,7 +272,7 @@ _COORDINATOR = (
     TimeSeries(
         title="Rejected or delayed requests",
         width=6,
-        text="Requests and connections that were rejected or delayed, by reason: the limits that keep one tenant from harming the others.",
+        text="Requests and connections that were rejected or delayed, by reason. The limits protect the tenants from each other.",
         queries=[Query("sum by (reason) (rate(millpond_coordinator_refusals_total[$__rate_interval]))", "{{reason}}")],
         unit="reqps",
         alert="CoordinatorOverloaded",

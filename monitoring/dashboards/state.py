@@ -36,7 +36,7 @@ def dashboard() -> Dashboard:
     return Board(
         uid="millpond-state",
         title="millpond / State and snapshots",
-        text="State of applications: its size, how it is restored, how far standbys are, and how old snapshots are.",
+        text="State of applications: its size, how it is restored, the lag of standbys, and the age of snapshots.",
         variables=WORKER_VARIABLES,
         rows=(
             Row("Now", _NOW),

@@ -47,8 +47,8 @@ GROUPS = (
                 CRITICAL,
                 f"{_WORKER}: commits fail ({{{{ $value | humanize }}}} in 10 minutes)",
                 """
-                Each failed commit takes the worker back to its last commit, and it processes the same records again.
-                Nothing is lost or doubled, but if no commit succeeds, there is no progress.
+                At least 3 commits of a worker have failed in 10 minutes. Each time the worker goes back to its last
+                commit and processes the same records again. Nothing is lost or doubled, but if no commit succeeds, there is no progress.
                 """,
             ),
             Alert(
@@ -98,7 +98,7 @@ GROUPS = (
                 WARNING,
                 f"{_APP}: {{{{ $value | humanize }}}} records went to the dead-letter topic in 15 minutes",
                 """
-                An exception handler gave up on records and put them into the dead-letter topic. They are missing in the
+                An exception handler put records into the dead-letter topic in the last 15 minutes. They are missing in the
                 results until a person corrects and sends them again.
                 """,
             ),
@@ -113,8 +113,8 @@ GROUPS = (
                 WARNING,
                 f"{_APP}: {{{{ $value | humanize }}}} late records dropped in 15 minutes",
                 """
-                More than 1 % of records came after their window and its grace had ended, and are missing in the results
-                of windows.
+                More than 1 % of the records of the last 15 minutes, and more than 10, came after their window and its grace
+                had ended. They are missing in the results of windows.
                 """,
             ),
             Alert(
@@ -130,8 +130,8 @@ GROUPS = (
                 WARNING,
                 f"{_WORKER}: its volume fills, {{{{ $value | humanize1024 }}}}B are free",
                 """
-                Less than 15 % of the volume of the state directory is free, or it will be full within a day at the growth
-                of the last six hours.
+                Less than 15 % of the volume of the state directory is free; or less than 40 % is, and it will be full
+                within a day at the growth of the last six hours.
                 """,
             ),
             Alert(

@@ -123,15 +123,14 @@ GROUPS = (
                 CRITICAL,
                 CRITICAL_REASONS,
                 _minutes(3),
-                "Records are not processed, and this does not end by itself. The condition Degraded has the cause and the cure: "
+                "Degraded has had a reason for 3 minutes with which records are not processed. The condition has the cause and the cure: "
                 "kubectl describe sapp {{ $labels.name }} -n {{ $labels.namespace }}",
             ),
             _degraded(
                 WARNING,
                 CRITICAL_REASONS,
                 _minutes(10),
-                "The application has a problem that has not gone away by itself for 10 minutes. The condition Degraded has the "
-                "cause and the cure: kubectl describe sapp {{ $labels.name }} -n {{ $labels.namespace }}",
+                "Degraded has had another reason for 10 minutes. The condition has the cause and the cure: kubectl describe sapp {{ $labels.name }} -n {{ $labels.namespace }}",
             ),
             Alert(
                 "RolloutStuck",
@@ -142,8 +141,8 @@ GROUPS = (
                 WARNING,
                 f"{_APP}: the rollout has been at one worker for {{{{ $value | humanizeDuration }}}}",
                 """
-                A rollout moves to the next worker when the last one has settled, and rolls back when there is no progress.
-                This one restores state for a long time, or waits for something. Two revisions run side by side meanwhile.
+                A rollout has been at one worker for more than half an hour. It restores state for a long time, or automatic
+                rollback is off: without progress it would have been rolled back. Two revisions run side by side meanwhile.
                 """,
             ),
             Alert(
@@ -153,7 +152,7 @@ GROUPS = (
                 WARNING,
                 f"{_APP}: its new revision failed and was rolled back",
                 """
-                The last good revision runs. The new one is not tried again until a person changes the StreamApp; the
+                A new revision failed, and the last good one runs. The new one is not tried again until a person changes the StreamApp; the
                 condition Degraded has the reason of the failure.
                 """,
             ),
@@ -162,10 +161,10 @@ GROUPS = (
                 f'{_CONDITION}{{type="ScalingLimited",status="True"}} == 1',
                 _minutes(30),
                 WARNING,
-                f"{_APP}: autoscaling may not choose the number of workers that it needs ({{{{ $labels.reason }}}})",
+                f"{_APP}: autoscaling cannot meet the load ({{{{ $labels.reason }}}})",
                 """
-                For 30 minutes the load has needed another number of workers than autoscaling may choose: maxReplicas, the
-                number of tasks or the rescales of the day are used up. The lag grows.
+                For 30 minutes the load has needed more workers than autoscaling may choose (maxReplicas, the number of
+                tasks, the rescales of the day), or more than one worker can do for one task. The lag grows, or soon will.
                 """,
             ),
             Alert(
@@ -179,7 +178,7 @@ GROUPS = (
                 WARNING,
                 f"{_APP}: its last snapshot is {{{{ $value | humanizeDuration }}}} old",
                 """
-                Two snapshots of spec.bootstrap.schedule were not made. A worker with an empty disk has more changelog to
+                The last successful snapshot is older than two intervals of spec.bootstrap.schedule and an hour. A worker with an empty disk has more changelog to
                 read, and restoring takes longer the older the snapshot is.
                 """,
             ),
@@ -209,8 +208,8 @@ GROUPS = (
                 CRITICAL,
                 "No replica of the millpond operator leads",
                 """
-                Workers keep their tasks without the operator. But a worker that dies is not replaced, its tasks do not
-                move, and nothing is rolled out or scaled, until an operator leads again.
+                No replica of the operator has led for 10 minutes. Workers keep their tasks and process records. But the
+                tasks of a worker that dies do not move, and nothing is rolled out or scaled, until an operator leads.
                 """,
             ),
             Alert(
@@ -223,8 +222,8 @@ GROUPS = (
                 WARNING,
                 "The millpond operator: {{ $value | humanizePercentage }} of its reconciles fail",
                 """
-                The operator retries, but for 15 minutes more than a tenth of its passes over StreamApps have failed: the
-                API server rejects its writes, or does not answer.
+                For 15 minutes more than a tenth of the operator's passes over StreamApps have failed: the API server
+                rejects its writes, or does not answer. The operator retries.
                 """,
             ),
             Alert(
@@ -238,7 +237,7 @@ GROUPS = (
                 WARNING,
                 "The coordinator on {{ $labels.instance }} is overloaded",
                 """
-                The leading operator uses a whole CPU, or turns workers away because of their number. Heartbeats get late;
+                For 10 minutes the leading operator has used more than 0.9 of a CPU, or turns workers away because of their number. Heartbeats get late;
                 when they are later than spec.sessionTimeout, workers that run are counted as dead and their tasks move.
                 """,
             ),
@@ -249,8 +248,8 @@ GROUPS = (
                 WARNING,
                 "The coordinator's certificate ({{ $labels.certificate }}) expires in {{ $value | humanizeDuration }}",
                 """
-                The operator renews its certificates 30 days before they expire, and one of them was not renewed. After its
-                end workers reject the coordinator, and no task moves any more.
+                A certificate of the coordinator expires in less than 14 days. It should have been renewed earlier. After
+                its end workers reject the coordinator, and no task moves any more.
                 """,
             ),
         ),

@@ -22,6 +22,7 @@ LATENCY_TARGET_S = 10.0
 """A bucket of `millpond_worker_e2e_latency_seconds`."""
 FRESHNESS_TARGET_S = 60
 _WINDOWS = ("5m", "30m", "1h", "6h")
+_WORDS = {"5m": "5 minutes", "30m": "30 minutes", "1h": "hour", "6h": "6 hours"}
 _BURNS = ((CRITICAL, 14.4, "1h", "5m"), (WARNING, 6, "6h", "30m"))
 
 _BY_TASK = "by (namespace, application_id, task)"
@@ -43,7 +44,8 @@ def _burn(name: str, ratio: str, summary: str, description: str) -> tuple[Alert,
             timedelta(minutes=2),
             severity,
             summary,
-            description,
+            f"{description.format(share=f'{100 * factor * budget:.3g} %', long=_WORDS[long], short=_WORDS[short])} At this "
+            f"rate the error budget of 30 days is used up in {30 / factor:.0f} days.",
             labels={"window": long},
         )
         for severity, factor, long, short in _BURNS
@@ -104,8 +106,8 @@ GROUPS = (
                 "application:millpond_e2e_latency_slow:ratio_rate",
                 "Application {{ $labels.application_id }}: {{ $value | humanizePercentage }} of its commits are slow",
                 f"""
-                More than 1 % of commits may not have an end-to-end latency above {LATENCY_TARGET_S:g} s. At this rate the
-                error budget of 30 days is used up in days. Readers of the output get results late.
+                More than {{share}} of the commits of the last {{long}}, and of the last {{short}}, had an end-to-end latency
+                above {LATENCY_TARGET_S:g} s. Readers of the output get results late.
                 """,
             ),
             *_burn(
@@ -113,8 +115,8 @@ GROUPS = (
                 "application:millpond_stale:ratio_",
                 "Application {{ $labels.application_id }}: stale in {{ $value | humanizePercentage }} of the time",
                 f"""
-                A task is behind its input by more than {FRESHNESS_TARGET_S} s for too much of the time. At this rate the
-                error budget of 30 days is used up in days. State and output lack the newest records.
+                In more than {{share}} of the last {{long}}, and of the last {{short}}, a task was more than {FRESHNESS_TARGET_S} s
+                behind its input. State and output lack the newest records.
                 """,
             ),
         ),

@@ -15,6 +15,7 @@ from millpond.errors import BrokerError, SnapshotError
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import make_offset_reader
+from millpond.runtime.kafka.end_offsets import offset_in
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import TopicIdentity
 
@@ -169,7 +170,7 @@ def _stable_ends(cluster: KafkaAdmin, wanted: Collection[Partition]) -> dict[Par
         return {}
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return {each: int(found.result().offset) for each, found in cluster.ask_ends(wanted).items()}
+            return {each: offset_in(found) for each, found in cluster.ask_ends(wanted).items()}
         except KafkaException as error:
             if attempt == _ATTEMPTS or not error.args[0].retriable():
                 raise BrokerError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -121,6 +122,27 @@ def test_budget_bounds_the_rescales_of_a_day_and_the_reserve_serves_lag() -> Non
     assert len(shrinks) <= 4
     assert Reason.BUDGET_SPENT in {each.reason for each in fleet.written}
     assert fleet.workers == 12, "what is left is enough for the peak"
+
+
+def test_budget_of_the_day_holds_while_rescales_are_only_recommended() -> None:
+    """From mode Auto to Recommend and back: what happened in the last 24 hours counts all the time."""
+    policy = Policy(max_replicas=12, rescales_per_day=1)
+    fleet = Fleet(policy, _even(0.6))
+    fleet.loads = _even(4.0)
+    spent = fleet.run(minutes=30)
+    assert len(fleet.rescales) == 1
+    fleet.autoscaler.policy = replace(policy, mode="Recommend")
+    fleet.replicas = fleet.workers
+    recommending = fleet.run(minutes=30)
+    assert (recommending.mode, recommending.rescales) == ("Recommend", spent.rescales)
+    assert (recommending.rescales_today, recommending.last_scale_time) == (1, spent.last_scale_time)
+    fleet.autoscaler.policy = policy
+    fleet.loads = _even(0.6)
+    status = fleet.run(hours=2)
+    assert status.reason == Reason.BUDGET_SPENT
+    assert len(fleet.rescales) == 1
+    fleet.run(hours=24)
+    assert len(fleet.rescales) == 2, "a day later it may act again"
 
 
 @pytest.mark.parametrize(

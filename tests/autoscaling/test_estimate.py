@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond_operator.autoscaling import busiest, steps
+from millpond_operator.autoscaling.estimate import Estimate
 
 _LOADS = st.lists(st.floats(0, 2), min_size=1, max_size=40).map(lambda each: sorted(each, reverse=True))
 
@@ -55,3 +56,27 @@ def test_steps_are_within_the_tasks_and_the_limit(loads, most) -> None:
     assert found[0] == 1
     assert list(found) == sorted(set(found))
     assert found[-1] <= max(min(most, len(loads)), 1)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(0, 40)), min_size=1, max_size=4),
+    st.integers(1, 200),
+)
+def test_no_step_is_missed_although_few_numbers_are_tried(subtopologies, most) -> None:
+    """The load changes only where workers get other numbers of tasks; all numbers tried one by one give the same."""
+    loads = {each: [eighths / 8] * tasks for each, (tasks, eighths) in enumerate(subtopologies)}
+    if not any(map(sum, loads.values())):
+        loads = {each: [1.0] * len(tasks) for each, tasks in loads.items()}
+    found, last = [1], busiest(loads, 1)
+    for workers in range(2, min(most, sum(map(len, loads.values()))) + 1):
+        load = busiest(loads, workers)
+        if load <= last * 0.95 + 1e-12:
+            found.append(workers)
+            last = load
+    assert steps(loads, most) == tuple(found)
+
+
+def test_few_numbers_are_tried_for_very_many_tasks() -> None:
+    """100,000 tasks of ten sub-topologies: the event loop has no time to try each number of workers."""
+    estimate = Estimate.of_even_tasks({each: [0.1] * 10_000 for each in range(10)})
+    assert len(estimate.changes(100_000)) < 2_500

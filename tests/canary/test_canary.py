@@ -26,10 +26,23 @@ class InMemoryCluster:
     Args:
         on_create: called with its manifest; it plays the workers.
         ready: whether it becomes Ready.
+        problems: its other conditions that are True while it is not Ready, with their messages.
     """
 
-    def __init__(self, on_create=lambda manifest: None, *, ready: bool = True, kinds=KINDS, reasons=()) -> None:
+    def __init__(
+        self,
+        on_create=lambda manifest: None,
+        *,
+        ready: bool = True,
+        kinds=KINDS,
+        reasons=(),
+        problems=(("Degraded", "kafka:9092 is silent"),),
+    ) -> None:
         self._on_create, self._ready, self._kinds, self._reasons = on_create, ready, kinds, list(reasons)
+        self._problems = [
+            {"type": kind, "status": "True", "reason": "BrokerUnreachable", "message": message}
+            for kind, message in problems
+        ]
         self.app: dict[str, Any] | None = None
         self.log: list[str] = []
 
@@ -47,14 +60,8 @@ class InMemoryCluster:
     def find(self, name: str) -> dict[str, Any] | None:
         if self.app is None:
             return None
-        degraded = {
-            "type": "Degraded",
-            "status": "True",
-            "reason": "BrokerUnreachable",
-            "message": "kafka:9092 is silent",
-        }
         ready = {"type": "Ready", "status": "True" if self._ready else "False"}
-        return self.app | {"status": {"conditions": [ready] if self._ready else [ready, degraded]}}
+        return self.app | {"status": {"conditions": [ready] if self._ready else [ready, *self._problems]}}
 
     def delete(self, name: str) -> None:
         self.log.append("delete")
@@ -125,6 +132,23 @@ def test_an_application_that_is_not_ready_is_reported_with_its_reason(broker):
     cluster = InMemoryCluster(ready=False)
     with pytest.raises(CanaryFailed, match="BrokerUnreachable: kafka:9092 is silent"):
         canary(cluster, broker.bootstrap_servers, seconds=0.5).run()
+    assert cluster.app is None
+
+
+@pytest.mark.parametrize(
+    ("problems", "message"),
+    [
+        ((("Degraded", "the image does not exist."), ("Stalled", "See Degraded.")), "the image does not exist"),
+        ((("Stalled", "the revision failed."),), "the revision failed"),
+    ],
+)
+def test_a_stalled_application_ends_the_test_at_once(broker, problems, message):
+    """It stays like that until somebody changes it, so there is nothing to wait for."""
+    cluster = InMemoryCluster(ready=False, problems=problems)
+    run = canary(cluster, broker.bootstrap_servers, seconds=600.0)
+    with pytest.raises(CanaryFailed, match=rf"does not become Ready by itself\. BrokerUnreachable: {message}"):
+        run.run()
+    assert time.monotonic() < run.deadline - 300
     assert cluster.app is None
 
 

@@ -79,6 +79,20 @@ class Proxy:
         """End the cut, from any thread."""
         self._loop.call_soon_threadsafe(self._cut, None)
 
+    def black_hole(self) -> None:
+        """Lose all bytes of the present connections, from any thread, without closing them; new connections work.
+
+        A network does this when it forgets a connection, for example after the process behind a Kubernetes Service died
+        with its node. Only silence tells the client.
+        """
+        self._loop.call_soon_threadsafe(self._black_hole)
+
+    def _black_hole(self) -> None:
+        self._up.clear()
+        self._down.clear()
+        self._up, self._down = asyncio.Event(), asyncio.Event()  # the present connections keep the cleared ones
+        self._open()
+
     def _cut(self, how: Cut | None) -> None:
         self._open()
         self._resets = how is Cut.RESET

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from helm.generate import CHART
+from tests.chart.rendering import merged
 from tests.support.helm import HELM_3, HELM_4
 
 _RBAC = "rbac.authorization.k8s.io"
@@ -69,6 +70,26 @@ def test_rights_in_one_namespace_are_enough_to_install(run, api, namespace, helm
     assert run("uninstall", "own", "--no-hooks").returncode == 0
     assert api.find("Deployment", namespace, "own-millpond-operator") is None
     assert api.find("Role", namespace, "own-millpond-operator") is None
+
+
+@pytest.mark.parametrize(("keep", "refused"), [(False, True), (True, False)])
+def test_upgrade_that_would_delete_the_definitions_is_refused(keep, refused, run, api, namespace, rendering):
+    """Definitions that the release does not keep go with `crds.install: false`, and all StreamApps with them."""
+    values = {"crds": {"install": False}, "rbac": {"clusterRights": False}, "watchNamespaces": [namespace]}
+    assert run("install", "own", CHART, values=values).returncode == 0
+    # As a release with definitions has it. The account of this test may not install them, and other tests use them.
+    with_definitions = merged(values, {"crds": {"install": True, "keep": keep}})
+    installed = rendering.one("Deployment", "own-millpond-operator", with_definitions, release="own")
+    deployment = api.get("Deployment", namespace, "own-millpond-operator")
+    deployment["metadata"]["annotations"] |= installed["metadata"].get("annotations", {})
+    api.replace(deployment)
+    done = run("upgrade", "own", CHART, values=values)
+    if refused:
+        assert done.returncode != 0
+        assert "crds.keep: false" in done.stderr
+        assert "Upgrade with crds.install: true and crds.keep: true first" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
 
 
 def test_cluster_rights_need_an_administrator(run, api, namespace):

@@ -211,7 +211,7 @@ def test_a_session_must_be_named_when_there_are_several(millpond: Millpond) -> N
     async def talk() -> None:
         first, second = Recorder("one"), Recorder("two")
         async with sessions(first, second) as elsewhere:
-            with pytest.raises(NoSession, match=r"several sessions run: one .*, two .*; name one with --app"):
+            with pytest.raises(NoSession, match=r"several sessions run: one .*, two .*; name one by its application"):
                 await elsewhere(Remote.find)
             with pytest.raises(NoSession, match="of 'three'"):
                 await elsewhere(Remote.find, "three")

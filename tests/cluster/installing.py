@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from tests.cluster.api import KINDS, Api, ApiFailure, Object
-from tests.support.kafka import eventually
+from tests.cluster.waiting import wait_for
 
 __all__ = ("install_crds", "kustomized", "manifests")
 
@@ -41,7 +41,7 @@ def install_crds(api: Api, directory: Path) -> None:
         if manifest["kind"] == "CustomResourceDefinition":
             api.apply(manifest)
             name = manifest["metadata"]["name"]
-            eventually(functools.partial(_served, api, name), f"{name} is served")
+            wait_for(functools.partial(_served, api, name), f"{name} is served", poll_s=0.02)
 
 
 def _served(api: Api, name: str) -> bool:

@@ -96,14 +96,15 @@ def test_autoscaling_is_read_from_the_status() -> None:
     assert overview(typed(raw(autoscaling={"mode": 7})), None, [], (), NOW).autoscaling is None
 
 
-def test_wanted_workers_are_those_of_the_autoscaler() -> None:
-    """`spec.replicas` is only the number to start from, so 5 of 3 workers would be no news of a fault."""
-    scaled = raw(autoscaling={"mode": "Auto", "currentReplicas": 5, "specReplicas": 3})
-    assert summary(typed(scaled), None).workers_wanted == 3
-    scaled["spec"]["autoscaling"] = {"maxReplicas": 8}
-    assert summary(typed(scaled), None).workers_wanted == 5
+def test_autoscaler_decides_on_the_wanted_workers() -> None:
+    """In mode Auto, unless a person changed `spec.replicas` since."""
+    said = {"mode": "Auto", "currentReplicas": 6, "recommendedReplicas": 6, "specReplicas": 3}
+    scaled = raw(autoscaling=said)
+    scaled["spec"] |= {"autoscaling": {"mode": "Auto", "minReplicas": 2, "maxReplicas": 8}}
+    assert summary(typed(scaled), None).workers_wanted == 6
     scaled["spec"]["replicas"] = 4
     assert summary(typed(scaled), None).workers_wanted == 4
+    assert summary(typed(raw(autoscaling=said)), None).workers_wanted == 3
 
 
 def test_history_is_bounded_and_newest_first() -> None:

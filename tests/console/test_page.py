@@ -41,7 +41,7 @@ def test_filter_leaves_the_applications_that_match(page: Page, server: Server, s
     page.wait("!document.body.innerText.includes('flights/pond')")
     assert "flights/lake" in page.text
     page.run("document.querySelector('#troubled').click()")
-    page.wait_text("No application has these properties.")
+    page.wait_text("No application matches these filters.")
 
 
 def test_application_shows_figures_moves_reasons_and_story(application: Open) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from millpond.runtime.kafka.clients import QUICK_RETRIES, transactional_id
+from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, transactional_id
 from millpond.runtime.ownership.takeover import init_producer
 from tests.exactly_once.application import REFUSED
 from tests.exactly_once.processes import Application, Run
@@ -41,7 +41,7 @@ def _producer_of(application: Application, worker: str) -> Producer:
             "bootstrap.servers": application.bootstrap_servers,
             "transactional.id": transactional_id(application.app_id, worker),
             "log_level": 3,
-            **QUICK_RETRIES,
+            **CLIENT_DEFAULTS,
         }
     )
 

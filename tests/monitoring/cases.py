@@ -175,7 +175,7 @@ FIRING = (
         "AutoscalerAtMax", "warning",
         {_condition("ScalingLimited", "True", "AutoscalerAtMax"): "1x60 _x30"},
         STREAM_APP | {"type": "ScalingLimited", "status": "True", "reason": "AutoscalerAtMax"},
-        "StreamApp shop/delays: autoscaling may not choose the number of workers that it needs (AutoscalerAtMax)",
+        "StreamApp shop/delays: autoscaling cannot meet the load (AutoscalerAtMax)",
         40, 70,
     ),
     Firing(

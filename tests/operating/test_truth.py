@@ -178,6 +178,23 @@ def test_an_image_that_does_not_run_is_not_shown(scene: Scene) -> None:
     assert "delays:1, delays:2" in images or "delays:2, delays:1" in images
 
 
+def test_a_bad_image_stays_degraded_between_failures(scene: Scene) -> None:
+    """Also while no pod shows a failure: restarted containers hide how they ended for a second."""
+    scene.kubelets.images["delays:crash"] = Image(
+        topology(TASKS), starts_after=0.5, crash=("ApplicationError", "It cannot start."), end_hidden_for=1.0
+    )
+    scene.apply("one", TWO)
+    scene.await_settled("one")
+    began = clock.monotonic()
+    scene.apply("one", merged(TWO, {"image": "delays:crash", "replicas": 3}))
+    scene.await_true("one", "Degraded", "ApplicationNotImportable")
+    scene.eventually(lambda: "failed" in scene.status("one"), "the revision fails")
+    statuses = [condition_in(status, "Degraded").get("status") for status in _since(scene, "one", began)]
+    assert "False" not in statuses[statuses.index("True") :]
+    scene.apply("one", merged(TWO, {"replicas": 3}))
+    scene.await_settled("one")
+
+
 @pytest.mark.parametrize("seconds", [5, 30])
 def test_scheduling_trouble_is_told_only_when_it_lasts(scene: Scene, seconds: int) -> None:
     """A volume that is bound at the second attempt is not reported."""

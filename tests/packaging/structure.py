@@ -1,7 +1,7 @@
-"""The size and the shape of the code: files, rooms, floors and circles per package, large folders, long modules.
+"""The size and the shape of the code: files, parts, levels and cycles per package, large folders, long modules.
 
-A room is a direct child of a package: a module or a folder. The floors of a package are its longest chain of imports
-between rooms; a circle is a group of rooms that import each other.
+A part is a direct child of a package: a module or a folder. The levels of a package are its longest chain of imports
+between parts; a cycle is a group of parts that import each other.
 
     python -m tests.packaging.structure
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import grimp
 
-__all__ = ("FOLDERS", "ROOT", "Package", "circles_of", "floors_of", "folder_sizes", "line_counts", "main", "packages")
+__all__ = ("FOLDERS", "ROOT", "Package", "cycles_of", "folder_sizes", "levels_of", "line_counts", "main", "packages")
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,14 +30,14 @@ _SHOWN = 15
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """One package, with its rooms seen as wholes."""
+    """One package, with its parts seen as wholes."""
 
     name: str
     files: int
     lines: int
-    rooms: int
-    floors: int
-    circles: tuple[tuple[str, ...], ...]
+    parts: int
+    levels: int
+    cycles: tuple[tuple[str, ...], ...]
 
 
 # Files
@@ -71,46 +71,46 @@ def packages() -> Iterator[Package]:
     graph = grimp.build_graph(*_ROOT_PACKAGES, cache_dir=str(ROOT / "build" / "grimp"))
     by_folder = line_counts(("worker", "operator", "spark"))
     for name in sorted(graph.modules, key=lambda each: (each.count("."), each)):
-        rooms = graph.find_children(name)
-        if not rooms or (name not in _ROOT_PACKAGES and len(graph.find_descendants(name)) < _SMALL_PACKAGE):
+        parts = graph.find_children(name)
+        if not parts or (name not in _ROOT_PACKAGES and len(graph.find_descendants(name)) < _SMALL_PACKAGE):
             continue
-        imports = _imports_between(graph, rooms)
-        circles = circles_of(imports)
+        imports = _imports_between(graph, parts)
+        cycles = cycles_of(imports)
         folder = next(root for root in ("worker", "operator", "spark") if (ROOT / root / name.split(".")[0]).is_dir())
         inside = f"{folder}/{name.replace('.', '/')}/"
         files = [lines for path, lines in by_folder.items() if path.startswith(inside)]
-        yield Package(name, len(files), sum(files), len(rooms), floors_of(imports, circles), circles)
+        yield Package(name, len(files), sum(files), len(parts), levels_of(imports, cycles), cycles)
 
 
-def _imports_between(graph: grimp.ImportGraph, rooms: set[str]) -> dict[str, set[str]]:
-    """Which rooms each room imports, by itself or by what is in it."""
-    room_of = {module: room for room in rooms for module in (room, *graph.find_descendants(room))}
+def _imports_between(graph: grimp.ImportGraph, parts: set[str]) -> dict[str, set[str]]:
+    """Which parts each part imports, by itself or by what is in it."""
+    part_of = {module: part for part in parts for module in (part, *graph.find_descendants(part))}
     return {
-        room: {
-            room_of[imported]
-            for module in (room, *graph.find_descendants(room))
+        part: {
+            part_of[imported]
+            for module in (part, *graph.find_descendants(part))
             for imported in graph.find_modules_directly_imported_by(module)
-            if imported in room_of
+            if imported in part_of
         }
-        - {room}
-        for room in rooms
+        - {part}
+        for part in parts
     }
 
 
-def circles_of(imports: Mapping[str, set[str]]) -> tuple[tuple[str, ...], ...]:
-    """Groups of rooms that all reach each other."""
-    reached = {room: _reach(room, imports) for room in imports}
+def cycles_of(imports: Mapping[str, set[str]]) -> tuple[tuple[str, ...], ...]:
+    """Groups of parts that all reach each other."""
+    reached = {part: _reach(part, imports) for part in imports}
     groups = {
-        tuple(sorted(other.rpartition(".")[2] for other in reached[room] if room in reached[other]))
-        for room in imports
-        if room in reached[room]
+        tuple(sorted(other.rpartition(".")[2] for other in reached[part] if part in reached[other]))
+        for part in imports
+        if part in reached[part]
     }
     return tuple(sorted(groups))
 
 
-def _reach(room: str, imports: Mapping[str, set[str]]) -> set[str]:
+def _reach(part: str, imports: Mapping[str, set[str]]) -> set[str]:
     found: set[str] = set()
-    ahead = list(imports[room])
+    ahead = list(imports[part])
     while ahead:
         if (each := ahead.pop()) not in found:
             found.add(each)
@@ -118,17 +118,17 @@ def _reach(room: str, imports: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-def floors_of(imports: Mapping[str, set[str]], circles: tuple[tuple[str, ...], ...]) -> int:
-    """The rooms on the longest chain of imports; the rooms of a circle are on one floor."""
-    circle_of = {name: number for number, circle in enumerate(circles) for name in circle}
+def levels_of(imports: Mapping[str, set[str]], cycles: tuple[tuple[str, ...], ...]) -> int:
+    """The parts on the longest chain of imports; the parts of a cycle are on one level."""
+    cycle_of = {name: number for number, cycle in enumerate(cycles) for name in cycle}
 
-    def place(room: str) -> object:
-        name = room.rpartition(".")[2]
-        return circle_of.get(name, name)
+    def place(part: str) -> object:
+        name = part.rpartition(".")[2]
+        return cycle_of.get(name, name)
 
     below: dict[object, set[object]] = {}
-    for room, imported in imports.items():
-        below.setdefault(place(room), set()).update(map(place, imported))
+    for part, imported in imports.items():
+        below.setdefault(place(part), set()).update(map(place, imported))
     heights: dict[object, int] = {}
 
     def height(here: object) -> int:
@@ -166,11 +166,11 @@ def main() -> int:
     """Print the tables."""
     measured = list(packages())
     widest = max(len(each.name) for each in measured)
-    print(f"{'package':{widest}}  files   lines  rooms  floors  circles")
+    print(f"{'package':{widest}}  files   lines  parts  levels  cycles")
     for each in measured:
         print(
-            f"{each.name:{widest}}  {each.files:5}  {each.lines:6,}  {each.rooms:5}  {each.floors:6}  "
-            + ("; ".join(" <> ".join(circle) for circle in each.circles) or "-")
+            f"{each.name:{widest}}  {each.files:5}  {each.lines:6,}  {each.parts:5}  {each.levels:6}  "
+            + ("; ".join(" <> ".join(cycle) for cycle in each.cycles) or "-")
         )
     sizes = folder_sizes()
     _print_table("Folders with the most Python files", sorted(sizes.items(), key=lambda each: -each[1])[:_SHOWN])

@@ -1,4 +1,4 @@
-"""The code stays in sizes that one can read: short modules, small folders, imports without circles between rooms."""
+"""The code stays in sizes that one can read: short modules, small folders, imports without cycles between parts."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_every_root_package_is_measured():
     """The table shows each root package, and every package under it that is not small."""
     measured = {each.name: each for each in structure.packages()}
     assert {"millpond", "millpond_operator", "millpond_spark", "millpond.runtime.tasks"} <= measured.keys()
-    assert measured["millpond"].files > measured["millpond.runtime"].files > measured["millpond.runtime"].rooms
-    assert measured["millpond"].circles == ()
+    assert measured["millpond"].files > measured["millpond.runtime"].files > measured["millpond.runtime"].parts
+    assert measured["millpond"].cycles == ()
 
 
-def test_rooms_of_a_circle_share_a_floor():
-    """Two rooms that import each other count once in the chain."""
+def test_parts_of_a_cycle_share_a_level():
+    """Two parts that import each other count once in the chain."""
     imports = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}
-    circles = structure.circles_of(imports)
-    assert circles == (("b", "c"),)
-    assert structure.floors_of(imports, circles) == 3
+    cycles = structure.cycles_of(imports)
+    assert cycles == (("b", "c"),)
+    assert structure.levels_of(imports, cycles) == 3

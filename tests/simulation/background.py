@@ -23,6 +23,7 @@ import aiohttp.connector
 from millpond.protocol import clock
 from tests.cluster import waiting
 from tests.cluster.background import Background, cancel
+from tests.simulation.library_clocks import virtual_libraries
 from tests.simulation.loop import VirtualLoop, start_connection
 from tests.simulation.ordering import fixed_order
 from tests.simulation.processes import collect, silence
@@ -133,6 +134,7 @@ class VirtualBackground(Background):
         for patch in self._patches:
             patch.start()
         self._tokens.enter_context(fixed_order())
+        self._tokens.enter_context(virtual_libraries())
         clocks, passing = clock.CURRENT.set(VirtualClocks(self.loop)), waiting.TIME.set(_VirtualTime(self))
         self._tokens.callback(clock.CURRENT.reset, clocks)
         self._tokens.callback(waiting.TIME.reset, passing)

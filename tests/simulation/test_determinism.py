@@ -1,4 +1,4 @@
-"""The same seed gives the same run: every request to the API server, in the same order and at the same time."""
+"""The same seed gives the same run: every callback and every request to the API server, in the same order and time."""
 
 from __future__ import annotations
 
@@ -6,30 +6,37 @@ import json
 import os
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 
+from tests.simulation.background import VirtualBackground
+from tests.simulation.machine_clocks import machine_reads
+from tests.simulation.sequence import sequence
+
 _ROOT = Path(__file__).parents[2]
-_TIMEOUT_S = 60
+_TIMEOUT_S = 120
+_MOST_SHOWN = 10
 
 
 @pytest.fixture(scope="module")
-def sequences(processes, tmp_path_factory):
-    """The requests of two processes with different hash seeds: with seed 7 in one, with seeds 9 and 7 in the other."""
+def runs(processes, tmp_path_factory):
+    """The runs of two processes: with seed 7 in one; with seeds 9 and 7 in the other, where the real clocks jump."""
     directory = tmp_path_factory.mktemp("sequences")
     files = (directory / "first.json", directory / "second.json")
     children = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.simulation.sequence", str(file), *seeds],
+            [sys.executable, "-m", "tests.simulation.sequence", str(file), *arguments],
             cwd=_ROOT,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for file, seeds, hash_seed in zip(files, (("7",), ("9", "7")), ("1", "2"), strict=True)
+        for file, arguments, hash_seed in zip(files, (("7",), ("9", "7", "--hostile")), ("1", "2"), strict=True)
     ]
     try:
         for child in children:
@@ -43,17 +50,21 @@ def sequences(processes, tmp_path_factory):
     return seven, seven_again, nine
 
 
-def test_same_seed_repeats_all_calls_in_another_process(sequences):
+@pytest.mark.parametrize("what", ["calls", "callbacks"])
+def test_same_seed_repeats_the_run_although_real_clocks_jump(runs, what):
     """This holds even if that process has another hash seed and ran another simulation before."""
-    first, again, _ = sequences
-    assert len(first) > 100
-    differences = [pair for pair in zip_longest(first, again) if pair[0] != pair[1]]
-    assert not differences, f"the first of {len(differences)} differences: {differences[0]}"
+    first, again, _ = runs
+    assert len(first[what]) > 100
+    pairs = list(zip_longest(first[what], again[what]))
+    differs = next((number for number, (one, other) in enumerate(pairs) if one != other), None)
+    if differs is not None:
+        shown = "\n".join(str(one) for one, _ in pairs[max(differs - _MOST_SHOWN, 0) : differs])
+        pytest.fail(f"the first difference is {pairs[differs]} after\n{shown}")
 
 
-def test_another_seed_gives_other_moments_and_order(sequences):
+def test_another_seed_gives_other_moments_and_order(runs):
     """The requests are the same under other names; their times and order follow from the seed."""
-    first, _, other = sequences
+    first, _, other = (run["calls"] for run in runs)
 
     def asked(calls):
         return [(verb, resource) for verb, resource, *_ in calls]
@@ -64,3 +75,20 @@ def test_another_seed_gives_other_moments_and_order(sequences):
     assert set(asked(first)) == set(asked(other))
     assert asked(first) != asked(other)
     assert moments(first) != moments(other)
+
+
+def test_simulation_reads_no_real_clock_and_starts_no_thread():
+    """Under load, such a read returns another time: let the module that the message names read a virtual clock."""
+    with machine_reads() as reads:
+        sequence(7)
+    assert not reads
+
+
+def test_reads_of_real_clocks_are_found():
+    """By the function and the module that called it, in a simulation and elsewhere."""
+    with VirtualBackground(seed=1) as background, machine_reads() as reads:
+        background.sleep(60)
+        assert not reads
+        time.monotonic()
+        datetime.now(UTC)
+    assert [read.rpartition(":")[0] for read in reads] == [f"monotonic in {__name__}", f"now in {__name__}"]

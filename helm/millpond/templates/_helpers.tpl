@@ -121,14 +121,20 @@ annotations:
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if not $v.crds.install -}}
+{{- $deployed := lookup "apps/v1" "Deployment" .Release.Namespace (include "millpond.operator" .) | default dict -}}
+{{- if eq (dig "metadata" "annotations" "millpond.dev/crds-keep" "" $deployed) "false" -}}
+{{- fail "crds.install is false, and the release has definitions that it does not keep (crds.keep: false): Helm would delete them, and with them all StreamApps. Upgrade with crds.install: true and crds.keep: true first; after that crds.install can be false." -}}
+{{- end -}}
+{{- end -}}
 {{- if and (not $v.rbac.clusterRights) (empty $v.watchNamespaces) -}}
-{{- fail "watchNamespaces is empty, which means all namespaces, and rbac.clusterRights is false: the operator would have no rights there. Name the namespaces in watchNamespaces, or set rbac.clusterRights." -}}
+{{- fail "watchNamespaces is empty, which means all namespaces, and rbac.clusterRights is false: the operator would have no rights there. Name the namespaces in watchNamespaces, or set rbac.clusterRights to true." -}}
 {{- end -}}
 {{- if and $v.admissionPolicy.create (not $v.rbac.clusterRights) -}}
-{{- fail "admissionPolicy.create needs rbac.clusterRights: a ValidatingAdmissionPolicy is an object of the whole cluster. Set one of them to another value." -}}
+{{- fail "admissionPolicy.create needs rbac.clusterRights: a ValidatingAdmissionPolicy is an object of the whole cluster. Set admissionPolicy.create to false, or rbac.clusterRights to true." -}}
 {{- end -}}
 {{- if and (not $v.serviceAccount.create) (not $v.serviceAccount.name) -}}
-{{- fail "serviceAccount.create is false and serviceAccount.name is empty: name the service account that exists. The account `default` is not used, since all pods of the namespace would have the operator's rights." -}}
+{{- fail "serviceAccount.create is false and serviceAccount.name is empty: name an existing service account. The chart does not use the account `default`, since all pods of the namespace would have the operator's rights." -}}
 {{- end -}}
 {{- if and (eq $v.certificates.source "secret") (not $v.certificates.secretName) -}}
 {{- fail "certificates.source is secret and certificates.secretName is empty: name the Secret with tls.crt, tls.key and ca.crt." -}}

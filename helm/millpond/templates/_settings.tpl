@@ -4,7 +4,9 @@
 {{- range .Files.Get "files/operator-settings.yaml" | fromYamlArray -}}
 {{- $value := $.Values.operator -}}
 {{- range splitList "." .value -}}{{- $value = index $value . -}}{{- end -}}
-{{- if kindIs "slice" $value -}}
+{{- if kindIs "invalid" $value -}}
+{{- $value = "" -}}
+{{- else if kindIs "slice" $value -}}
 {{- $value = join "," $value -}}
 {{- else if kindIs "map" $value -}}
 {{- $value = empty $value | ternary "" (toJson $value) -}}

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from .budget import may_rescale, noted, with_recent
-from .choice import Choice, Load, anticipating, choose, current_load
+from .choice import Choice, Demand, Load, anticipating, choose
 from .measurement import WINDOW, Measurement, Meter, Unmeasured
 from .model import AUTO, AutoscalingStatus, Policy, Reason, ReportedLoad, Situation, past
 from .replicas import clamped, effective_replicas
@@ -81,7 +81,9 @@ class Autoscaler:
         """
         self._notice(now)
         policy = self._policy
-        before = status if status is not None and status.mode == policy.mode else AutoscalingStatus()
+        before = status or AutoscalingStatus()
+        if before.mode != policy.mode:  # a new start, but the rescales of the day have happened
+            before = AutoscalingStatus(rescales=before.rescales, last_scale_time=before.last_scale_time)
         acting = policy if not situation.conflict else None
         current = effective_replicas(situation.spec_replicas, acting, before)
         most = self._most(situation)
@@ -141,11 +143,12 @@ class Autoscaler:
     ) -> AutoscalingStatus:
         """Compare the workers with the demand."""
         policy, current, most = self._policy, state.current_replicas, state.max_replicas
-        load = current_load(measured, policy)
+        demand = Demand(measured, policy)
+        load = demand.now
         if load.exceeds(policy):
-            return self._out(now, state, measured, load, words)
+            return self._out(now, state, measured, demand, words)
         self._short_since = None
-        choice = self._anticipated(choose(measured, policy, most, slack=1.0), measured, most)
+        choice = self._anticipated(choose(demand, policy, most, slack=1.0), demand, most)
         if choice.replicas > current:  # its busiest worker is within the target, as measured
             choice = Choice(current, load, enough=True)
         self._wish(now, choice.replicas)
@@ -154,15 +157,15 @@ class Autoscaler:
         return self._in(now, state, measured, choice, load, words)
 
     def _out(
-        self, now: datetime, state: AutoscalingStatus, measured: Measurement, load: Load, words: Words
+        self, now: datetime, state: AutoscalingStatus, measured: Measurement, demand: Demand, words: Words
     ) -> AutoscalingStatus:
-        policy, current, most = self._policy, state.current_replicas, state.max_replicas
-        choice = self._anticipated(choose(measured, policy, most), measured, most)
+        policy, current, most, load = self._policy, state.current_replicas, state.max_replicas, demand.now
+        choice = self._anticipated(choose(demand, policy, most), demand, most)
         self._short_since = self._short_since or now
         wanted = max(clamped(choice.replicas, policy), current)
         self._wish(now, wanted)
         if wanted <= current:
-            if current >= most or choose(measured, policy, len(measured.tasks)).replicas > current:
+            if current >= most or choose(demand, policy, demand.tasks).replicas > current:
                 return _limited(state, current, Reason.AT_MAX, words.at_max(load))
             return _limited(state, current, Reason.HOT_TASK, words.hot_task(load))
         if now - self._short_since < WINDOW:  # until then, rates are partly of the time before
@@ -223,10 +226,10 @@ class Autoscaler:
         self._forget_wishes()
         return noted(msgspec.structs.replace(told, current_replicas=wanted), now)
 
-    def _anticipated(self, choice: Choice, measured: Measurement, most: int) -> Choice:
+    def _anticipated(self, choice: Choice, demand: Demand, most: int) -> Choice:
         """Return the choice with the growth until the next rescale that the budget allows, if the load is growing."""
         growth = self._trend.factor(timedelta(days=1) / self._policy.rescales_per_day / 2)
-        return anticipating(choice, measured, self._policy, most, growth) if growth > 1 and choice.enough else choice
+        return anticipating(choice, demand, self._policy, most, growth) if growth > 1 and choice.enough else choice
 
     def _wish(self, now: datetime, wanted: int) -> None:
         self._wanted.append((now, wanted))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
-from .estimate import Estimate, by_subtopology, steps
+from .estimate import Estimate, steps
 from .measurement import Measurement
 from .model import Policy
 
-__all__ = ("Choice", "Load", "anticipating", "choose", "current_load")
+__all__ = ("Choice", "Demand", "Load", "anticipating", "choose")
 
 _TOLERANCE = 0.1
 """By which share of the target utilisation a worker may exceed it before workers are added; as of an HPA."""
@@ -47,36 +48,52 @@ class Choice:
     """Whether that is within the target."""
 
 
-def current_load(measurement: Measurement, policy: Policy) -> Load:
-    """Return the load of the busiest worker with the tasks where they are."""
-    arriving: dict[str, float] = {}
-    with_lag: dict[str, float] = {}
-    for task in measurement.tasks:
-        arriving[task.worker] = arriving.get(task.worker, 0.0) + task.load
-        more = task.load_with_lag(policy.catch_up, policy.target_lag)
-        with_lag[task.worker] = with_lag.get(task.worker, 0.0) + more
-    return Load(max(arriving.values(), default=0.0), max(with_lag.values(), default=0.0))
-
-
-def choose(measurement: Measurement, policy: Policy, most: int, slack: float = _SLACK) -> Choice:
-    """Return the smallest number of workers that meets the demand; if none does, the smallest that comes near the best.
+class Demand:
+    """The loads of all tasks of a measurement. Computed once for all questions of one decision.
 
     Args:
         measurement: the measured demand.
+        policy: has the targets.
+    """
+
+    def __init__(self, measurement: Measurement, policy: Policy) -> None:
+        self.tasks = len(measurement.tasks)
+        within, target = policy.catch_up.total_seconds(), policy.target_lag.total_seconds()
+        arriving, with_lag = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
+        per_worker, per_worker_with_lag = defaultdict[str, float](float), defaultdict[str, float](float)
+        for task in measurement.tasks:
+            load, more = task.load, task.load_with_lag(within, target)
+            arriving[task.subtopology].append(load)
+            with_lag[task.subtopology].append(more)
+            per_worker[task.worker] += load
+            per_worker_with_lag[task.worker] += more
+        self.now = Load(max(per_worker.values(), default=0.0), max(per_worker_with_lag.values(), default=0.0))
+        """The load of the busiest worker with the tasks where they are."""
+        self._arriving = arriving
+        self._of_arriving, self._of_lag = Estimate(arriving), Estimate(with_lag)
+
+    def steps(self, most: int) -> tuple[int, ...]:
+        """Return the numbers of workers up to `most` that take load off the busiest worker."""
+        return steps(self._arriving, most)
+
+    def load(self, workers: int) -> Load:
+        """Return the most load that one of so many workers can get."""
+        return Load(self._of_arriving.busiest(workers), self._of_lag.busiest(workers))
+
+
+def choose(demand: Demand, policy: Policy, most: int, slack: float = _SLACK) -> Choice:
+    """Return the smallest number of workers that meets the demand; if none does, the smallest that comes near the best.
+
+    Args:
+        demand: the measured demand.
         policy: has the targets and the lower bound.
         most: the largest number to choose.
         slack: by which factor the estimated load may exceed the target.
     """
-    tasks = measurement.tasks
-    arriving = by_subtopology((each.subtopology, each.load) for each in tasks)
-    within, target = policy.catch_up, policy.target_lag
-    with_lag = by_subtopology((each.subtopology, each.load_with_lag(within, target)) for each in tasks)
     fewest = policy.min_replicas
-    numbers = [fewest, *(each for each in steps(arriving, most) if each > fewest)]
     choices = []
-    of_arriving, of_lag = Estimate(arriving), Estimate(with_lag)
-    for number in numbers:
-        load = Load(of_arriving.busiest(number), of_lag.busiest(number))
+    for number in (fewest, *(each for each in demand.steps(most) if each > fewest)):
+        load = demand.load(number)
         if load.arriving <= policy.target_utilization * slack and load.with_lag <= _ALL_TIME:
             return Choice(number, load, enough=True)
         choices.append(Choice(number, load, enough=False))
@@ -85,24 +102,22 @@ def choose(measurement: Measurement, policy: Policy, most: int, slack: float = _
     return next(each for each in choices if _overload(each.load, limit) <= best)
 
 
-def anticipating(choice: Choice, measurement: Measurement, policy: Policy, most: int, growth: float) -> Choice:
+def anticipating(choice: Choice, demand: Demand, policy: Policy, most: int, growth: float) -> Choice:
     """Return the number of workers for a demand that grows by a factor, as far as that does not leave workers idle.
 
     Args:
         choice: the number for the present demand.
-        measurement: the measured demand.
+        demand: the measured demand.
         policy: has the targets.
         most: the largest number to choose.
         growth: by which factor the arriving records are expected to grow.
     """
-    arriving = by_subtopology((each.subtopology, each.load) for each in measurement.tasks)
-    estimate = Estimate(arriving)
-    for number in steps(arriving, most):
-        load = estimate.busiest(number)
+    for number in demand.steps(most):
         if number <= choice.replicas:
             continue
         if choice.load.arriving * growth <= policy.target_utilization * _SLACK:
             break
+        load = demand.load(number).arriving
         if load < policy.target_utilization * _WORST_USE:
             break
         choice = Choice(number, Load(load, max(choice.load.with_lag - choice.load.arriving, 0.0) + load), enough=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from millpond.protocol.load_rates import TaskRates, WorkerRates, rates
 
@@ -20,8 +22,7 @@ _REPARTITION = "-repartition"
 _OLDEST = 2 * WINDOW
 
 
-@dataclass(frozen=True)
-class TaskDemand:
+class TaskDemand(msgspec.Struct, frozen=True, gc=False):
     """What one task demands of a worker."""
 
     task: str
@@ -51,10 +52,13 @@ class TaskDemand:
             return 0.0
         return self.lag / self.arriving if self.arriving > 0 else float("inf")
 
-    def load_with_lag(self, within: timedelta, target: timedelta) -> float:
-        """Return the share of one worker's time that it takes to work off the lag above the target within a time."""
-        excess = max(self.lag - self.arriving * target.total_seconds(), 0.0)
-        return (self.arriving + excess / within.total_seconds()) * self.cost
+    def load_with_lag(self, within_s: float, target_s: float) -> float:
+        """Return the share of one worker's time that it takes to work off the lag above the target within a time.
+
+        Both times are in seconds: this is computed for each of very many tasks.
+        """
+        excess = self.lag - self.arriving * target_s
+        return (self.arriving + excess / within_s) * self.cost if excess > 0 else self.arriving * self.cost
 
 
 @dataclass(frozen=True)
@@ -135,35 +139,40 @@ class Meter:
 
 
 def _measured(workers: Mapping[str, WorkerRates], tasks: int) -> Measurement | Unmeasured:
-    held = {task: (worker, each) for worker, found in workers.items() for task, each in found.tasks.items()}
+    # Sorted worker by worker: one sort of very many tasks would hold up other threads.
+    reports = {task: worker for worker, found in sorted(workers.items()) for task in sorted(found.tasks)}
+    held = {task: workers[worker].tasks[task] for task, worker in reports.items()}
     if len(held) < tasks:
         return Unmeasured(f"Workers report the load of {len(held)} of {tasks} tasks.")
-    unknown = sorted(task for task, (_, each) in held.items() if each.lag is None)
-    if unknown:
-        return Unmeasured(f"The lag of task {unknown[0]} is not known.")
+    unknown = min((task for task, each in held.items() if each.lag is None), default=None)
+    if unknown is not None:
+        return Unmeasured(f"The lag of task {unknown} is not known.")
     processed = sum(found.records_per_second for found in workers.values())
     if processed <= 0:
-        waiting = sum(each.lag or 0 for _, each in held.values())
+        waiting = sum(each.lag or 0 for each in held.values())
         if waiting:
             return Unmeasured(f"{waiting} records wait and none is processed, so rates are not known.")
         return Unmeasured("No records arrive, so rates are not known.", idle=True)
     mean = sum(found.utilisation for found in workers.values()) / processed
-    growth = _growth(held)
-    demands = []
-    for task, (worker, each) in sorted(held.items()):
-        found = workers[worker]
-        cost = found.utilisation / found.records_per_second if found.records_per_second > 0 else mean
-        demands.append(TaskDemand(task, worker, _arriving(each, growth), each.lag or 0, cost))
+    costs = {
+        worker: found.utilisation / found.records_per_second if found.records_per_second > 0 else mean
+        for worker, found in workers.items()
+    }
+    growth = _growth(held.values())
+    demands = (
+        TaskDemand(task, reports[task], _arriving(each, growth), each.lag or 0, costs[reports[task]])
+        for task, each in held.items()
+    )
     return Measurement(tuple(demands), max(found.utilisation for found in workers.values()))
 
 
-def _growth(held: Mapping[str, tuple[str, TaskRates]]) -> float:
+def _growth(held: Iterable[TaskRates]) -> float:
     """Return by which factor what is read from outside changes when lag there neither grows nor shrinks.
 
     The application's own topics get as much more or less then.
     """
     processed = arriving = 0.0
-    for _, task in held.values():
+    for task in held:
         for topic, each in task.inputs.items():
             if not topic.endswith(_REPARTITION):
                 rate = each.records_per_second or 0.0

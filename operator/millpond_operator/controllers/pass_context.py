@@ -9,6 +9,7 @@ from millpond_operator.autoscaling import Autoscaler
 from millpond_operator.controllers.rollout.observation import ObservedApp
 from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.controllers.rollout.status import AppStatus
+from millpond_operator.controllers.rollout.worker_failures import WorkerFailure
 from millpond_operator.kubernetes import Object
 from millpond_operator.resources import StreamApp
 
@@ -42,6 +43,8 @@ class AppMemory:
     """When events were last read for missing pods."""
     missing_problems: dict[str, Problem] = field(default_factory=dict)
     """The problems that these events report, by name of the pod."""
+    failures: dict[str, WorkerFailure] = field(default_factory=dict)
+    """The failures of workers that have not been ready since, by name of the worker."""
     autoscaler: Autoscaler | None = None
     """Has the measurements of the last minutes."""
     led: bool = False

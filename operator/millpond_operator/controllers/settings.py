@@ -67,8 +67,10 @@ class Settings:
     coordinator_connections: int = _setting(
         4_000, "Limit of connections to the coordinator; each worker has one or two, of 60 KiB each."
     )
-    http_host: str = _setting("", "Address that serves /healthz, /readyz and /metrics; by default all addresses.")
-    http_port: int = _setting(8081, "Port that serves /healthz, /readyz and /metrics.")
+    http_host: str = _setting("", "Address that serves health, metrics and the console; by default all addresses.")
+    http_port: int = _setting(
+        8081, "Port that serves /healthz, /readyz, /metrics, and /console and /api of the console."
+    )
     resync_interval: timedelta = _setting(timedelta(minutes=5), "How often all objects are listed, beside the watches.")
     upkeep_interval: timedelta = _setting(
         timedelta(seconds=15), "How often the leader checks its EndpointSlice and the coordinator's certificate."

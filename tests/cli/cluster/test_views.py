@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
-from millpond.cli.cluster.overview import overview_of, sorted_tasks
+from millpond.cli.cluster.drains import worker_named
+from millpond.cli.cluster.overview import overview_of, sorted_tasks, wanted_workers
 from millpond.cli.status.progress import progress_of
 from millpond.cli.status.tasks_view import chosen, tasks_table
 from millpond.cli.status.view import applications_table, screen
@@ -127,6 +128,8 @@ def test_changes_in_progress_are_sentences() -> None:
     ]
     status["draining"] |= {"drained": ["delays-1"]}
     assert "Drained by request for 5 m: delays-1." in progress_of(app, NOW_MS)
+    status["draining"] = {"workers": ["delays-1"], "since": "2026-02-02T02:35:00Z", "message": "The drain waits."}
+    assert "The drain waits." in progress_of(app, NOW_MS)
     scaled = AutoscalingOverview(mode="Recommend", current=3, recommended=4, reason="The lag grows.", rescales_left=2)
     lines = _drawn(screen(msgspec.structs.replace(OVERVIEW, autoscaling=scaled), width=140), 140)
     assert "Autoscaling (Recommend) recommends 4 workers, now 3, 2 rescales left today: The lag grows." in lines
@@ -153,6 +156,17 @@ def test_objects_alone_show_workers_tasks_and_moves() -> None:
     assert found.summary.workers_wanted == 3
     bare = overview_of({"metadata": {"name": "new", "namespace": "shop"}, "spec": {}}, None, [], [], NOW_MS)
     assert bare.tasks == () and bare.summary.phase == ""
+
+
+def test_autoscaler_decides_on_the_wanted_workers() -> None:
+    """In mode Auto, unless a person changed `spec.replicas` since; its workers can be drained."""
+    chosen = {"mode": "Auto", "currentReplicas": 6, "specReplicas": 3}
+    app = APP | {"spec": APP["spec"] | {"autoscaling": {"mode": "Auto"}}, "status": {"autoscaling": chosen}}
+    assert wanted_workers(app) == overview_of(app, None, [], [], NOW_MS).summary.workers_wanted == 6
+    assert worker_named(app, "5") == "delays-5"
+    assert wanted_workers(app | {"status": {"autoscaling": chosen | {"specReplicas": 2}}}) == 3
+    assert wanted_workers(app | {"status": {"autoscaling": chosen | {"mode": "Recommend"}}}) == 3
+    assert wanted_workers(APP) == 3
 
 
 def test_tasks_are_in_the_order_of_their_numbers() -> None:

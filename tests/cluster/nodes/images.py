@@ -31,6 +31,8 @@ class Image:
     crash: tuple[str, str] | None = None
     """Its worker ends instead, or `crash_after` later: class and sentence of the error it writes down."""
     crash_after: float = 0.0
+    end_hidden_for: float = 0.0
+    """How long the status of a restarted pod lacks the last state of its container, as a busy kubelet's may."""
     exit_code: int = 1
     """Of a worker that crashes, and of a clean-up."""
     trouble: tuple[str, str] | None = None

@@ -215,6 +215,11 @@ class PodLife:
 
     async def _execute(self, image: Image) -> Exit:
         """Run the container until it ends, or was terminated because the pod is deleted."""
+        if image.end_hidden_for and self._restarts:
+            last, self._last = self._last, {}
+            await self._patch(containers.running(), started=True)
+            await self._pause(image.end_hidden_for)
+            self._last = last
         command = self.pod["spec"]["containers"][0].get("command", [])
         environment = await containers.environment_of(self._kubelets.api, self.pod)
         if "reset" in command:

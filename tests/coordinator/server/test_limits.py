@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from millpond.protocol import Answer, Refusal, Role, TaskReport, clock, encode
+from millpond.protocol import Answer, Refusal, Role, TaskReport, TopologySummary, clock, encode, topology_overview
 from millpond.protocol.loads import InputLoad, TaskLoad, WorkerLoad
 from millpond.protocol.overview import NodeOverview, TopologyOverview
+from millpond.runtime.worker import load_meter
 from millpond_operator.coordinator import Limits, TokenFile
+from millpond_operator.coordinator.server import limits
 from millpond_operator.coordinator.server.connections import Connections
 from millpond_operator.coordinator.server.token_bucket import TokenBuckets
 from tests.coordinator.server.service import QUICK, Service, serving
@@ -195,6 +197,14 @@ def test_words_that_no_worker_says_are_refused(tokens: Path) -> None:
             assert refusals(service) == {"heartbeat_fields": 4}
 
     simulate(scenario())
+
+
+def test_limits_leave_room_for_the_largest_figures_of_a_worker() -> None:
+    """Load and drawing together, of a worker that has no tasks."""
+    assert load_meter._MAX_INPUT_BYTES <= limits._MAX_LOAD_BYTES
+    assert topology_overview._MAX_BYTES <= limits._MAX_GRAPH_BYTES
+    figures = load_meter._MAX_INPUT_BYTES + topology_overview._MAX_BYTES
+    assert figures <= limits.most_bytes(TopologySummary("hash", ())) <= limits.most_bytes(None)
 
 
 def test_tasks_that_the_topology_lacks_are_not_kept(tokens: Path) -> None:

@@ -184,6 +184,24 @@ def test_initialisation_retries_with_a_new_client_while_a_transaction_ends(kafka
     assert kafka.holders["w0"] is made[2]
 
 
+def test_silent_client_is_replaced_within_two_seconds(kafka: Kafka) -> None:
+    """A client that was made while the broker was away may not find it; a new client does at once."""
+    made: list[Producer] = []
+    waited: list[float] = []
+
+    class Silent(Producer):
+        def init_transactions(self, timeout: float = 0) -> None:
+            waited.append(timeout)
+            raise error(KafkaError._TIMED_OUT, retriable=True)
+
+    def make() -> Producer:
+        made.append(Producer(kafka, "w0") if made else Silent(kafka, "w0"))
+        return made[-1]
+
+    assert init_producer(make, lambda: False, 5.0) is made[1]
+    assert sum(waited) < 2
+
+
 def test_few_clients_are_made_while_a_transaction_does_not_end(kafka: Kafka) -> None:
     """A partition without a leader keeps it open for minutes; the client then retries by itself."""
     made: list[Producer] = []

@@ -162,11 +162,13 @@ class Canary:
             conditions = {each["type"]: each for each in app.get("status", {}).get("conditions", ())}
             if conditions.get("Ready", {}).get("status") == "True":
                 return
-            worst = conditions.get("Degraded", {})
-            told = worst if worst.get("status") == "True" else conditions.get("Ready", {})
+            problems = [each for each in ("Degraded", "Stalled") if conditions.get(each, {}).get("status") == "True"]
+            told = conditions.get(problems[0] if problems else "Ready", {})
             reason = (
                 f"{told.get('reason', 'Unknown')}: {told.get('message', 'the operator has not written a condition')}"
             )
+            if "Stalled" in problems:  # until a person changes something, and nobody changes the canary
+                raise CanaryFailed(f"StreamApp {self.name} does not become Ready by itself. {reason}")
             _pause(self.deadline, f"StreamApp {self.name} is not Ready. {reason}")
 
     def _send(self, topic: str) -> None:

@@ -13,7 +13,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from millpond.errors import BrokerError
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
-from millpond.runtime.kafka.clients import QUICK_RETRIES, log
+from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, log
+from millpond.runtime.kafka.end_offsets import offset_in
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.restoring.reusable_state import ChangelogFacts
 from millpond.runtime.topics.identity import TopicIdentity
@@ -43,7 +44,7 @@ class Changelogs:
     def __init__(self, config: Config) -> None:
         self.on_records: Callable[[int], object] = lambda _count: None
         self._cluster = KafkaAdmin(
-            config.admin_settings(), patience=timedelta(seconds=_TIMEOUT_S), stopping=lambda: False
+            config.admin_settings(CLIENT_DEFAULTS), patience=timedelta(seconds=_TIMEOUT_S), stopping=lambda: False
         )
         # Not `make_consumer`: only committed records are compared, under every processing guarantee.
         fixed: dict[str, Any] = {
@@ -56,7 +57,7 @@ class Changelogs:
             "error_cb": lambda _error: None,
         }
         # Short waits: most reads end at the end of the partition.
-        defaults: dict[str, Any] = {**QUICK_RETRIES, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 5}
+        defaults: dict[str, Any] = {**CLIENT_DEFAULTS, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 5}
         self._consumer = Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
 
     def logs(self, topics: Collection[str], partitions: Collection[Partition]) -> dict[Partition, ChangelogFacts]:
@@ -84,7 +85,7 @@ class Changelogs:
         while True:
             end: Future[Any] = self._cluster.ask_ends([partition])[partition]
             try:
-                return int(end.result().offset)
+                return offset_in(end)
             except KafkaException as error:
                 if time.monotonic() > deadline or not error.args[0].retriable():
                     raise self._failed(error.args[0]) from error

@@ -9,7 +9,7 @@ from .loads import InputLoad, TaskLoad, WorkerLoad
 __all__ = ("InputRates", "TaskRates", "WorkerRates", "rates")
 
 
-class InputRates(msgspec.Struct, frozen=True, omit_defaults=True):
+class InputRates(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One input partition of a task."""
 
     records_per_second: float | None = None
@@ -20,7 +20,7 @@ class InputRates(msgspec.Struct, frozen=True, omit_defaults=True):
     """Records by which the lag grows per second; negative while it shrinks. None if a report has no lag."""
 
 
-class TaskRates(msgspec.Struct, frozen=True, omit_defaults=True):
+class TaskRates(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One active task: the sums of its inputs."""
 
     records_per_second: float | None = None
@@ -89,9 +89,12 @@ def _input(before: InputLoad | None, after: InputLoad, seconds: float) -> InputR
 
 def _lag(task: TaskLoad) -> int | None:
     """Return the lag over all inputs of a task; None if that of one is unknown, or without inputs."""
-    lags = [each.lag for each in task.inputs.values()]
-    known = [lag for lag in lags if lag is not None]
-    return sum(known) if known and len(known) == len(lags) else None
+    total = None
+    for each in task.inputs.values():
+        if each.lag is None:
+            return None
+        total = (total or 0) + each.lag
+    return total
 
 
 def _per_second(before: int, after: int, seconds: float) -> float:

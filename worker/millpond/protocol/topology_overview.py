@@ -15,7 +15,8 @@ __all__ = ("MAX_NODES", "topology_overview")
 MAX_NODES = 1_000
 """A larger topology is not sent: nobody can read its drawing, and every worker would send it."""
 _MAX_BYTES = 160 * 1024
-"""The same for long names: the coordinator rejects heartbeats above 256 KiB."""
+"""The same for long names: the coordinator drops drawings above 192 KiB, and rejects heartbeats above 256 KiB plus 384
+bytes per task (1 MiB while it does not know the topology)."""
 
 
 def topology_overview(topology: Topology, real_topic: Callable[[str], str] = str) -> TopologyOverview | None:

@@ -17,6 +17,7 @@ from millpond.protocol.overview import (
     EventOverview,
     TaskOverview,
 )
+from millpond_operator.autoscaling import AUTO
 from millpond_operator.controllers.rollout.observation import ObservedPod, pods_of
 from millpond_operator.controllers.rollout.status import AppStatus, ConditionType, instant
 from millpond_operator.resources import InvalidStreamApp, StreamApp, parse, without_spec
@@ -107,7 +108,7 @@ def _summary(app: StreamApp, status: AppStatus, tasks: tuple[TaskOverview, ...])
         degraded=degraded.reason if degraded is not None and is_degraded else "",
         message=shown.message if shown is not None else "",
         workers_ready=status.ready_replicas,
-        workers_wanted=_workers_wanted(app, status),
+        workers_wanted=_wanted_workers(app, status),
         tasks_running=figures.running,
         tasks_total=figures.total,
         records_per_second=figures.records_per_second,
@@ -116,12 +117,12 @@ def _summary(app: StreamApp, status: AppStatus, tasks: tuple[TaskOverview, ...])
     )
 
 
-def _workers_wanted(app: StreamApp, status: AppStatus) -> int:
-    """Return how many workers the application should have: its autoscaler's number, where it has one."""
-    scaling, replicas = status.autoscaling, app.spec.replicas
-    if scaling is None or app.spec.autoscaling is None or not replicas or scaling.spec_replicas != replicas:
-        return replicas
-    return scaling.current_replicas
+def _wanted_workers(app: StreamApp, status: AppStatus) -> int:
+    """Return the number that the autoscaler chose in mode Auto, unless `spec.replicas` was changed since."""
+    spec, chosen = app.spec.autoscaling, status.autoscaling
+    if spec is None or chosen is None or not spec.mode == chosen.mode == AUTO:
+        return app.spec.replicas
+    return chosen.current_replicas if chosen.spec_replicas == app.written_replicas else app.spec.replicas
 
 
 def _facts(pod: ObservedPod, view: View | None) -> WorkerFacts:

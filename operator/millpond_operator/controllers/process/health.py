@@ -2,6 +2,8 @@
 
 The server runs in the event loop that does all the work: when the loop is blocked, the kubelet's probe times out and
 fails, as it should. An unreachable API server does not make the liveness probe fail: a restart would not help.
+
+Clients need no token, so connections have limits (`http_connections`), and each carries one request.
 """
 
 from __future__ import annotations
@@ -13,15 +15,24 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from millpond.console import ConsoleSource, add_console
 
+from .http_connections import HttpConnections, HttpLimits
 from .metrics import CONTENT_TYPE, MetricSnapshot
 from .work_queue import WorkQueue, key_name
 
 __all__ = ("Check", "HealthServer", "stuck")
 
 log = logging.getLogger(__name__)
+
+_BACKLOG = 128
+_PROBES = frozenset({"/healthz", "/readyz"})
+#: Limits of one request, which waits in memory until its headers are complete; aiohttp limits each of them to 8 KiB.
+_MAX_HEADERS, _BODY_BUFFER_BYTES = 64, 16 * 1024
+#: How long the body of a request is read, which no path needs.
+_LINGER_S = 0.5
 
 Check: TypeAlias = Callable[[], str | None]
 """A check that returns its failure in one sentence, or None."""
@@ -48,14 +59,19 @@ class HealthServer:
         alive: liveness checks; the process should be restarted when one fails.
         ready: readiness checks; the process is not ready while one fails.
         console: the console's documents; None for no console.
+        limits: limits of connections.
+        closed: called with the reason when a connection is closed because of them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword-only options
         self,
         metrics: Callable[[], MetricSnapshot],
+        *,
         alive: Sequence[Check] = (),
         ready: Sequence[Check] = (),
         console: ConsoleSource | None = None,
+        limits: HttpLimits | None = None,
+        closed: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         self.port = 0
         """The port it listens on; 0 while it does not listen."""
@@ -63,7 +79,14 @@ class HealthServer:
         self._alive = list(alive)
         self._ready = list(ready)
         self._console = console
+        self._connections = HttpConnections(limits or HttpLimits(), closed)
         self._runner: web.AppRunner | None = None
+        self._listening: asyncio.AbstractServer | None = None
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return len(self._connections)
 
     def also_alive(self, check: Check) -> None:
         """Add a liveness check."""
@@ -83,24 +106,46 @@ class HealthServer:
         Raises:
             OSError: the address is in use or is not one of this host's.
         """
-        application = web.Application()
+        application = web.Application(middlewares=[self._note_request])
+        application.on_response_prepare.append(_close_afterwards)
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
         application.router.add_get("/metrics", self._serve_metrics)
         if self._console is not None:
             add_console(application, self._console)
-        self._runner = web.AppRunner(application, access_log=None)
+        # A handler is cancelled when its connection is closed, so that no work is done for nobody.
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=1,
+            lingering_time=_LINGER_S,
+            auto_decompress=False,
+            max_headers=_MAX_HEADERS,
+            read_bufsize=_BODY_BUFFER_BYTES,
+        )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
-        await site.start()
-        self.port = int(self._runner.addresses[0][1])
+        assert self._runner.server is not None
+        self._listening = await asyncio.get_running_loop().create_server(
+            self._connections.protocol_factory(self._runner.server), host, port, backlog=_BACKLOG, reuse_address=True
+        )
+        self.port = int(self._listening.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         """Stop the server."""
+        self._connections.stop()
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
             self.port = 0
+
+    @web.middleware
+    async def _note_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._connections.requested(request.protocol, document=request.path not in _PROBES)
+        return await handler(request)
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return self._answer(self._alive)
@@ -119,6 +164,12 @@ class HealthServer:
         # In another thread: with thousands of StreamApps it takes so long that heartbeats would wait.
         body = await asyncio.to_thread(metrics.encoded)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+async def _close_afterwards(_request: web.Request, response: web.StreamResponse) -> None:
+    """Close the connection after the response: no idle one is kept."""
+    response.headers["Connection"] = "close"
+    response.force_close()
 
 
 def _run(check: Check) -> str | None:

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from millpond.protocol import clock
 
+from .http_connections import CLOSE_REASONS
 from .work_queue import WorkQueue
 
 __all__ = ("CONTENT_TYPE", "MetricSnapshot", "OperatorMetrics")
@@ -72,12 +73,23 @@ class OperatorMetrics:
             ["name"],
             registry=self.registry,
         )
+        closed = Counter(
+            "millpond_operator_http_closed_connections_total",
+            "Connections to the HTTP port that the operator closed before the response was sent, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._closed_connections = {reason: closed.labels(reason) for reason in CLOSE_REASONS}
         ProcessCollector(registry=self.registry)
 
     def requested(self, method: str, verb: str, code: str, seconds: float) -> None:
         """Record a finished request to the API server."""
         self._requests.labels(code, method).inc()
         self._request_seconds.labels(verb).observe(seconds)
+
+    def closed_connection(self, reason: str) -> None:
+        """Record that a connection to the HTTP port was closed because of a limit."""
+        self._closed_connections[reason].inc()
 
     def leads(self, name: str, *, now: bool) -> None:
         """Record whether this operator leads."""

@@ -134,6 +134,7 @@ class _Operator:
             alive=[stuck(self._queue, settings.longest_reconcile)],
             ready=[self._not_ready],
             console=self._console,
+            closed=metrics.closed_connection,
         )
 
     async def run(self) -> None:

@@ -6,6 +6,7 @@ anything is done. All other parts of a pass see it as `spec.replicas`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -33,6 +34,8 @@ __all__ = ("autoscale", "with_wanted_replicas")
 _STEADY = frozenset({AppPhase.RUNNING.value, AppPhase.DEGRADED.value})
 _INTERVAL = timedelta(seconds=15)
 """How often it looks."""
+_MANY_TASKS = 2_000
+"""A decision about more tasks takes longer than the event loop should wait: a thread makes it."""
 
 
 def with_wanted_replicas(app: StreamApp, status: AppStatus) -> StreamApp:
@@ -49,7 +52,7 @@ def with_wanted_replicas(app: StreamApp, status: AppStatus) -> StreamApp:
     return replace(app, spec=msgspec.structs.replace(app.spec, replicas=wanted))
 
 
-def autoscale(work: ReconcilePass, look: Callable[[StreamApp], View | None]) -> AutoscalingStatus | None:
+async def autoscale(work: ReconcilePass, look: Callable[[StreamApp], View | None]) -> AutoscalingStatus | None:
     """Return the autoscaler's new state, to be saved with the status; None without autoscaling.
 
     Args:
@@ -64,16 +67,15 @@ def autoscale(work: ReconcilePass, look: Callable[[StreamApp], View | None]) -> 
     if app.deleting or app.spec.suspended:
         memory.autoscaler = None
         return before
-    if memory.autoscaler is None:
-        memory.autoscaler = Autoscaler(policy)
-    memory.autoscaler.policy = policy
+    autoscaler = memory.autoscaler or Autoscaler(policy)
+    autoscaler.policy = policy
     work.requeue(_INTERVAL)
     view = look(app)
     if view is not None:
         loads = {
             each.worker: ReportedLoad(each.incarnation, each.load) for each in view.members if each.alive and each.load
         }
-        memory.autoscaler.observe(work.now, loads)
+        autoscaler.observe(work.now, loads)
     conflict = app.scaled_by if policy.mode == AUTO else ""
     tasks = (
         {}
@@ -81,7 +83,12 @@ def autoscale(work: ReconcilePass, look: Callable[[StreamApp], View | None]) -> 
         else {each.id: each.partitions for each in view.topology.subtopologies}
     )
     situation = Situation(app.written_replicas, tasks, _unsteady(work, view), conflict)
-    after = memory.autoscaler.decide(work.now, situation, before)
+    if sum(tasks.values()) <= _MANY_TASKS:
+        after = autoscaler.decide(work.now, situation, before)
+    else:
+        memory.autoscaler = None  # if this pass is cancelled, the next one does not share it with the thread
+        after = await asyncio.to_thread(autoscaler.decide, work.now, situation, before)
+    memory.autoscaler = autoscaler
     if conflict:
         work.autoscaling_problem = Problem(Reason.CONFLICT.value, after.message, persistent=True)
     _record(work, before, after)

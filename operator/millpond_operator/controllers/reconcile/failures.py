@@ -74,7 +74,7 @@ class Failures:
 def rejected(error: ApiError) -> Problem:
     """Return the problem to report for an object that the API server rejects."""
     if isinstance(error, Forbidden):
-        cure = "Change what in the namespace forbids it (a quota, a policy, the operator's rights), or the StreamApp."
+        cure = "Correct the quota, the policy or the operator's rights in the namespace, or change the StreamApp."
     else:
         cure = "Correct the field of the StreamApp that it comes from."
     return Problem("Rejected", f"{error} {cure}", persistent=True)

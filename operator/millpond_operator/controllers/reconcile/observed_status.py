@@ -7,10 +7,11 @@ from datetime import timedelta
 import msgspec
 
 from millpond_operator.controllers.pass_context import ReconcilePass
-from millpond_operator.controllers.rollout.conditions import ConditionInputs, conditions, problems
+from millpond_operator.controllers.rollout.conditions import ConditionInputs, conditions
 from millpond_operator.controllers.rollout.model import Decision
 from millpond_operator.controllers.rollout.problems import REPORTED_BY_WORKERS, Problem, cleanup_problem
 from millpond_operator.controllers.rollout.status import AppPhase, AppStatus, ConditionType
+from millpond_operator.controllers.rollout.worker_failures import failures, lasting_problems
 from millpond_operator.kubernetes import Cache, kinds
 from millpond_operator.resources import APP_UID, StreamApp, selector
 
@@ -76,14 +77,14 @@ class ObservedStatus:
         )
 
     def _problem(self, work: ReconcilePass, decision: Decision) -> Problem | None:
-        worker_problem = self._worker_problem(work)
+        worker_problem = self._worker_problem(work, decision)
         if decision.phase in {AppPhase.SUSPENDING, AppPhase.SUSPENDED}:
             return None
         cleanup = self._cleanup_problem(work.app) if work.app.deleting else None
         severe = cleanup or work.memory.rejection or work.id_conflict or worker_problem
         return severe or work.memory.apply_problem or work.autoscaling_problem
 
-    def _worker_problem(self, work: ReconcilePass) -> Problem | None:
+    def _worker_problem(self, work: ReconcilePass, decision: Decision) -> Problem | None:
         """Return the first problem of a worker that is persistent or has lasted long enough to be reported.
 
         A problem in the last status is not new, so it is reported at once. After a change of leaders, a problem that
@@ -91,9 +92,14 @@ class ObservedStatus:
         """
         before = work.status.condition(ConditionType.DEGRADED)
         reported = before if before is not None and before.status == "True" else None
-        found = problems(work.observed)
+        app, memory = work.app, work.memory
+        replicas = 0 if app.deleting or app.spec.suspended else app.spec.replicas
+        memory.failures = failures(memory.failures, work.observed, decision.revision, replicas)
+        found = lasting_problems(work.observed, memory.failures)
         prefix = f"{work.name} problem "
-        names = {f"{prefix}{pod} {problem.reason}": problem for pod, problem in found}
+        names: dict[str, Problem] = {}
+        for pod, problem in found:
+            names.setdefault(f"{prefix}{pod} {problem.reason}", problem)
         self._debounce.forget(prefix, names)
         lasting = [
             problem

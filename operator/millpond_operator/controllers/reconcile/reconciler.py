@@ -207,7 +207,7 @@ class Reconciler:
             return
         await self._observe(work)
         await self._upgrades.take_turn(work, self._applier.templates)
-        autoscaling = autoscale(work, self._host.view)
+        autoscaling = await autoscale(work, self._host.view)
         app = work.app = with_wanted_replicas(work.app, msgspec.structs.replace(work.status, autoscaling=autoscaling))
         existing = self._observer.existing(work)
         claim = self._admission.claim(work)

@@ -86,6 +86,8 @@ class Problem:
     message: str
     persistent: bool = False
     """Whether it will not go away by itself."""
+    is_failure: bool = False
+    """Whether a worker ended with an error. It is over once the worker is ready again."""
 
     @property
     def patience(self) -> timedelta:
@@ -295,17 +297,23 @@ def _ended(pod: str, who: str, ended: Mapping[str, Any], *, persistent: bool) ->
     if found is not None:
         error, message = found
         reason, cure = _BY_ERROR.get(error, ("WorkerFailed", ""))
-        return Problem(reason, f"{who} failed: {shortened(message)} {cure}".rstrip(), persistent)
+        return Problem(reason, f"{who} failed: {shortened(message)} {cure}".rstrip(), persistent, is_failure=True)
     if ended.get("reason") == "OOMKilled":
         return Problem(
             "OutOfMemory",
             f"{who} used more memory than its limit: raise spec.resources.limits.memory, or lower the caches in "
             "spec.config.",
             persistent,
+            is_failure=True,
         )
     last = shortened((ended.get("message") or "").strip().rpartition("\n")[2]) or ended.get("reason", "")
     how = f"exit code {ended.get('exitCode')}" if not ended.get("signal") else f"signal {ended['signal']}"
-    return Problem("WorkerFailed", f"{who} ended with {how}: {last}. See kubectl logs --previous {pod}.", persistent)
+    return Problem(
+        "WorkerFailed",
+        f"{who} ended with {how}: {last}. See kubectl logs --previous {pod}.",
+        persistent,
+        is_failure=True,
+    )
 
 
 def termination_error(message: str) -> tuple[str, str] | None:

@@ -10,7 +10,7 @@ from millpond.errors import MillpondError
 
 from .client import Cluster, Object
 from .failures import Conflict
-from .overview import workers_wanted
+from .overview import wanted_workers
 
 __all__ = ("DRAIN", "annotation", "change", "requested", "worker_named", "workers_of")
 
@@ -28,7 +28,7 @@ def requested(app: Mapping[str, Any]) -> list[str]:
 
 def workers_of(app: Mapping[str, Any]) -> list[str]:
     """Return the names of a StreamApp's wanted workers."""
-    return [f"{app['metadata']['name']}-{number}" for number in range(workers_wanted(app))]
+    return [f"{app['metadata']['name']}-{number}" for number in range(wanted_workers(app))]
 
 
 def worker_named(app: Mapping[str, Any], text: str) -> str:

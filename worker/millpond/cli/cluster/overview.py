@@ -19,7 +19,7 @@ from millpond.protocol.overview import (
     WorkerOverview,
 )
 
-__all__ = ("events_of", "overview_of", "sorted_tasks", "summary_of", "workers_wanted")
+__all__ = ("events_of", "overview_of", "sorted_tasks", "summary_of", "wanted_workers")
 
 _Object = Mapping[str, Any]
 _MAX_EVENTS = 20
@@ -75,20 +75,23 @@ def summary_of(app: _Object) -> ApplicationSummary:
         degraded=degraded.get("reason", "") if is_degraded else "",
         message=(degraded if is_degraded else ready).get("message", ""),
         workers_ready=workers[0],
-        workers_wanted=workers_wanted(app),
+        workers_wanted=wanted_workers(app),
         tasks_running=tasks[0],
         tasks_total=tasks[1],
     )
 
 
-def workers_wanted(app: _Object) -> int:
-    """Return how many workers a StreamApp should have: its autoscaler's number, where it has one."""
-    replicas: int = app.get("spec", {}).get("replicas", 1)
-    scaling = (app.get("status") or {}).get("autoscaling") or {}
-    if not app.get("spec", {}).get("autoscaling") or not replicas or scaling.get("specReplicas") != replicas:
-        return replicas
-    current: int = scaling.get("currentReplicas", replicas)
-    return current
+def wanted_workers(app: _Object) -> int:
+    """Return the wanted number of workers: that of the autoscaler in mode Auto, else `spec.replicas`.
+
+    The autoscaler's number does not count after a person changed `spec.replicas`, until the operator has seen that.
+    """
+    spec, chosen = app.get("spec", {}), (app.get("status") or {}).get("autoscaling") or {}
+    replicas: int = spec.get("replicas", 1)
+    automatic = (spec.get("autoscaling") or {}).get("mode") == "Auto" == chosen.get("mode")
+    if automatic and chosen.get("specReplicas", 0) == replicas:
+        return int(chosen.get("currentReplicas", replicas))
+    return replicas
 
 
 def events_of(events: Iterable[_Object]) -> tuple[EventOverview, ...]:

@@ -10,6 +10,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.end_offsets import offset_in
 
 __all__ = ("InputEnds", "Partition")
 
@@ -46,6 +47,7 @@ class InputEnds:
                 wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT_S
             )
             for partition, future in pending.items():
-                self.known[partition.topic, partition.partition] = future.result(_TIMEOUT_S).offset
+                future.result(_TIMEOUT_S)
+                self.known[partition.topic, partition.partition] = offset_in(future)
         except (KafkaException, TimeoutError):
             return  # the broker is down, or a topic does not exist yet: the next update may succeed

@@ -91,7 +91,9 @@ class Remote:
             )
         if len(running) > 1:
             found = ", ".join(f"{each.application} (process {each.pid})" for each in running)
-            raise NoSession(f"several sessions run: {found}; name one with --app NAME or --app PROCESS.")
+            raise NoSession(
+                f"several sessions run: {found}; name one by its application or its process (`millpond dev`: --app)."
+            )
         return cls(running[0])
 
     def status(self) -> SessionStatus:

@@ -39,9 +39,9 @@ _CRASH_LINES = 50
     "--task", metavar="TASK", help="Only the worker that has this task, such as 0_3; with -f, wherever it moves."
 )
 @click.option("-f", "--follow", is_flag=True, help="Wait for further lines, also of pods that replace others.")
-@duration_option("--since", help="Only lines of the last time, such as 10m.")
+@duration_option("--since", help="Only lines of the last minutes or hours, such as 10m.")
 @click.option("--tail", type=click.IntRange(0), metavar="COUNT", help="Only the last lines of each worker.")
-@click.option("--timestamps", is_flag=True, help="Show the time that Kubernetes noted for each line.")
+@click.option("--timestamps", is_flag=True, help="Show the time at which Kubernetes received each line.")
 @verbose_option
 @click.pass_obj
 def command(  # noqa: PLR0913 - one parameter per option

@@ -47,8 +47,8 @@ def _rollout(rollout: Mapping[str, Any], now_ms: int) -> str:
 
 
 def _draining(draining: Mapping[str, Any], now_ms: int) -> str:
-    if refused := draining.get("refused"):
-        return str(refused)
+    if message := draining.get("message"):
+        return str(message)
     names = ", ".join(draining.get("workers", ()))
     if draining.get("drained") == draining.get("workers"):
         return f"Drained by request{_since(draining.get('since', ''), now_ms)}: {names}."

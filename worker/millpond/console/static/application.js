@@ -111,7 +111,7 @@ function sentence(each) {
 
 function events(found, now) {
   const all = found.events ?? [];
-  if (!all.length) return h("p", { class: "empty" }, "Nothing happened since this console can remember.");
+  if (!all.length) return h("p", { class: "empty" }, "No events yet.");
   return h("ol", { class: "story" }, all.map((each) => entry(`${each.at_ms} ${each.reason} ${each.text}`, each.warning ? "bad" : "calm", each.warning ? "!" : "·", each.reason, each.count > 1 ? `${each.text} (${each.count} times)` : each.text, each.at_ms, now)));
 }
 

@@ -24,7 +24,7 @@ export function drawList(main, found) {
       h("div", { class: "filters" },
         h("label", {}, "Name ", h("input", { type: "search", id: "filter", autocomplete: "off", value: chosen.text || null })),
         h("label", {}, h("input", { type: "checkbox", id: "troubled", checked: chosen.troubled }), " Only those that are not ready"))),
-    rows.length ? table(rows) : h("p", { class: "empty", "data-key": "none" }, all.length ? "No application has these properties." : "There are no applications yet."),
+    rows.length ? table(rows) : h("p", { class: "empty", "data-key": "none" }, all.length ? "No application matches these filters." : "There are no applications yet."),
   );
 }
 

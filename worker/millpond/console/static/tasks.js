@@ -19,7 +19,7 @@ export function drawTasks(element, found) {
   last = { element, found };
   const rows = byWorker(found);
   const cells = rows.flatMap((row) => row.cells);
-  if (!cells.length) return show(element, h("p", { class: "empty" }, "The tasks are not known before a worker has reported."));
+  if (!cells.length) return show(element, h("p", { class: "empty" }, "The tasks are not known until a worker has reported them."));
   const current = cells.find((cell) => cell.key === selected) ?? cells[0];
   show(element,
     h("div", { class: "grid", role: "grid", "aria-label": "Tasks by worker: the arrow keys move from task to task", "data-key": "grid" },
@@ -29,7 +29,7 @@ export function drawTasks(element, found) {
           class: `cell ${cell.kind}`, role: "gridcell", "data-key": cell.key, "data-task": cell.task.task,
           tabindex: cell === current ? "0" : "-1", "aria-label": cell.label, title: cell.label,
         }, h("span", { class: "glyph" }, cell.glyph), cell.task.task)))))),
-    h("p", { class: "details", "data-key": "details" }, selected && current.key === selected ? details(current) : "Choose a task to see what it does."),
+    h("p", { class: "details", "data-key": "details" }, selected && current.key === selected ? details(current) : "Choose a task to see its details."),
     legend());
 }
 

@@ -28,6 +28,7 @@ from millpond.runtime.topics.identity import (
 from millpond.runtime.topics.plan import TopicSpec
 
 from .clients import log as client_log
+from .end_offsets import offset_in
 from .reconnect import answers
 
 __all__ = ("KafkaAdmin",)
@@ -37,6 +38,13 @@ log: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _REQUEST_TIMEOUT_S = 5.0
+#: How long the first request of a lookup may take. After a request without an answer a new client sends the next one,
+#: which may take twice as long: a fixed limit would discard every new client where connecting takes longer than it.
+_FIRST_TIMEOUT_S = 2.0
+_LONGEST_TIMEOUT_S = 20.0
+#: The client's timer may end some milliseconds before the timeout.
+_NEARLY = 0.9
+_LOGGED_AFTER_S = 5.0
 _PAUSE_S = 0.05
 #: A partition whose broker is down for a moment is unknown to the client, like one that does not exist.
 _UNKNOWN_TIMEOUT_S = 30.0
@@ -106,6 +114,11 @@ class KafkaAdmin:
     def unanswered(self) -> None:
         """Replace the client after a request without an answer: it may never reconnect (see `reconnect.py`)."""
         if self._answered:
+            self._admin, self._answered = self._new_client(), False
+
+    def _replace(self, silent: AdminClient) -> None:
+        """Replace a client that gave no answer, unless another thread has already done so."""
+        if self._admin is silent:
             self._admin, self._answered = self._new_client(), False
 
     def answers(self, topic: str, timeout_s: float) -> bool:
@@ -243,9 +256,9 @@ class KafkaAdmin:
             return {}
         wanted = list(partitions)
 
-        def request() -> dict[Partition, tuple[int, int]]:
-            first = self._list_offsets(wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-            end = self._list_offsets(wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        def request(admin: AdminClient, timeout_s: float) -> dict[Partition, tuple[int, int]]:
+            first = _list_offsets(admin, wanted, OffsetSpec.earliest(), timeout_s)  # type: ignore[no-untyped-call]
+            end = _list_offsets(admin, wanted, OffsetSpec.latest(), timeout_s)  # type: ignore[no-untyped-call]
             return {each: (first[each], end[each]) for each in wanted}
 
         return self._retry(request, "the first and last offsets of topics")
@@ -259,10 +272,9 @@ class KafkaAdmin:
         if not topics:
             return {}
 
-        def request() -> dict[str, TopicIdentity]:
-            admin = self._admin
-            ids = topic_ids(admin, topics, _REQUEST_TIMEOUT_S)
-            configs = topic_configs(admin, topics, _REQUEST_TIMEOUT_S)
+        def request(admin: AdminClient, timeout_s: float) -> dict[str, TopicIdentity]:
+            ids = topic_ids(admin, topics, timeout_s)
+            configs = topic_configs(admin, topics, timeout_s)
             return {
                 name: TopicIdentity(
                     ids[name], delete_retention_ms(found := configs.get(name)), is_only_compacted(found)
@@ -280,17 +292,25 @@ class KafkaAdmin:
             return None
         return None if found is None else int(found)
 
-    def _retry(self, request: Callable[[], T], what: str) -> T:
+    def _retry(self, request: Callable[[AdminClient, float], T], what: str) -> T:
         """Send a request, and repeat it until a broker answers.
+
+        Args:
+            request: sends it with a client, and waits for the given number of seconds.
+            what: what the request reads, for the error.
 
         Raises:
             BrokerError: no broker answered in time, or it rejected the request.
         """
         deadline = time.monotonic() + self._patience_s
         unknown_until = time.monotonic() + _UNKNOWN_TIMEOUT_S
+        timeout_s = min(_FIRST_TIMEOUT_S, _REQUEST_TIMEOUT_S)
+        began, logged = time.monotonic(), False
         while True:
+            admin = self._admin  # another thread may replace it, but it must live until it has answered
+            requested = time.monotonic()
             try:
-                answer = request()
+                answer = request(admin, timeout_s)
             except KafkaException as error:
                 code = error.args[0].code()
                 transient = _is_transient(error) or (code in _UNKNOWN and time.monotonic() < unknown_until)
@@ -298,9 +318,15 @@ class KafkaAdmin:
                     raise BrokerError(
                         f"cannot read {what}: {error.args[0].str()}. Check that the brokers are up."
                     ) from error
+                if (waited := time.monotonic() - began) >= _LOGGED_AFTER_S and not logged:
+                    logged = True
+                    log.warning("%s: no answer for %.1f s (%s); retrying", what, waited, error.args[0].str())
                 # The client keeps the leaders that it knew until all topics are listed again.
-                if not answers(self._admin, None, _REQUEST_TIMEOUT_S):
-                    self.unanswered()
+                if time.monotonic() - requested >= _NEARLY * timeout_s or not answers(admin, None, timeout_s):
+                    self._replace(admin)
+                    timeout_s = min(2 * timeout_s, _LONGEST_TIMEOUT_S)
+                    # A client without leaders asks for them every 3 s, the first time often before it is connected.
+                    answers(self._admin, None, timeout_s)
                 time.sleep(_PAUSE_S)
             else:
                 self._answered = True
@@ -317,15 +343,6 @@ class KafkaAdmin:
             request_timeout=_REQUEST_TIMEOUT_S,
         )
         return {Partition(each.topic, each.partition): found for each, found in asked.items()}
-
-    def _list_offsets(self, partitions: Sequence[Partition], spec: OffsetSpec) -> dict[Partition, int]:
-        admin = self._admin  # a reference: the client may be replaced meanwhile, and must live until it has answered
-        asked = admin.list_offsets(
-            {TopicPartition(each.topic, each.partition): spec for each in partitions},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=_REQUEST_TIMEOUT_S,
-        )
-        return {Partition(each.topic, each.partition): int(found.result().offset) for each, found in asked.items()}
 
     def purge(self, positions: Mapping[tuple[str, int], int]) -> bool:
         """Delete consumed records of repartition topics, without waiting. The next call repeats failed deletions.
@@ -346,6 +363,17 @@ class KafkaAdmin:
         wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]
         self._purging = list(self._admin.delete_records(wanted).values())
         return True
+
+
+def _list_offsets(
+    admin: AdminClient, partitions: Sequence[Partition], spec: OffsetSpec, timeout_s: float
+) -> dict[Partition, int]:
+    asked = admin.list_offsets(
+        {TopicPartition(each.topic, each.partition): spec for each in partitions},
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        request_timeout=timeout_s,
+    )
+    return {Partition(each.topic, each.partition): offset_in(found) for each, found in asked.items()}
 
 
 def _is_transient(error: KafkaException) -> bool:

@@ -16,8 +16,8 @@ from millpond.runtime.config.model import Config
 from .log_filter import RepeatFilter
 
 __all__ = (
+    "CLIENT_DEFAULTS",
     "COPY_AHEAD_KIB",
-    "QUICK_RETRIES",
     "READ_AHEAD_KIB",
     "largest_record",
     "log",
@@ -30,13 +30,20 @@ __all__ = (
 log: logging.Logger = logging.getLogger(__name__)
 log.addFilter(RepeatFilter())
 
-#: Properties for reconnects, metadata requests and retries within tens of milliseconds instead of hundreds.
-QUICK_RETRIES: dict[str, Any] = {
+#: How long a request may have no answer until the client closes its connection, in milliseconds. A network can lose a
+#: connection without telling anyone; librdkafka's default is a minute (docs/decisions/0048-silent-connections.md).
+_SILENCE_MS = 20_000
+#: Properties of all clients of a worker: reconnects, metadata requests and retries within tens of milliseconds instead
+#: of hundreds, and limits for connections on which nothing arrives.
+CLIENT_DEFAULTS: dict[str, Any] = {
     "retry.backoff.ms": 10,
     "retry.backoff.max.ms": 100,
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 1000,
     "topic.metadata.refresh.fast.interval.ms": 10,
+    "socket.timeout.ms": _SILENCE_MS,
+    "socket.connection.setup.timeout.ms": 10_000,
+    "socket.keepalive.enable": "true",
 }
 
 
@@ -68,8 +75,9 @@ def make_consumer(
         read_ahead_kib: memory for records read ahead, in KiB.
     """
     defaults: dict[str, Any] = {
-        **QUICK_RETRIES,
-        # All partitions share one queue. librdkafka fetches while the queue is below both limits.
+        **CLIENT_DEFAULTS,
+        # All partitions share one queue. librdkafka fetches while the queue is below both limits. A fetch is at most as
+        # large as the queue, and so arrives within `socket.timeout.ms` through a slow network, too.
         "queued.max.messages.kbytes": read_ahead_kib,
         "queued.min.messages": 100_000,
         # How long the client waits before it checks a full queue again.
@@ -106,7 +114,7 @@ def make_offset_reader(config: Config, on_error: Callable[[KafkaError], None], *
         "isolation.level": "read_committed" if stable and config.exactly_once else "read_uncommitted",
         "error_cb": on_error,
     }
-    return Consumer(dict(config.consumer_settings(defaults=QUICK_RETRIES, fixed=fixed)), logger=log)
+    return Consumer(dict(config.consumer_settings(defaults=CLIENT_DEFAULTS, fixed=fixed)), logger=log)
 
 
 def largest_record(config: Config) -> int:
@@ -133,7 +141,7 @@ def make_producer(
         batch_bytes: the maximum size of a batch, in bytes; None for the client's limit.
     """
     defaults: dict[str, Any] = {
-        **QUICK_RETRIES,
+        **CLIENT_DEFAULTS,
         "linger.ms": 5,
         "batch.num.messages": 20_000,
         "queue.buffering.max.messages": 500_000,
@@ -150,6 +158,8 @@ def make_producer(
         # A record that cannot be delivered becomes a fatal error instead of being dropped silently.
         fixed["enable.gapless.guarantee"] = True
     if owner is not None:
+        # librdkafka rejects a longer time.
+        defaults["socket.timeout.ms"] = min(_SILENCE_MS, max(config.transaction_timeout_ms - 100, 900))
         fixed["transactional.id"] = transactional_id(config.application_id, owner)
         fixed["transaction.timeout.ms"] = config.transaction_timeout_ms
     return Producer(dict(config.producer_settings(defaults=defaults, fixed=fixed)), logger=log)

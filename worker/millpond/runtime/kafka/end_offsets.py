@@ -10,15 +10,32 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
+from millpond.runtime import error_codes
 from millpond.runtime.offsets.completeness import Moment
 from millpond.runtime.offsets.metadata import Partition
 
-__all__ = ("EndOffsetCallback", "EndOffsetSource", "EndOffsets")
+__all__ = ("EndOffsetCallback", "EndOffsetSource", "EndOffsets", "offset_in")
 
 EndOffsetCallback = Callable[[Moment, int], None]
 """Called with the moment of a request, and with the end offset of the partition."""
+
+
+def offset_in(answer: Future[Any]) -> int:
+    """Return the offset in the answer to a request for the first or the end offset of a partition.
+
+    If the request to the partition's leader fails, for example because the leader is silent, librdkafka 2.16 reports
+    success with the offset -1001: `rd_kafka_ListOffsets_response_merge` ignores the error. As the end of a changelog,
+    this would mean that there is nothing to restore.
+
+    Raises:
+        KafkaException: the leader was silent, or returned an error.
+    """
+    offset = int(answer.result().offset)
+    if offset < 0:
+        raise KafkaException(KafkaError(error_codes.TIMED_OUT, "the leader did not answer", retriable=True))
+    return offset
 
 
 class EndOffsetSource(Protocol):
@@ -70,7 +87,7 @@ class EndOffsets:
         unanswered = False
         for partition, answer in self._answers.items():
             try:
-                end = int(answer.result().offset)
+                end = offset_in(answer)
             except KafkaException:
                 unanswered = True
             else:

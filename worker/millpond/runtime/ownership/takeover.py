@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from millpond.backoff import Backoff
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime.commit.pipeline import Offsets, is_fenced, portions, topic_partitions
+from millpond.runtime.kafka.replaceable_consumer import close_in_background
 from millpond.runtime.offsets.marks import Marks
 from millpond.runtime.offsets.metadata import (
     CommittedOffset,
@@ -38,7 +39,11 @@ T = TypeVar("T")
 #: The name of the owner of tasks without an owner, in its transactional id.
 UNOWNED = "unowned"
 
-_REQUEST_TIMEOUT_S = 5.0
+#: How long the first request for committed offsets may take. A new client sends each further one, which may take twice
+#: as long: one fixed limit would discard every new client where connecting takes longer than the limit.
+_REQUEST_TIMEOUT_S = 2.0
+_LONGEST_REQUEST_S = 20.0
+_LOGGED_AFTER_S = 5.0
 _UNKNOWN_PARTITION_S = 30.0
 _PAUSE_S = 0.02
 _COMMIT_TIMEOUT_S = 60.0
@@ -92,8 +97,7 @@ class OffsetStore:
             BrokerError: the group coordinator did not answer in time, or rejected the request.
         """
         return self._retry(
-            lambda: self._check_marks(_committed(self._consumer(), partitions, _REQUEST_TIMEOUT_S)),
-            "the committed offsets",
+            lambda timeout_s: self._check_marks(_committed(self._consumer(), partitions, timeout_s)),
             self._forget_consumer,
         )
 
@@ -113,24 +117,35 @@ class OffsetStore:
         Raises:
             BrokerError: the group coordinator did not answer in time, or rejected the request.
         """
+        found = self._retry(lambda timeout_s: self._survey(partitions, timeout_s), lambda: None)
+        return self.read(partitions) if self.marks.outdated(found) else found
+
+    def _survey(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset]:
         consumer = self._surveyor()
         try:
-            found = self._retry(lambda: _committed(consumer, partitions, _REQUEST_TIMEOUT_S), "the committed offsets")
+            return _committed(consumer, partitions, timeout_s)
         finally:
-            consumer.close()
-        return self.read(partitions) if self.marks.outdated(found) else found
+            close_in_background(consumer)
 
     def _check_marks(self, found: dict[Partition, CommittedOffset]) -> dict[Partition, CommittedOffset]:
         if self.marks.outdated(found):
             raise _OutOfDate(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
         return found
 
-    def _retry(self, request: Callable[[], T], what: str, unanswered: Callable[[], None] = lambda: None) -> T:
+    def _retry(self, request: Callable[[float], T], unanswered: Callable[[], None]) -> T:
+        """Send a request until it is answered.
+
+        Args:
+            request: sends it, and waits for the given number of seconds.
+            unanswered: called after a request that got no answer, so that a new client sends the next one.
+        """
         began = time.monotonic()
+        timeout_s = _REQUEST_TIMEOUT_S
+        logged = False
         while True:
             requested = time.monotonic()
             try:
-                return request()
+                return request(timeout_s)
             except KafkaException as error:
                 cause = error.args[0]
                 waited = time.monotonic() - began
@@ -139,9 +154,15 @@ class OffsetStore:
                 transient = transient or (cause.code() == _UNKNOWN_PARTITION and waited < _UNKNOWN_PARTITION_S)
                 timed_out = waited >= self._patience_s and not isinstance(error, _OutOfDate)
                 if self._stopping() or not transient or timed_out:
-                    raise BrokerError(f"cannot read {what}: {cause.str()}. Check that the brokers are up.") from error
-                if time.monotonic() - requested >= _REQUEST_TIMEOUT_S:
+                    raise BrokerError(
+                        f"cannot read the committed offsets: {cause.str()}. Check that the brokers are up."
+                    ) from error
+                if waited >= _LOGGED_AFTER_S and not logged and not isinstance(error, _OutOfDate):
+                    logged = True
+                    log.warning("committed offsets: no answer for %.1f s (%s); retrying", waited, cause.str())
+                if time.monotonic() - requested >= timeout_s:
                     unanswered()
+                    timeout_s = min(2 * timeout_s, _LONGEST_REQUEST_S)
                 time.sleep(_PAUSE_S)  # some errors are raised at once
 
 
@@ -165,10 +186,11 @@ def _committed(
 
 # confluent-kafka names librdkafka's public error codes with an underscore.
 _UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 - a public error code
+_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001 - a public error code
 _TRANSIENT = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001 - a public error code
-        KafkaError._TIMED_OUT,  # noqa: SLF001 - a public error code
+        _TIMED_OUT,
         KafkaError._WAIT_COORD,  # noqa: SLF001 - a public error code
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - a public error code
         KafkaError.NOT_COORDINATOR,
@@ -206,12 +228,17 @@ def init_producer(make: Callable[[], Producer], stopping: Callable[[], bool], pa
                 raise BrokerError(
                     f"cannot begin transactions: {cause.str()}. Check that the brokers are up."
                 ) from error
-            if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS and wait < _CLIENT_RETRY_S:
-                producer = make()
+            if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS:
+                replace = wait < _CLIENT_RETRY_S
+            else:
+                # A client that lost its brokers may not find them again (see `reconnect.py`).
+                replace = cause.code() == _TIMED_OUT and wait >= _CLIENT_RETRY_S
             wait = next(waits)
             if wait == _LONGEST_INIT.total_seconds():
                 log.warning("producer: the broker does not initialise transactions (%s); retrying", cause.str())
-                producer = make()  # a client that lost its brokers may not find them again (see `reconnect.py`)
+                replace = True
+            if replace:
+                producer = make()
 
 
 def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap

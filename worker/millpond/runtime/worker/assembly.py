@@ -13,7 +13,7 @@ from millpond.runtime.blockers import Blockers
 from millpond.runtime.commit.pipeline import OffsetCommitter
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
-from millpond.runtime.kafka.clients import COPY_AHEAD_KIB, make_consumer, make_offset_reader
+from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, COPY_AHEAD_KIB, make_consumer, make_offset_reader
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
 from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
 from millpond.runtime.ownership.takeover import OffsetStore
@@ -96,7 +96,9 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
     """
     patience = timedelta(milliseconds=config.task_timeout_ms)
-    cluster = KafkaAdmin(config.admin_settings(), patience=patience, stopping=stopping, blockers=blockers)
+    cluster = KafkaAdmin(
+        config.admin_settings(CLIENT_DEFAULTS), patience=patience, stopping=stopping, blockers=blockers
+    )
     existing = cluster.topics()
     admit(cluster.id)
 

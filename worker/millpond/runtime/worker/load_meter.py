@@ -33,7 +33,8 @@ _DISK_INTERVAL_S = 10.0
 _END_INTERVAL_S = 5.0
 
 
-#: The inputs of a heartbeat's load take at most about this much; the coordinator rejects heartbeats above 256 KiB.
+#: The inputs of a heartbeat's load take at most about this much: the coordinator drops load of more than 128 KiB of
+#: inputs, and rejects heartbeats above 256 KiB plus 384 bytes per task (1 MiB while it does not know the topology).
 _MAX_INPUT_BYTES, _INPUT_BYTES = 96 * 1024, 64
 
 

@@ -20,6 +20,7 @@ from millpond.runtime.http.metrics import WorkerMetrics
 from millpond.runtime.http.query_catalog import store_catalog
 from millpond.runtime.http.query_server import query_interface
 from millpond.runtime.kafka.broker_contact import BrokerContact, make_probe
+from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
 from millpond.runtime.listeners import WorkerListener, check_listener
 from millpond.runtime.states import WorkerState
 from millpond.runtime.tasks.held_tasks import TaskView
@@ -64,7 +65,7 @@ class Worker:
         self.metrics: WorkerMetrics = WorkerMetrics(config)
         self.waiting: Blockers = Blockers()
         self.contact: BrokerContact = BrokerContact(
-            make_probe(dict(config.admin_settings())),
+            make_probe(dict(config.admin_settings(CLIENT_DEFAULTS))),
             config.brokers_unreachable_timeout_ms / 1000,
             self.waiting,
             config.bootstrap_servers,
