@@ -199,7 +199,11 @@ GROUPS = (
         (
             Alert(
                 "OperatorDown",
-                "absent(millpond_operator_leading == 1)",
+                # With several releases in the cluster, the leader of one must not hide that another has none.
+                """
+                absent(millpond_operator_leading == 1)
+                  or (max by (namespace) (millpond_operator_leading) == 0 and on () max(millpond_operator_leading) == 1)
+                """,
                 _minutes(10),
                 CRITICAL,
                 "No replica of the millpond operator leads",

@@ -321,3 +321,49 @@ def test_rescales_in_the_future_count_from_now_on() -> None:
     fleet.status = AutoscalingStatus(mode=AUTO, current_replicas=4, spec_replicas=4, last_scale_time=future[0])
     fleet.run(minutes=10)
     assert fleet.rescales == [(4, 1)]
+
+
+@pytest.mark.parametrize("rubbish", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "yesterday"])
+def test_times_that_someone_wrote_into_the_status_stop_nothing(rubbish) -> None:
+    """The year 1 in an eastern time zone is a valid time for the API server, and none in UTC."""
+    fleet = Fleet(_POLICY, _even(2.6), replicas=1)
+    fleet.status = AutoscalingStatus(
+        mode=AUTO, current_replicas=1, spec_replicas=1, last_scale_time=rubbish, rescales=(rubbish,)
+    )
+    fleet.run(minutes=5)
+    assert fleet.rescales == [(1, 4)]
+
+
+def test_message_says_what_holds_now_with_the_same_reason_too() -> None:
+    """A drain after a restart is another cause, and has another cure."""
+    fleet = Fleet(_POLICY, _even(2.6), replicas=4)
+    fleet.unsteady = "workers restart"
+    fleet.run(minutes=2)
+    fleet.unsteady = "the annotation millpond.dev/drain is set"
+    status = fleet.run(minutes=2)
+    assert status.reason == Reason.SETTLING
+    assert "millpond.dev/drain" in status.message
+    before = len(fleet.written)
+    for number in range(120):
+        fleet.unsteady = "workers restart" if number % 2 else "tasks move"
+        fleet.run(minutes=1)
+    assert len(fleet.written) - before < 30, "causes that alternate are not written each time"
+
+
+def test_another_policy_is_explained_at_once() -> None:
+    """Not with the numbers of the former one."""
+    fleet = Fleet(Policy(max_replicas=12, rescales_per_day=1), _even(2.6), replicas=1)
+    used = ("2026-01-01T00:00:00Z",) * 6
+    fleet.status = AutoscalingStatus(mode=AUTO, current_replicas=1, spec_replicas=1, rescales=used)
+    assert "rescalesPerDay (1)" in fleet.run(minutes=10).message
+    fleet.autoscaler.policy = Policy(max_replicas=12, rescales_per_day=2)
+    fleet.run(seconds=15)
+    assert "rescalesPerDay (2)" in fleet.run(minutes=1).message
+
+
+def test_worker_that_reports_nonsense_does_not_fill_the_message() -> None:
+    """Nothing is known of what its tenant runs."""
+    fleet = Fleet(_POLICY, _even(1e9), replicas=12)
+    status = fleet.run(minutes=10)
+    assert status.reason == Reason.AT_MAX
+    assert "more than 10000 %" in status.message

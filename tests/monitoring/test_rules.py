@@ -117,3 +117,57 @@ def test_every_alert_and_severity_has_a_case() -> None:
         ("StreamAppDegraded", "critical"),
         ("StreamAppDegraded", "warning"),
     } == set(ALERTS)
+
+
+def test_cluster_without_applications_raises_nothing(prometheus: Tools, tmp_path: Path) -> None:
+    """An operator that leads and has nothing to do is well."""
+    path = tmp_path / "tests.yaml"
+    passes = 'controller_runtime_reconcile_total{namespace="millpond-system",controller="streamapp",result='
+    series = {
+        'millpond_operator_leading{namespace="millpond-system",instance="a",pod="a"}': "1x120",
+        f'{passes}"error"}}': "0x120",
+        f'{passes}"success"}}': "0x120",
+    }
+    check = {"expr": "ALERTS", "eval_time": "119m", "exp_samples": []}
+    tests = [_test(series, promql_expr_test=[check])]
+    document = {"rule_files": [*map(str, FILES)], "evaluation_interval": "1m", "tests": tests}
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    _promtool(prometheus, "test", "rules", path)
+
+
+def test_namesakes_in_two_namespaces_are_told_apart_and_a_deleted_one_is_forgotten(
+    prometheus: Tools, tmp_path: Path
+) -> None:
+    """A rollout of one excuses nothing in the other; an alert ends with its StreamApp."""
+    series = {}
+    for namespace in ("shop", "bank"):
+        labels = f'namespace="{namespace}",name="delays",application_id="delays"'
+        series[f'millpond_streamapp_workers{{{labels},state="wanted"}}'] = "3x20 stale"
+        series[f'millpond_streamapp_workers{{{labels},state="ready"}}'] = "2x20 stale"
+    rollout = 'namespace="bank",name="delays",application_id="delays",type="Progressing",status="True"'
+    series[f'millpond_streamapp_condition{{{rollout},reason="RollingOut"}}'] = "1x20 stale"
+    names = 'namespace="shop",name="delays",application_id="delays"'
+    firing = f'ALERTS{{alertname="WorkerDown",alertstate="firing",part_of="millpond",severity="warning",{names}}}'
+    down = 'ALERTS{alertname="WorkerDown"}'
+    checks = [
+        {"expr": down, "eval_time": "15m", "exp_samples": [{"labels": firing, "value": 1}]},
+        {"expr": down, "eval_time": "22m", "exp_samples": []},
+    ]
+    _run(prometheus, tmp_path, "WorkerDown", [_test(series, promql_expr_test=checks)])
+
+
+def test_release_without_a_leader_is_named_while_another_one_leads(prometheus: Tools, tmp_path: Path) -> None:
+    """Each release of the chart has its own StreamApps, which the operator of the other one does not serve."""
+    series = {
+        'millpond_operator_leading{namespace="one",instance="a",pod="a"}': "1x60",
+        'millpond_operator_leading{namespace="two",instance="b",pod="b"}': "1x5 0x20 1x35",
+    }
+    down = 'ALERTS{alertname="OperatorDown",alertstate="firing"}'
+    firing = (
+        'ALERTS{alertname="OperatorDown",alertstate="firing",namespace="two",part_of="millpond",severity="critical"}'
+    )
+    checks = [
+        {"expr": down, "eval_time": "20m", "exp_samples": [{"labels": firing, "value": 1}]},
+        {"expr": down, "eval_time": "30m", "exp_samples": []},
+    ]
+    _run(prometheus, tmp_path, "OperatorDown", [_test(series, promql_expr_test=checks)])

@@ -149,3 +149,28 @@ def test_limits_and_rivals_are_reported(stage) -> None:
     app.runs(workers=2)
     stage.api.patch("StreamApp", stage.namespace, app.name, {"metadata": {"managedFields": managed}})
     wait_for(lambda: app.condition("Degraded").get("status") == "False", "it acts again", otherwise=app.status)
+
+
+def test_workers_for_the_standbys_stay(stage) -> None:
+    """One worker would be enough for the load, and could hold no standby: the first failure would be an outage."""
+    app, _ = _loaded(stage, 0.2, stabilization="1m", minReplicas=1)
+    app.apply(replicas=4, standbyReplicas=1)
+    _await(app, currentReplicas=2, reason="ScaleIn")
+    app.runs(workers=2)
+    wait_for(lambda: app.condition("StandbysCaughtUp").get("status") == "True", "standbys are caught up")
+    sleep(600)
+    app.runs(workers=2)
+    app.apply(standbyReplicas=2)
+    app.runs(workers=3)
+    stage.api.patch(
+        "StreamApp",
+        stage.namespace,
+        app.name,
+        {"metadata": {"annotations": {"millpond.dev/drain": "delays-0"}}},
+    )
+    wait_for(
+        lambda: "annotation millpond.dev/drain is set" in _autoscaling(app).get("message", ""),
+        "it says why nothing is decided",
+        _HOUR,
+        otherwise=app.status,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -46,7 +47,9 @@ class Autoscaler:
         self._short_since: datetime | None = None
         self._unmeasured_since: datetime | None = None
         self._told: deque[datetime] = deque()
+        self._reworded: deque[datetime] = deque()
         self._last: datetime | None = None
+        self._policy_changed = False
 
     @property
     def policy(self) -> Policy:
@@ -57,6 +60,7 @@ class Autoscaler:
     def policy(self, policy: Policy) -> None:
         if policy != self._policy:
             self._policy = policy
+            self._policy_changed = True
             self._forget_wishes()
 
     def observe(self, now: datetime, loads: Mapping[str, ReportedLoad]) -> None:
@@ -90,8 +94,9 @@ class Autoscaler:
             current_replicas=current,
             max_replicas=most,
         )
-        if current != before.current_replicas:
+        if current != before.current_replicas:  # someone else changed it: what was said is about the former number
             self._forget_wishes()
+            state = msgspec.structs.replace(state, recommended_replicas=current, reason="")
         words = Words(policy, current, most, sum(situation.tasks.values()))
         decided = self._decided(now, situation, state, words)
         return self._quiet(now, before, decided)
@@ -119,7 +124,8 @@ class Autoscaler:
         if isinstance(measured, Unmeasured):
             self._forget_wishes()
             self._unmeasured_since = self._unmeasured_since or now
-            if state.reason and not measured.idle and now - self._unmeasured_since < _UNMEASURED:
+            brief = now - self._unmeasured_since < _UNMEASURED and not self._policy_changed
+            if state.reason and not measured.idle and brief:
                 return state
             return _stays(state, Reason.IDLE if measured.idle else Reason.UNMEASURED, words.unmeasured(measured))
         self._unmeasured_since = None
@@ -236,6 +242,7 @@ class Autoscaler:
             self._meter.clear()
             self._trend = Trend()
             self._told.clear()
+            self._reworded.clear()
             self._unmeasured_since = None
             self._forget_wishes()
         self._last = now
@@ -246,18 +253,31 @@ class Autoscaler:
 
     def _quiet(self, now: datetime, before: AutoscalingStatus, after: AutoscalingStatus) -> AutoscalingStatus:
         """Return the former words and recommendation while they changed a moment ago, or only numbers in them do."""
+        if self._policy_changed:  # the former words name numbers of the former policy
+            self._policy_changed = False
+            return after
         said = ("recommended_replicas", "reason", "limited")
         if all(getattr(after, each) == getattr(before, each) for each in said):
+            reworded = _without_numbers(after.message) != _without_numbers(before.message)
+            if reworded and _may_change(self._reworded, now):
+                return after
             return msgspec.structs.replace(after, message=before.message)
         kept = msgspec.structs.replace(after, message=before.message, **{each: getattr(before, each) for each in said})
-        if kept != before:
-            return after
-        while self._told and now - self._told[0] > _QUIET_OVER:
-            self._told.popleft()
-        if self._told and now - self._told[-1] < _QUIET * len(self._told):
-            return before
-        self._told.append(now)
-        return after
+        return after if kept != before or _may_change(self._told, now) else before
+
+
+def _may_change(changes: deque[datetime], now: datetime) -> bool:
+    """Note a change of what is told, and return True, unless the last one was a moment ago."""
+    while changes and now - changes[0] > _QUIET_OVER:
+        changes.popleft()
+    if changes and now - changes[-1] < _QUIET * len(changes):
+        return False
+    changes.append(now)
+    return True
+
+
+def _without_numbers(message: str) -> str:
+    return re.sub("[0-9]+", "", message)
 
 
 def _stays(state: AutoscalingStatus, reason: Reason, message: str) -> AutoscalingStatus:

@@ -143,6 +143,6 @@ def past(text: str, now: datetime) -> datetime | None:
     """
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return None if found.tzinfo is None else min(found.astimezone(UTC), now)
+    except (ValueError, OverflowError):  # a time of the year 1 or 9999 may not exist in UTC
         return None
-    return None if found.tzinfo is None else min(found, now)

@@ -12,6 +12,9 @@ from .model import Policy
 
 __all__ = ("Words",)
 
+_MOST = 100
+"""A larger share of a worker's time, as of one that reports nonsense, is not spelled out."""
+
 
 class Words:
     """Says why.
@@ -108,7 +111,7 @@ def _shown(load: Load) -> float:
 
 
 def _percent(share: float) -> str:
-    return f"{round(share * 100)} %"
+    return f"{round(share * 100)} %" if share <= _MOST else f"more than {_MOST * 100} %"
 
 
 def _workers(number: int) -> str:

@@ -47,6 +47,12 @@ class AppMemory:
     """The failures of workers that have not been ready since, by name of the worker."""
     autoscaler: Autoscaler | None = None
     """Has the measurements of the last minutes."""
+    led: bool = False
+    """Whether no other operator with a later epoch had written its status when this one saw it."""
+    shared_since: datetime | None = None
+    """Since when another operator has served it, too."""
+    looked_at: datetime | None = None
+    """When the last pass began."""
 
 
 @dataclass

@@ -182,6 +182,32 @@ def test_text_of_a_cluster_does_not_control_the_terminal(millpond: Millpond, tmp
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & {*shown.out, *failed.err}
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "StreamApp 'delays' has no pods of workers, so there is no log"),
+        (["--worker", "1"], "delays-1 of StreamApp 'delays' has no pod"),
+        (["--task", "0_0"], "task '0_0' is assigned to no worker that has a pod now"),
+    ],
+    ids=["all", "worker", "task"],
+)
+def test_logs_of_an_application_without_pods_say_so(
+    millpond: Millpond, tmp_path: Path, options: list[str], said: str
+) -> None:
+    """As of one that is suspended; nothing at all would look as if it logged nothing."""
+    app = {**APP, "metadata": {"name": "delays", "namespace": "shop"}, "spec": {"replicas": 2, "suspended": True}}
+    topology = {"subtopologies": [{"id": 0, "partitions": 2}]}
+
+    def answer(path: str, _: dict[str, str]) -> tuple[int, object]:
+        if "streamassignments" in path:
+            return 200, {"spec": {"topology": topology, "workers": []}}
+        return (200, {"items": []}) if "pods" in path else (200, app)
+
+    with served(answer) as stub:
+        path = _config(tmp_path / "config", f"http://127.0.0.1:{stub.port}")
+        _one_sentence(millpond("logs", "delays", *options, "--kubeconfig", path), said, "millpond status shop/delays")
+
+
 def test_missing_client_is_named(millpond: Millpond, tmp_path: Path, monkeypatch) -> None:
     """The sentence has the extra to install."""
     monkeypatch.setitem(sys.modules, "kubernetes", None)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from millpond.cli.cluster import drains
 from millpond.cli.cluster.applications import Report
+from millpond.cli.cluster.overview import summary_of
 from millpond.cli.status.drain import describe, wait
 from millpond.durations import Duration
 from millpond.errors import MillpondError
@@ -90,6 +91,20 @@ def _wait(*apps: Object, timeout: str = "1m") -> str:
 
 
 REQUESTED = {"workers": ["delays-1"], "since": "2026-02-02T02:40:00Z"}
+
+
+@pytest.mark.parametrize(("replicas", "seen", "workers"), [(2, 2, 4), (6, 6, 4), (2, 3, 2)], ids=["out", "in", "new"])
+def test_workers_are_those_that_the_autoscaler_wants(replicas: int, seen: int, workers: int) -> None:
+    """`spec.replicas` is only the number to start from; another one is a new start."""
+    app: Object = {
+        "metadata": {"name": "delays", "namespace": "shop"},
+        "spec": {"replicas": replicas, "autoscaling": {"mode": "Auto", "maxReplicas": 8}},
+        "status": {"autoscaling": {"mode": "Auto", "currentReplicas": 4, "specReplicas": seen}},
+    }
+    assert drains.workers_of(app) == [f"delays-{number}" for number in range(workers)]
+    assert summary_of(app).workers_wanted == workers
+    del app["spec"]["autoscaling"]
+    assert len(drains.workers_of(app)) == replicas
 
 
 def test_progress_is_shown_until_the_worker_has_no_task() -> None:

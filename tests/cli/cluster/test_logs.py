@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from millpond.cli.cluster.printable import printable_line
 from millpond.cli.logs.containers import Container, container_of, task_worker
 from millpond.cli.logs.follow import Follower
 from millpond.cli.logs.lines import Line, Printer, merged, parsed
@@ -183,6 +184,19 @@ def test_lines_are_merged_by_time_with_any_number_of_digits() -> None:
     one = [parsed("a", b"2026-02-02T02:40:01.5Z x"), parsed("a", b"2026-02-02T02:40:02Z z")]
     other = [parsed("b", b"2026-02-02T02:40:01.500000001Z y"), Line("2026-02-02T02:40:02.1Z", "b", "last")]
     assert [line.text for line in merged([one, other])] == ["x", "y", "z", "last"]
+
+
+def test_lines_do_not_control_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colours stay and end with the line; titles, clipboards, cursors and turned text do not get through."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    printer = Printer(["a"], timestamps=False)
+    text = "\x1b[1;31mred\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b1A\u202etxt\rover\r"
+    printer.line(parsed("a", b"2026-02-02T02:40:01Z " + text.encode()))
+    out = capsys.readouterr().out
+    assert "red\ufffd]52;c;ZXZpbA==\ufffd\ufffd[2J\ufffd1A\ufffdtxt\ufffdover" in out
+    assert printable_line(text).startswith("\x1b[1;31mred")
+    assert printable_line(text).endswith("over\x1b[0m")
+    assert printable_line("plain\ttext") == "plain\ttext"
 
 
 def test_container_of_a_pod_is_the_workers() -> None:

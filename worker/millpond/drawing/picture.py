@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 
 from . import shapes
 from .graph import DrawnGraph, DrawnPart
@@ -48,8 +47,8 @@ def svg(graph: DrawnGraph, title: str, *, live: bool = False) -> str:
     shift = f' x="{left:.0f}"' if left else ""
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="{left:.0f} 0 {width:.0f} {height:.0f}" role="img" aria-label="Topology of {escape(title)}">',
-        f"<title>Topology of {escape(title)}</title>",
+        f'viewBox="{left:.0f} 0 {width:.0f} {height:.0f}" role="img" aria-label="Topology of {shapes.escaped(title)}">',
+        f"<title>Topology of {shapes.escaped(title)}</title>",
         *([] if live else [f"<style>{shapes.STYLE}</style>"]),
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path class="tip" d="M0,0.6 L8,4 L0,7.4 z"/></marker></defs>',

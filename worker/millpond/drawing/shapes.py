@@ -18,6 +18,7 @@ __all__ = (
     "STYLE",
     "TOPIC_HEIGHT",
     "arrow",
+    "escaped",
     "figures",
     "node",
     "node_width",
@@ -32,6 +33,7 @@ NODE_HEIGHT, TOPIC_HEIGHT = 42.0, 34.0
 _NAME, _SMALL = 7.3, 6.05
 """Widths of a letter of a name (13 px, bold) and of the text below it (10 px, fixed width)."""
 
+_UNSAFE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff\\ufffe\\uffff]")
 _GENERATED = re.compile(r"K(?:STREAM|TABLE)-(?P<role>[A-Z-]+?)-\d{10}.*")
 _ROLES = {
     "BRANCHCHILD": "branch", "FLATMAP": "flat map", "FLATMAPVALUES": "flat map values", "KEY-SELECT": "select key",
@@ -69,6 +71,11 @@ def _labels(of: DrawnNode) -> tuple[str, str]:
     if found := _GENERATED.fullmatch(of.name):
         return _ROLES.get(found["role"], found["role"].lower().replace("-", " ")), of.name
     return of.name, of.kind
+
+
+def escaped(text: str) -> str:
+    """Return a user's text as XML, with U+FFFD for characters that XML forbids or that turn the direction of text."""
+    return escape(_UNSAFE.sub("\ufffd", text))
 
 
 def width(kind: str, name: str) -> float:
@@ -118,7 +125,7 @@ def rectangle(kind: str, upper_left: Point, lower_right: Point, *, radius: float
 
 def text(kind: str, x: float, y: float, content: str) -> str:
     """Return a line of text."""
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(content)}</text>'
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escaped(content)}</text>'
 
 
 def figures(x: float, y: float, **about: str) -> str:
@@ -129,7 +136,7 @@ def figures(x: float, y: float, **about: str) -> str:
         y: the middle.
         about: attributes that say whose figures they are.
     """
-    said = "".join(f' data-{name}="{escape(value)}"' for name, value in about.items())
+    said = "".join(f' data-{name}="{escaped(value)}"' for name, value in about.items())
     lines = "".join(
         f'<tspan class="{name}" x="{x:.1f}" y="{y + down:.1f}"/>' for name, down in (("rate", -2), ("lag", 11))
     )
@@ -150,4 +157,4 @@ def arrow(points: Sequence[Point]) -> str:
 
 def _titled(title: str, *shapes: str) -> str:
     """Return shapes with the text that appears under the mouse pointer."""
-    return f"<g><title>{escape(title)}</title>{''.join(shapes)}</g>"
+    return f"<g><title>{escaped(title)}</title>{''.join(shapes)}</g>"

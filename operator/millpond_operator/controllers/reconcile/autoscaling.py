@@ -99,8 +99,10 @@ def _policy(app: StreamApp) -> Policy | None:
     wanted = app.spec.autoscaling
     if wanted is None:
         return None
+    # With fewer workers than that, no worker could hold the standbys.
+    fewest = max(wanted.min_replicas, min(app.spec.standby_replicas + 1, wanted.max_replicas))
     return Policy(
-        min_replicas=wanted.min_replicas,
+        min_replicas=fewest,
         max_replicas=wanted.max_replicas,
         target_lag=wanted.target_lag,
         target_utilization=wanted.target_utilization,
@@ -118,7 +120,7 @@ def _unsteady(work: ReconcilePass, view: View | None) -> str:
     if status.rollout is not None:
         return "workers restart"
     if status.drained or work.app.workers_to_drain:
-        return "a person has workers drained"
+        return "the annotation millpond.dev/drain is set"
     if len(observed.working) != replicas or len(observed.pods) != replicas or status.phase not in _STEADY:
         return "workers start or stop"
     if not observed.tasks.all_run or view.warm_up or view.active != view.owners:

@@ -45,6 +45,7 @@ from .failures import Failures, rejected
 from .id_claims import IdClaims, id_taken
 from .observed_status import ObservedStatus
 from .observer import Observer
+from .rival_operators import RivalOperators
 from .status_writer import StatusWriter, changed
 from .upgrades import Upgrades
 
@@ -99,6 +100,7 @@ class Reconciler:
         self._applier = Applier(client, cache, surroundings)
         self.history = EventHistory()
         self._events = EventRecorder(client, instance, self.history)
+        self._rivals = RivalOperators(surroundings.leader_epoch, self._events)
         self._claims = IdClaims(enqueue)
         self._admission = Admission(self._claims, hosting)
         self._upgrades = Upgrades(upgrade_budget, enqueue)
@@ -166,7 +168,10 @@ class Reconciler:
             await self._forget(key)  # it was deleted and created again between two passes
         memory = self._memories.setdefault(key, AppMemory())
         memory.uid = app.uid
-        work = ReconcilePass(app, AppStatus.of(app.status), self._clock(), memory)
+        now = self._clock()
+        if (shared := await self._rivals.wait(app, memory, now)) is not None:
+            return shared
+        work = ReconcilePass(app, AppStatus.of(app.status), now, memory)
         await self._begin(work, raw)
         return work.requeue_after
 

@@ -14,6 +14,8 @@ from millpond_operator.resources import StreamApp, selector
 
 __all__ = ("StatusWriter", "changed")
 
+_TYPES = frozenset(each.value for each in ConditionType)
+
 
 class StatusWriter:
     """Writes statuses.
@@ -60,7 +62,7 @@ class StatusWriter:
         epoch = max(self._leader_epoch, work.status.leader_epoch)
         status = msgspec.structs.replace(status, leader_epoch=epoch)
         read = {"namespace": app.namespace, "name": app.name, "resourceVersion": app.resource_version}
-        await write_status(self._client, self._cache, kinds.STREAM_APP, read, status.as_object())
+        await write_status(self._client, self._cache, kinds.STREAM_APP, read, status.as_object(), _TYPES)
         self._note_transitions(app, work.status, status)
         await self._record_changes(app, work.status, status)
         work.status = status

@@ -69,6 +69,9 @@ class ConditionType(StrEnum):
     """Present only while it is True: there is no progress until a person changes something (kstatus)."""
 
 
+_TYPES = frozenset(each.value for each in ConditionType)
+
+
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A Kubernetes condition."""
 
@@ -195,11 +198,16 @@ class AppStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
     @classmethod
     def of(cls, raw: Mapping[str, Any] | None) -> AppStatus:
-        """Return the status of an API server object; an empty one when it has none or an invalid one."""
+        """Return the status of an API server object; an empty one when it has none or an invalid one.
+
+        Conditions of other programs are left out.
+        """
         try:
-            return msgspec.convert(raw or {}, cls)
+            found = msgspec.convert(raw or {}, cls)
         except msgspec.ValidationError:  # not written by the operator; its content can be observed again
             return cls()
+        own = tuple(each for each in found.conditions if each.type in _TYPES)
+        return found if len(own) == len(found.conditions) else msgspec.structs.replace(found, conditions=own)
 
     def as_object(self) -> dict[str, Any]:
         """Return the status as JSON values."""

@@ -177,7 +177,10 @@ class _Logs:
         with contextlib.ExitStack() as stack:
             logs: list[Iterable[Line]] = []
             read = False
-            for container in self.containers().values():
+            containers = self.containers()
+            if not containers:
+                raise MillpondError(self._nothing())
+            for container in containers.values():
                 if not container.has_log:
                     printer.note(container.worker, f"no log yet: {container.waits_for}")
                     continue
@@ -207,6 +210,15 @@ class _Logs:
                 printer.line(line)
         for failure in failures:
             click.echo(f"millpond: {failure}", err=True)
+
+    def _nothing(self) -> str:
+        """Return why there is no log."""
+        where = f"see `millpond status {self.namespace}/{self._name} --kubernetes`, or wait with --follow."
+        if self._task is not None:
+            return f"task '{self._task}' is assigned to no worker that has a pod now: {where}"
+        if self._workers:
+            return f"{' and '.join(sorted(self._workers))} of StreamApp '{self._name}' has no pod: {where}"
+        return f"StreamApp '{self._name}' has no pods of workers, so there is no log: {where}"
 
     def _assignment(self) -> Mapping[str, Any]:
         try:

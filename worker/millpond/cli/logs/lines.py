@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import click
 
+from millpond.cli.cluster.printable import printable_line
+
 __all__ = ("Line", "Printer", "merged", "parsed")
 
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
@@ -57,7 +59,7 @@ class Printer:
     def line(self, line: Line) -> None:
         """Print a line."""
         time = f"{line.time} " if self._timestamps and line.time else ""
-        click.echo(f"{self._prefix(line.worker)} {time}{line.text}")
+        click.echo(f"{self._prefix(line.worker)} {time}{printable_line(line.text)}")
 
     def note(self, worker: str, text: str) -> None:
         """Print a remark about a worker on standard error."""

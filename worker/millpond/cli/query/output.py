@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from millpond.cli.cluster.printable import printable
+
 __all__ = ("TABLE_ROWS", "JsonOutput", "TableOutput")
 
 TABLE_ROWS = 100
@@ -82,7 +84,7 @@ class TableOutput:
     def answer(self, key: str, answer: dict[str, Any]) -> None:
         """Print the value of a key, with its partition and its position."""
         if not answer["found"]:
-            self._console.print(f"'{key}' has no value.", markup=False)
+            self._console.print(f"'{_shown(key)}' has no value.", markup=False)
             return
         self.rows(iter([{name: answer[name] for name in ("key", "value", "timestamp") if name in answer}]), None)
         notes = [f"partition {answer['partition']} at {', '.join(answer['workers'])}"]
@@ -121,7 +123,7 @@ class TableOutput:
 def _table(*names: str, **justified: Any) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in names:
-        table.add_column(name, overflow="fold")
+        table.add_column(Text(_shown(name)), overflow="fold")
     for name, justify in justified.items():
         table.add_column(name, justify=justify)
     return table
@@ -140,9 +142,10 @@ def _cell(value: Any, name: str) -> Any:
 
 
 def _shown(value: Any) -> str:
+    """Return a key or a value as text that is safe to print: whoever writes records chooses it."""
     if isinstance(value, str):
-        return value
-    return "-" if value is None else msgspec.json.encode(value).decode()
+        return str(printable(value))
+    return "-" if value is None else str(printable(msgspec.json.encode(value).decode()))
 
 
 def _worker(named: dict[str, Any]) -> str:

@@ -94,9 +94,17 @@ function conditions(found, now) {
   }));
 }
 
+const WORDS = new Map([
+  ["Ready", ["Ready", "Not ready"]],
+  ["Progressing", ["In progress", "Nothing in progress"]],
+  ["Degraded", ["Degraded", "Not degraded"]],
+  ["StandbysCaughtUp", ["Standbys caught up", "Standbys behind"]],
+  ["Suspended", ["Suspended", "Not suspended"]],
+]);
+
 /** Say a condition as a sentence: "Not ready", "Degraded, NoBrokers". */
 function sentence(each) {
-  const words = { Ready: ["Ready", "Not ready"], Progressing: ["In progress", "Nothing in progress"], Degraded: ["Degraded", "Not degraded"], StandbysCaughtUp: ["Standbys caught up", "Standbys behind"], Suspended: ["Suspended", "Not suspended"] }[each.type];
+  const words = WORDS.get(each.type);
   const word = each.status === "Unknown" || !words ? `${each.type}: ${each.status}` : words[each.status === "True" ? 0 : 1];
   return each.reason && each.reason !== each.type ? `${word} (${each.reason})` : word;
 }
@@ -115,7 +123,7 @@ function entry(key, kind, sign, title, text, at, now) {
       text ? h("p", { class: "reason" }, text) : null));
 }
 
-const SIGNS = { alive: ["good", "✓"], draining: ["wait", "↗"], starting: ["wait", "…"], gone: ["bad", "✕"] };
+const SIGNS = new Map([["alive", ["good", "✓"]], ["draining", ["wait", "↗"]], ["starting", ["wait", "…"]], ["gone", ["bad", "✕"]]]);
 
 function workers(found) {
   const all = found.workers ?? [];
@@ -126,7 +134,7 @@ function workers(found) {
     h("table", {},
       h("thead", {}, h("tr", {}, heads.map((head, at) => h("th", { scope: "col", class: at > 1 && at < 8 ? "number" : null }, head)))),
       h("tbody", {}, all.map((each) => {
-        const [kind, sign] = SIGNS[each.state] ?? ["wait", "…"];
+        const [kind, sign] = SIGNS.get(each.state) ?? ["wait", "…"];
         const silent = each.state === "alive" && (each.silent_ms ?? 0) > 5000;
         return h("tr", { "data-key": each.worker },
           h("th", { scope: "row" }, each.worker, each.trouble ? h("span", { class: "message" }, each.trouble) : null),

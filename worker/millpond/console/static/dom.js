@@ -1,11 +1,21 @@
 // Elements from data. Values only ever become text or attribute values, never markup.
 
+/** Characters that control devices, or turn the direction of the text that follows them. */
+const UNSAFE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
+const LONGEST = 1000;
+
+/** Return a text as it is shown: no tenant's text may change or hide what stands around it. */
+export function shown(value) {
+  const text = String(value);
+  return (text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text).replace(UNSAFE, "\ufffd");
+}
+
 /** Return an element; children are elements, text, or lists of them; null and false are left out. */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    element.setAttribute(name, value === true ? "" : String(value));
+    element.setAttribute(name, value === true ? "" : shown(value));
   }
   append(element, children);
   return element;
@@ -15,7 +25,7 @@ function append(element, children) {
   for (const child of children) {
     if (Array.isArray(child)) append(element, child);
     else if (child instanceof Node) element.append(child);
-    else if (child !== null && child !== undefined && child !== false) element.append(String(child));
+    else if (child !== null && child !== undefined && child !== false) element.append(shown(child));
   }
 }
 

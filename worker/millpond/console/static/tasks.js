@@ -41,7 +41,7 @@ function byWorker(found) {
   };
   for (const task of found.tasks ?? []) {
     const state = task.state || "none";
-    const [glyph, words] = STATES[state] ?? ["?", state];
+    const [glyph, words] = Object.hasOwn(STATES, state) ? STATES[state] : ["?", state];
     const figures = state === "running" ? `, ${rate(task.records_per_second)}, lag ${known(task.lag)}` : "";
     rowOf(task.worker ?? "").cells.push({ key: `${task.task} active`, kind: `active ${state}`, glyph, task, words, label: `Task ${task.task}, active, ${words}${figures}` });
   }
