@@ -12,11 +12,13 @@ from millpond_operator.coordinator.engine.engine import Engine
 from millpond_operator.coordinator.engine.options import EngineOptions, KafkaClaim
 from millpond_operator.coordinator.server.application import Application
 from millpond_operator.coordinator.server.auth import Authenticator, Identity, TokenFile
+from millpond_operator.coordinator.server.first_protocol import AdmissionProtocol
 from millpond_operator.coordinator.server.limits import Limits
 from millpond_operator.coordinator.server.server import CoordinatorServer
 from millpond_operator.coordinator.server.store import AssignmentStore, FileStore, StoreError
 
 __all__ = (
+    "AdmissionProtocol",
     "Application",
     "AssignmentStore",
     "Authenticator",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from millpond.protocol import clock
+from millpond_operator.coordinator import AdmissionProtocol
 
 __all__ = ("CLOSE_REASONS", "HttpConnections", "HttpLimits")
 
@@ -68,7 +69,7 @@ class HttpConnections:
 
     def protocol_factory(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.BaseProtocol]:
         """Return the protocol factory for a listening socket, with the limits, and then the protocol of `make`."""
-        return lambda: _AdmissionProtocol(self, make)
+        return lambda: AdmissionProtocol(lambda transport: self.accept(transport, make))
 
     def accept(self, transport: asyncio.Transport, make: Callable[[], asyncio.Protocol]) -> asyncio.Protocol | None:
         """Return the protocol of a new connection; None while the server stops."""
@@ -133,21 +134,3 @@ class HttpConnections:
     def _close(self, key: asyncio.BaseProtocol, reason: str) -> None:
         self._closed(reason)
         self._open.pop(key).transport.abort()
-
-
-class _AdmissionProtocol(asyncio.Protocol):
-    """Passes a connection on before HTTP uses memory for it."""
-
-    def __init__(self, connections: HttpConnections, make: Callable[[], asyncio.Protocol]) -> None:
-        self._connections = connections
-        self._make = make
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Pass the connection on, or close it."""
-        assert isinstance(transport, asyncio.Transport)
-        inner = self._connections.accept(transport, self._make)
-        if inner is None:
-            transport.abort()
-            return
-        transport.set_protocol(inner)
-        inner.connection_made(transport)

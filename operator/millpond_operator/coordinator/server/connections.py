@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from millpond.protocol import clock
 
+from .first_protocol import AdmissionProtocol
 from .limits import Limits
 from .token_bucket import TokenBuckets
 
@@ -59,7 +60,14 @@ class Connections:
         self, make: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None
     ) -> Callable[[], asyncio.BaseProtocol]:
         """Return the protocol factory for a listening socket, with the limits, TLS, and then the protocol of `make`."""
-        return lambda: _AdmissionProtocol(self, make, tls)
+
+        def with_tls(inner: asyncio.Protocol) -> asyncio.BaseProtocol:
+            if tls is None:
+                return inner
+            loop = asyncio.get_running_loop()
+            return _SmallBufferTls(loop, inner, tls, None, server_side=True)  # type: ignore[arg-type]
+
+        return lambda: AdmissionProtocol(lambda transport: self.accept(transport, make), with_tls)
 
     def accept(self, transport: asyncio.Transport, make: Callable[[], asyncio.Protocol]) -> asyncio.Protocol | None:
         """Return the protocol of a new connection; None when it has to be closed."""
@@ -144,31 +152,6 @@ class Connections:
         oldest.transport.abort()
         del self._open[key]
         return True
-
-
-class _AdmissionProtocol(asyncio.Protocol):
-    """Decides whether to keep a connection, before TLS and HTTP use memory and CPU time for it."""
-
-    def __init__(
-        self, connections: Connections, make: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None
-    ) -> None:
-        self._connections = connections
-        self._make = make
-        self._tls = tls
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Pass the connection on, or close it."""
-        assert isinstance(transport, asyncio.Transport)
-        inner = self._connections.accept(transport, self._make)
-        if inner is None:
-            transport.abort()
-            return
-        outer: asyncio.BaseProtocol = inner
-        if self._tls is not None:
-            loop = asyncio.get_running_loop()
-            outer = _SmallBufferTls(loop, inner, self._tls, None, server_side=True)  # type: ignore[arg-type]
-        transport.set_protocol(outer)
-        outer.connection_made(transport)
 
 
 class _SmallBufferTls(sslproto.SSLProtocol):
