@@ -102,6 +102,10 @@ class Kafka:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        # A pod without a controller would keep its node from being drained.
+        self._cluster.kubectl(
+            "-n", self.namespace, "delete", f"pod/{_NAME}", "--now", "--wait=false", "--ignore-not-found"
+        )
 
     def pod(self) -> Object:
         """Return its pod.

@@ -21,7 +21,7 @@ from e2e.measuring.verification import Verification
 from e2e.streamapp import StreamApp, condition
 from tests.chaos.application import TOTALS
 from tests.support.kafka import topic_names
-from tests.support.status_accuracy import is_ready
+from tests.support.status_accuracy import FLAP_S, is_ready
 
 _OUTAGE_S = 60.0
 _UPGRADE_PAUSE_S = 2.0
@@ -290,6 +290,8 @@ def _back_to(verification: Verification, images: Images, version: str) -> None:
     """Correct the image, as a reader of the status would."""
     verification.app.patch(image=images.verifier(version))
     verification.app.settled(2, 120, images.verifier(version))
+    # The next test changes the application again: conditions that were healthy for a moment would look like a flap.
+    time.sleep(FLAP_S + 1)
 
 
 def _is_suspended(app: Object) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ("Moment", "false_reports", "flaps", "is_ready")
+__all__ = ("FLAP_S", "Moment", "false_reports", "flaps", "is_ready")
 
 ALLOWED_DELAY_S = 5.0
 """A condition may be wrong for so long."""
