@@ -69,10 +69,10 @@ class Kafka:
     past: list[dict[Partition, tuple[int, str]]] = field(default_factory=list)
     surveyed: dict[Partition, tuple[int, str]] | None = None
 
-    def append(self, topic: str, key: str, value: str, timestamp: int = 1_000, partition: int = 0) -> None:
+    def append(self, topic: str, key: str | None, value: str, timestamp: int = 1_000, partition: int = 0) -> None:
         """Put a committed record into a topic."""
         log = self.logs.setdefault(Partition(topic, partition), [])
-        log.append(Record(key.encode(), value.encode(), timestamp, stable=True))
+        log.append(Record(None if key is None else key.encode(), value.encode(), timestamp, stable=True))
 
     def commit(self, partition: Partition, offset: int, metadata: OffsetMetadata) -> None:
         """Commit an offset as another client."""

@@ -83,6 +83,33 @@ def test_rows_and_changelog_offset_are_one_write(kafka: Kafka, worker: Parts) ->
     assert offsets == {("counts", 0): (len(kafka.logs[CHANGELOG]), b"")}
 
 
+def test_task_that_comes_back_keeps_the_offset_up_to_which_it_was_restored(
+    kafka: Kafka, worker: Parts, tmp_path: Path
+) -> None:
+    """What the worker wrote before the task moved away is not the end of the changelog; its state would go back."""
+    worker.commit()
+    worker.executor.release(A, "w1")
+    worker.commit()
+    other = Parts(kafka, topology(), tmp_path, TOPICS, worker="w1")
+    other.executor.hold([A], Role.ACTIVE)
+    other.settle()
+    kafka.append("in", "b", "3")
+    assert other.process() == 1
+    other.executor.release(A, "w0")
+    other.commit()
+    other.close()
+    worker.executor.hold([A], Role.ACTIVE)
+    worker.settle()
+    restored = worker.offset_on_disk("counts")
+    assert restored == len(kafka.logs[CHANGELOG])
+    worker.written.clear()
+    worker.ahead_ms += 61_000  # now rows are written although nothing changed: the time as of which they are complete
+    kafka.append("in", None, "a record without a key changes no count")
+    assert worker.process() == 1
+    worker.commit()
+    assert [offsets for _, offsets in worker.written] == [{("counts", 0): (restored, b"")}]
+
+
 def test_transaction_is_committed_when_all_records_are_acknowledged(kafka: Kafka, worker: Parts) -> None:
     """The offsets follow the first acknowledged record, and count only when all records have arrived."""
     worker.producer.delivers = False

@@ -35,7 +35,8 @@ class RecordCollector:
 
     Attributes:
         outbox: rows to send, shared by all tasks of the worker.
-        acknowledged: the offset after the newest acknowledged record of each changelog partition, by tracking key.
+        acknowledged: the offset after the newest acknowledged record of each changelog partition that has one since its
+            last `take_acknowledged`, by tracking key.
         sent: number of records handed to the producer.
         in_transaction: whether a transaction is open.
     """
@@ -138,6 +139,19 @@ class RecordCollector:
                 self._delivery_error = error
 
         return delivered
+
+    def take_acknowledged(self, key: Any) -> int | None:
+        """Return the offset after the newest acknowledged record of a changelog partition, and forget it.
+
+        A task may move away and come back: what this worker wrote before says nothing about the changelog's end then.
+
+        Args:
+            key: as for `send_tracked`.
+
+        Returns:
+            None if there was no such record since the last call.
+        """
+        return self.acknowledged.pop(key, None)
 
     @property
     def unacknowledged(self) -> int:

@@ -228,7 +228,7 @@ class CommitScheduler:
                 if not changed and (source is None or not self._stamp_is_old(commit, source, backend, key)):
                     continue
                 groups.append((*key, rows))
-                written[key] = (self._offset(commit, source, backend, key), metadata)
+                written[key] = (self._offset(commit, source, backend, key, changed=changed), metadata)
                 if source is not None:
                     provenances[key] = source.provenance(commit.started_ms)
             if groups:
@@ -236,14 +236,16 @@ class CommitScheduler:
         for store, _, _ in commit.rows:
             store.committed()
 
-    def _offset(self, commit: Commit, source: Restoration | None, backend: Any, key: tuple[str, int]) -> int | None:
+    def _offset(
+        self, commit: Commit, source: Restoration | None, backend: Any, key: tuple[str, int], *, changed: bool
+    ) -> int | None:
         """Return a store's changelog offset after the commit; None if it has no changelog."""
         if source is None:
             return None
         if source.bounded:
             # The changelog is the task's input.
             return commit.offsets[source.source][0]
-        offset = self._collector.acknowledged.get(key)
+        offset = self._collector.take_acknowledged(key) if changed else None
         known: int | None = backend.offset(*key) if offset is None else offset
         return known
 
