@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tests.chaos.running import Outcome, Status
+from tests.chaos.running import WRITTEN_S, Outcome, Status
 
 __all__ = ("summary", "view")
 
@@ -62,6 +62,9 @@ def summary(outcome: Outcome) -> Group:
         f"caught up {outcome.catch_up_s:.1f} s after the last fault"
         if outcome.catch_up_s is not None
         else "never caught up",
+        f"every task ran where it is assigned {outcome.settled_s - WRITTEN_S:.1f} s later"
+        if outcome.settled_s is not None
+        else "the tasks never settled",
         f"stores: {outcome.copies.owned} owned and complete, {outcome.copies.complete} copies complete, "
         f"{outcome.copies.behind} copies behind",
     ]

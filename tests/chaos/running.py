@@ -18,12 +18,12 @@ from tests.chaos.conducting import Conductor
 from tests.chaos.generating import Generator
 from tests.chaos.planning import Fault, Kind, described, make_plan
 from tests.chaos.processes import Exit
-from tests.chaos.stage import APPLICATION, Options, Stage
+from tests.chaos.stage import APPLICATION, Options, Stage, unsettled
 from tests.chaos.watching import Watch
 from tests.ownership.watch import faults, read_chains
 from tests.support.kafka import read
 
-__all__ = ("Outcome", "Status", "run")
+__all__ = ("WRITTEN_S", "Outcome", "Status", "run")
 
 _START_S = 120.0
 #: After the last fault, everything has to be processed within this time.
@@ -31,7 +31,9 @@ _CATCH_UP_S = 90.0
 #: Without output for so long, the run is stuck.
 _STUCK_S = 60.0
 _TICK_S = 0.02
-_WRITTEN_S = 5.0
+#: Every task has to run for so long before the workers are stopped and their state is checked.
+WRITTEN_S = 5.0
+_VIEW_EVERY_S = 0.2
 
 
 @dataclass
@@ -46,6 +48,8 @@ class Outcome:
     """Seconds from the first fault to the end of the last."""
     catch_up_s: float | None = None
     """Seconds from the end of the faults until everything was committed; None if that did not happen."""
+    settled_s: float | None = None
+    """Seconds from then until every task had run where it is assigned for `WRITTEN_S`; None if that did not happen."""
     pauses: dict[int, float] = field(default_factory=dict)
     """Fault number -> seconds until all tasks had output that is newer than the fault."""
     exits: list[Exit] = field(default_factory=list)
@@ -123,6 +127,9 @@ class _Run:
         self._conductor: Conductor | None = None
         self._began = time.monotonic()
         self._next_show = 0.0
+        self._next_view = 0.0
+        self._runs_since = 0.0
+        self._unsettled = ""
 
     def run(self) -> Outcome:
         outcome, stage = self._outcome, self._stage
@@ -178,9 +185,9 @@ class _Run:
         self._outcome.catch_up_s = time.monotonic() - ended
         self._generator.close_windows()
         self._wait(self._caught_up, "closing windows", _CATCH_UP_S)
-        # The state is written right after the visible commit; no event marks that.
-        written = time.monotonic() + _WRITTEN_S
-        self._wait(lambda: time.monotonic() > written, "settling", 2 * _WRITTEN_S)
+        moved = self._runs_since = time.monotonic()
+        self._wait(self._settled, "settling", _CATCH_UP_S)
+        self._outcome.settled_s = time.monotonic() - moved
 
     def _caught_up(self) -> bool:
         if self._watch.seen < self._generator.sent:
@@ -188,6 +195,20 @@ class _Run:
         ends = dict(self._generator.ends)
         ends |= {(self._stage.repartition, number): end for number, end in self._watch.repartition_ends.items()}
         return not self._stage.lags(ends)
+
+    def _settled(self) -> bool:
+        """Whether every task has run where it is assigned for a while.
+
+        A worker that gets a task after all input was processed restores it and commits nothing more. The state is
+        written right after the visible commit; no event marks that.
+        """
+        now = time.monotonic()
+        if now >= self._next_view and not self._stage.options.alone:
+            self._next_view = now + _VIEW_EVERY_S
+            if (why := unsettled(self._stage.coordinator.view())) is not None:
+                self._unsettled = why
+                self._runs_since = now
+        return now - self._runs_since > WRITTEN_S
 
     def _wait(self, condition: Callable[[], bool], phase: str, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -198,7 +219,7 @@ class _Run:
                     f"{phase} was not over after {timeout_s:.0f} s: {self._watch.seen} of {self._generator.sent} "
                     f"orders came out; tasks by their delay: {', '.join(self._watch.stragglers()) or 'none'}; "
                     "offsets to go: "
-                    f"{self._stage.lags(dict(self._generator.ends))}"
+                    f"{self._stage.lags(dict(self._generator.ends))}{self._unsettled and '; '}{self._unsettled}"
                 )
 
     def _tick(self, phase: str) -> None:

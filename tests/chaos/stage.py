@@ -17,7 +17,7 @@ from tests.chaos.proxying import Proxies, Proxy
 from tests.support.broker import free_port
 from tests.support.kafka import committed_offsets, create_topic
 
-__all__ = ("APPLICATION", "Options", "Stage")
+__all__ = ("APPLICATION", "Options", "Stage", "unsettled")
 
 APPLICATION = "chaos"
 _TOPICS = (ORDERS, CUSTOMERS, RESULTS, FINALS, TOTALS)
@@ -201,3 +201,17 @@ class Stage:
             for partition, (_, metadata) in committed_offsets(self.address, APPLICATION, topic).items():
                 found[subtopology, partition] = decode_metadata(metadata).owner
         return found
+
+
+def unsettled(view: dict[str, Any] | None) -> str | None:
+    """Return a task that does not run where the coordinator wants it, and why; None if there is none."""
+    if view is None:
+        return "the coordinator does not answer"
+    members = {each["worker"]: each for each in view.get("members", ()) if each.get("alive", True)}
+    for task, why in view.get("waiting", {}).items():
+        return f"task {task} waits: {why}"
+    for task, worker in view["active"].items():
+        held = members.get(worker, {}).get("tasks", {}).get(task, {"role": "missing"})
+        if held["role"] != "active" or held.get("state", "running") != "running":
+            return f"task {task} is {held.get('state', held['role'])} on {worker}"
+    return None
