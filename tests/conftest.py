@@ -17,7 +17,7 @@ import pytest
 
 from tests.cluster.fixtures import api, api_server, background, crds, namespace  # noqa: F401  (fixtures)
 from tests.support import broker as support
-from tests.support import evidence, generated, kafka, preparing, seeds
+from tests.support import evidence, generated, kafka, preparing, seeds, shares
 from tests.support.fixtures import (  # noqa: F401  (fixtures)
     helm,
     own_broker,
@@ -111,14 +111,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # after -m and -k have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only `make soak` runs, and put the others in order.
+    """Leave out what only `make soak` runs, choose the shares of long tests, and put the others in order.
 
     Tests that need nothing come first, while what the others need is fetched and built. Long tests come before short.
     Of several processes one has the real API server's tests to itself, and begins with them.
     """
     if not config.option.soak:
         long = [each for each in items if each.get_closest_marker("soak")]
-        items[:] = [each for each in items if not each.get_closest_marker("soak")]
+        long += shares.left_out((each for each in items if each not in long), config.option.seed)
+        items[:] = [each for each in items if each not in long]
         config.hook.pytest_deselected(items=long)
     # Spark's tests are one long group, which is not to be the last one.
     ranks = {"apiserver": 4, "spark": 1, "broker": 3, "process": 2}
