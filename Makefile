@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Three test processes: one of them waits for a real API server most of the time. More processes are slower on small machines.
 JOBS ?= 3
+# Plain tests wait for nothing, and each process collects all tests first.
+PLAIN_JOBS ?= 2
 # A test process that dies ends the run: xdist would wait for ever for the tests that it had to reassign.
 PYTEST_JOBS = -n $(JOBS) --dist loadgroup --max-worker-restart 0
 ARGS ?=
@@ -37,7 +39,7 @@ PLAIN := not (broker or apiserver or chromium or process or slow or spark or s3 
 
 .PHONY: plain
 plain: venv
-	@$(BIN)/python -m pytest -q $(PYTEST_JOBS) --quick -m "$(PLAIN)" $(ARGS)
+	@$(BIN)/python -m pytest -q $(PYTEST_JOBS) -n $(PLAIN_JOBS) --quick -m "$(PLAIN)" $(ARGS)
 
 .PHONY: test
 test: venv spark ## Run all tests, on a real broker and a real API server; fetches and builds only what the chosen tests need

@@ -17,7 +17,7 @@ import pytest
 
 from tests.cluster.fixtures import api, api_server, background, crds, namespace  # noqa: F401  (fixtures)
 from tests.support import broker as support
-from tests.support import evidence, generated, kafka, preparing, seeds, shares
+from tests.support import evidence, generated, kafka, preparing, seeds
 from tests.support.fixtures import (  # noqa: F401  (fixtures)
     helm,
     own_broker,
@@ -118,7 +118,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if not config.option.soak:
         long = [each for each in items if each.get_closest_marker("soak")]
-        long += shares.left_out((each for each in items if each not in long), config.option.seed)
+        long += seeds.left_out((each for each in items if each not in long), config.option.seed)
         items[:] = [each for each in items if each not in long]
         config.hook.pytest_deselected(items=long)
     # Spark's tests are one long group, which is not to be the last one.

@@ -60,6 +60,7 @@ def test_chaos_exactly_once(seed: int, soak: bool) -> None:
     assert len(outcome.carried_out) == faults
 
 
+@pytest.mark.share(1)
 @pytest.mark.slow
 @pytest.mark.timeout(420)
 @pytest.mark.xdist_group("chaos")

@@ -187,6 +187,7 @@ def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixtur
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("own_brokers")
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("signal_sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_demo_stops_its_broker_and_its_workers(
     tmp_path: Path, signal_sent: signal.Signals, status: int

@@ -12,7 +12,7 @@ from tests.cluster.waiting import sleep, wait_for
 from tests.operating.stage import App, Stage
 from tests.simulation.world import simulated_world
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 _TASKS = 12
 _COST_S = 0.001

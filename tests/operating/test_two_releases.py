@@ -12,7 +12,7 @@ from tests.operating.operators import grant_rights
 from tests.operating.stage import Stage
 from tests.simulation.world import simulated_world
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 
 @pytest.fixture
@@ -53,10 +53,14 @@ def test_two_releases_that_watch_one_namespace_say_so_and_flood_nothing(stage: S
     rival.kill()
     stage.operator.kill()
     stage.operator.start()
+    # What the status says at first is from before.
     wait_for(
-        lambda: app.condition("Ready").get("status") == "True" and "rollout" not in app.status(),
+        lambda: (
+            app.condition("Ready").get("status") == "True"
+            and "rollout" not in app.status()
+            and len(app.streams.running()) == stage.tasks
+        ),
         "the one that is left serves it alone",
         300,
-        otherwise=app.status,
+        otherwise=lambda: (app.status(), app.streams.running()),
     )
-    assert len(app.streams.running()) == stage.tasks

@@ -1,14 +1,23 @@
-"""One seed for a run of tests, from which each test derives its own: `pytest --seed N` repeats all random choices."""
+"""One seed for a run of tests, from which each test derives its own: `pytest --seed N` repeats all random choices.
+
+The seed also chooses the shares of long tests: with `pytest.mark.share(3)`, `make test` runs three of a test's cases,
+and `make soak` all of them.
+"""
 
 from __future__ import annotations
 
 import random
 import re
 import zlib
+from collections import defaultdict
+from collections.abc import Iterable
 
-__all__ = ("RUN", "derived", "fresh", "plain")
+import pytest
+
+__all__ = ("RUN", "derived", "fresh", "left_out", "plain")
 
 _LIMIT = 2**32
+_SHARE = "share"
 RUN: int | None = None
 """The seed of this run of tests; None outside of one."""
 
@@ -31,3 +40,23 @@ def derived(seed: int, name: str) -> int:
 def plain(name: str) -> str:
     """Return a node id without the group that pytest-xdist appends."""
     return re.sub(r"@[\w-]+$", "", name)
+
+
+def left_out(items: Iterable[pytest.Item], seed: int) -> list[pytest.Item]:
+    """Return the cases that this run does not take.
+
+    Args:
+        items: all tests that were collected.
+        seed: the seed of the run.
+    """
+    families: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker(_SHARE) is not None:
+            families[item.nodeid.partition("[")[0]].append(item)
+    out: list[pytest.Item] = []
+    for name, cases in families.items():
+        mark = cases[0].get_closest_marker(_SHARE)
+        size = min(len(cases), int(mark.args[0])) if mark is not None else len(cases)
+        taken = random.Random(derived(seed, name)).sample(range(len(cases)), size)
+        out += [case for number, case in enumerate(cases) if number not in taken]
+    return out
