@@ -34,8 +34,11 @@ def server(source: Source) -> Iterator[Server]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page of 1,300 px; at the end, its console must have no errors but those that the test has removed."""
+def page(browser: Browser, server: Server) -> Iterator[Page]:
+    """A page of 1,300 px; at the end, its console must have no errors but those that the test has removed.
+
+    The server outlives it: a page asks it again and again.
+    """
     opened = browser.new_page()
     opened.look(1300)
     yield opened
