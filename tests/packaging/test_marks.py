@@ -30,6 +30,26 @@ def test_each_test_derives_its_own_seed(number, request):
     assert seeds.derived(7, name) != seeds.derived(7, f"{name}x")
 
 
+class _Case:
+    """A case of a long test, marked with a share of three."""
+
+    def __init__(self, nodeid):
+        self.nodeid = nodeid
+
+    def get_closest_marker(self, name):
+        return pytest.mark.share(3).mark if name == "share" else None
+
+
+def test_each_run_takes_another_share_of_long_cases():
+    """Of each test as many as its mark says; the same seed takes the same, and in time every case has its turn."""
+    cases = [_Case(f"tests/a/test_b.py::test_{name}[{number}]") for name in "cd" for number in range(9)]
+    runs = [[each.nodeid for each in cases if each not in seeds.left_out(cases, seed)] for seed in range(30)]
+    assert all(sum("test_c" in each for each in run) == 3 and len(run) == 6 for run in runs)
+    assert runs[0] == [each.nodeid for each in cases if each not in seeds.left_out(cases, 0)]
+    assert {each for run in runs for each in run} == {each.nodeid for each in cases}
+    assert seeds.left_out(cases[:2], 1) == []
+
+
 def test_what_is_prepared_is_prepared_once(tmp_path, monkeypatch):
     """A second process with the same need waits for the first one."""
     started = []
