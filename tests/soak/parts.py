@@ -73,7 +73,7 @@ def _fuzz(seed: int, left_s: float | None) -> list[str]:
 
 def _snapshots(seed: int, left_s: float | None) -> list[str]:
     chosen = _SNAPSHOTS if left_s is None else (_SNAPSHOTS[seed % len(_SNAPSHOTS)],)
-    return _pytest(seed, "--soak", "-m", "soak", *chosen)
+    return _pytest(seed, "--soak", "-m", "soak or share", *chosen)
 
 
 def _model(_seed: int, left_s: float | None) -> list[str]:
