@@ -18,6 +18,7 @@ import msgspec
 
 import millpond
 from millpond.broker import EmbeddedBroker
+from millpond.protocol import View
 from tests.chaos import worker
 from tests.chaos.proxying import Proxy
 from tests.support.broker import free_port
@@ -277,14 +278,13 @@ class Coordinator:
         finally:
             connection.close()
 
-    def view(self) -> dict[str, Any] | None:
+    def view(self) -> View | None:
         """The whole assignment as it shows it; None when it does not answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_CALL_S)
         try:
             connection.request("GET", f"/v1/applications/{self._application}/assignment")
-            answer: dict[str, Any] = json.loads(connection.getresponse().read())
-            return answer
-        except (OSError, http.client.HTTPException, ValueError):
+            return msgspec.json.decode(connection.getresponse().read(), type=View)
+        except (OSError, http.client.HTTPException, msgspec.DecodeError):
             return None
         finally:
             connection.close()

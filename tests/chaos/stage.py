@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from millpond.protocol import Role, TaskState, View
 from millpond.runtime.offsets.metadata import decode_metadata
 from tests.chaos.application import CUSTOMERS, FINALS, ORDERS, PARTITIONS, RESULTS, TOTALS, WORDS
 from tests.chaos.planning import DELETE_RETENTION_S, LOST_AFTER_S, TRANSACTION_S
@@ -203,15 +204,18 @@ class Stage:
         return found
 
 
-def unsettled(view: dict[str, Any] | None) -> str | None:
+def unsettled(view: View | None) -> str | None:
     """Return a task that does not run where the coordinator wants it, and why; None if there is none."""
     if view is None:
         return "the coordinator does not answer"
-    members = {each["worker"]: each for each in view.get("members", ()) if each.get("alive", True)}
-    for task, why in view.get("waiting", {}).items():
+    for task, why in view.waiting.items():
         return f"task {task} waits: {why}"
-    for task, worker in view["active"].items():
-        held = members.get(worker, {}).get("tasks", {}).get(task, {"role": "missing"})
-        if held["role"] != "active" or held.get("state", "running") != "running":
-            return f"task {task} is {held.get('state', held['role'])} on {worker}"
-    return None
+    running = {
+        (task, each.worker)
+        for each in view.members
+        if each.alive
+        for task, report in each.tasks.items()
+        if report.role is Role.ACTIVE and report.state is TaskState.RUNNING
+    }
+    stopped = [f"task {task} does not run on {worker}" for task, worker in view.active.items() - running]
+    return stopped[0] if stopped else None
