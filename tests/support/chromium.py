@@ -27,7 +27,9 @@ _FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-extensions", "--disable-sync",
     "--hide-scrollbars", "--mute-audio", "--remote-debugging-pipe", "--no-proxy-server",
 )  # fmt: skip
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 100.0
+"""On a cold machine that builds images, Chromium's first start has taken more than 40 s."""
 _KEYS = {
     "Tab": 9, "Enter": 13, "Home": 36, "End": 35,
     "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40,
@@ -157,16 +159,18 @@ class Browser:
         self.pages: dict[str, Page] = {}
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def send(self, method: str, parameters: dict[str, Any], session: str = "") -> Any:
+    def send(self, method: str, parameters: dict[str, Any], session: str = "", timeout_s: float = _TIMEOUT_S) -> Any:
         number = next(self._numbers)
         message: dict[str, Any] = {"id": number, "method": method, "params": parameters}
         if session:
             message["sessionId"] = session
-        os.write(self._writer, json.dumps(message).encode() + b"\0")
+        with contextlib.suppress(BrokenPipeError):  # the browser is gone, and the wait below says so
+            os.write(self._writer, json.dumps(message).encode() + b"\0")
         with self._arrived:
-            came = self._arrived.wait_for(lambda: self._gone or number in self._answers, _TIMEOUT_S)
+            came = self._arrived.wait_for(lambda: self._gone or number in self._answers, timeout_s)
             if not came or number not in self._answers:
-                raise AssertionError(f"Chromium does not answer {method}")
+                why = f"did not answer {method} in {timeout_s:.0f} s" if not self._gone else f"ended before {method}"
+                raise AssertionError(f"Chromium {why}")
             answer = self._answers.pop(number)
         if "error" in answer:
             raise AssertionError(f"{method}: {answer['error']['message']}")
@@ -197,9 +201,10 @@ class Browser:
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
-    """Run a browser while the block runs; `new_page()` opens a page without history or cookies.
+    """Run a browser while the block runs, which begins when it answers; `new_page()` opens a page without history.
 
     Raises:
+        AssertionError: it ends at its start, or does not answer.
         ChromiumMissing: none is installed.
     """
     program = next((found for name in _NAMES if (found := shutil.which(name))), None)
@@ -226,7 +231,9 @@ def chromium() -> Iterator[Browser]:
         for each in (inputs[0], outputs[1], reads, writes):
             os.close(each)
         try:
-            yield Browser(process, inputs[1], outputs[0])
+            browser = Browser(process, inputs[1], outputs[0])
+            browser.send("Browser.getVersion", {}, timeout_s=_START_TIMEOUT_S)
+            yield browser
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # the browser and what it started

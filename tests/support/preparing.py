@@ -1,4 +1,4 @@
-"""Download and build what tests need, once, while the tests without needs run.
+"""Download, build and warm up what tests need, once, while the tests without needs run.
 
     python -m tests.support.preparing broker apiserver
 
@@ -8,6 +8,7 @@ their time limit begins. Missing programs are no failure here: the fixtures repo
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import subprocess
 import sys
@@ -18,10 +19,11 @@ from millpond.broker import __main__ as broker
 from millpond.errors import MillpondError
 from tests.cluster import binaries
 from tests.support import helm, prometheus, versitygw
+from tests.support.chromium import ChromiumMissing, chromium
 
 __all__ = ("PREPARED", "await_end", "lacking", "prepare", "start")
 
-PREPARED = ("broker", "prometheus", "apiserver", "s3", "helm")
+PREPARED = ("broker", "prometheus", "chromium", "apiserver", "s3", "helm")
 """The marks of tests that need preparation, in the order of preparation."""
 
 
@@ -71,7 +73,7 @@ def lacking(directory: Path) -> list[str]:
 
 
 def prepare(need: str) -> None:
-    """Download or build what tests with this mark need.
+    """Download, build or warm up what tests with this mark need.
 
     Raises:
         MillpondError: it failed.
@@ -83,6 +85,9 @@ def prepare(need: str) -> None:
             prometheus.find()
         except prometheus.PrometheusMissing:
             prometheus.install()
+    elif need == "chromium":
+        with contextlib.suppress(ChromiumMissing), chromium():
+            pass  # the first start reads hundreds of megabytes
     elif need == "s3":
         try:
             versitygw.find()
