@@ -21,6 +21,7 @@ from millpond.broker import EmbeddedBroker
 from millpond.protocol import View
 from tests.chaos import worker
 from tests.chaos.proxying import Proxy
+from tests.support import freezing
 from tests.support.broker import free_port
 
 __all__ = ("Coordinator", "Exit", "WorkerProcess", "broker_with_listeners", "environment")
@@ -166,13 +167,13 @@ class WorkerProcess:
     def pause(self) -> subprocess.Popen[bytes] | None:
         """Stop it by SIGSTOP; return the process to resume."""
         if self.running and self.process is not None:
-            self.process.send_signal(signal.SIGSTOP)
+            freezing.freeze(self.process)
         return self.process
 
     def resume(self, process: subprocess.Popen[bytes] | None) -> None:
         """Continue that process by SIGCONT, if it still exists."""
         if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGCONT)
+            freezing.thaw(process)
 
     @property
     def evidence(self) -> list[Path]:

@@ -17,7 +17,6 @@ import http.client
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from millpond.broker import watchdog
 from millpond.errors import MillpondError
 from tests.cluster import audit, binaries
 from tests.cluster.certificates import Access, Authority, service_account_key
+from tests.support import freezing
 
 __all__ = ("ApiServer", "SharedApiServer", "shared_api_server")
 
@@ -152,11 +152,11 @@ class ApiServer:
     def frozen(self, name: str = binaries.API_SERVER) -> Iterator[None]:
         """Freeze a process for a while, like a hanging machine."""
         process = self._processes[name]
-        process.send_signal(signal.SIGSTOP)
+        freezing.freeze(process)
         try:
             yield
         finally:
-            process.send_signal(signal.SIGCONT)
+            freezing.thaw(process)
 
     def pid(self, name: str = binaries.API_SERVER) -> int:
         """The pid of one of the processes."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.exactly_once import application
+from tests.support import freezing
 
 ROOT = Path(__file__).resolve().parents[2]
 Fact = dict[str, Any]
@@ -95,8 +95,13 @@ class Run:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the worker does not end\n{self.tail()}") from None
 
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+    def freeze(self) -> None:
+        """Stop it as a hanging machine does."""
+        freezing.freeze(self.process)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        freezing.thaw(self.process)
 
     def kill(self) -> None:
         """Kill it by SIGKILL, and wait for its end."""
@@ -105,7 +110,7 @@ class Run:
 
     def stop(self) -> None:
         """Stop it by SIGTERM; the worker must commit and end without an error."""
-        self.signal(signal.SIGTERM)
+        self.process.terminate()
         code = self.await_end()
         assert code == 0, f"the worker ended with {code}\n{self.tail()}"
 

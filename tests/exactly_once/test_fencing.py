@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator
 
@@ -59,13 +58,13 @@ def _stopped_in_a_transaction(run: Run, application: Application) -> bool:
     """Stop the worker if it is in a transaction; return whether it still is, and stays stopped."""
     if not _has_open_transaction(application):
         return False
-    run.signal(signal.SIGSTOP)
+    run.freeze()
     # A commit that was sent before the stop completes within this time, and then the transaction is not open.
     settled = time.monotonic() + COMMIT_S
     while _has_open_transaction(application):
         if time.monotonic() > settled:
             return True
-    run.signal(signal.SIGCONT)
+    run.thaw()
     return False
 
 
@@ -100,7 +99,7 @@ def test_worker_stopped_beyond_the_transaction_timeout_recovers(application: App
     eventually(lambda: _stopped_in_a_transaction(run, application), "the worker is stopped in a transaction")
     # The broker checks for expired transactions every ten seconds.
     eventually(lambda: not _has_open_transaction(application), "the broker aborts the transaction", 60)
-    run.signal(signal.SIGCONT)
+    run.thaw()
     run.await_running(2)
     run.await_commits(2)
     _end_and_verify(application, generator, run, "state")
@@ -142,10 +141,10 @@ def test_take_over_from_a_silent_worker_is_exact(application: Application, gener
     """'w1' takes over from a stopped 'w0', which is fenced when it continues, names its successor and ends."""
     silent = application.start()
     silent.await_commits(2)
-    silent.signal(signal.SIGSTOP)
+    silent.freeze()
     successor = application.start(worker="w1", place="other", take_over=True)
     successor.await_commits(3)
-    silent.signal(signal.SIGCONT)
+    silent.thaw()
     assert silent.await_end() == REFUSED
     refusal = silent.refusal()
     assert refusal["kind"] == "OwnershipError"

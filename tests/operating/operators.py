@@ -154,11 +154,11 @@ class Operator(abc.ABC):
 
     @abc.abstractmethod
     def freeze(self) -> None:
-        """Send SIGSTOP."""
+        """Stop it as a hanging machine does."""
 
     @abc.abstractmethod
     def thaw(self) -> None:
-        """Send SIGCONT."""
+        """Let it go on."""
 
     @abc.abstractmethod
     def ended(self, seconds: float = PATIENCE_S) -> int:

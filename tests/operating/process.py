@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ from typing import Any, ClassVar
 
 from tests.cluster.waiting import PATIENCE_S
 from tests.operating.operators import ROOT, Operator
+from tests.support import freezing
 from tests.support.broker import free_port
 
 __all__ = ("OperatorProcess",)
@@ -58,11 +58,11 @@ class OperatorProcess(Operator):
 
     def freeze(self) -> None:
         assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        freezing.freeze(self.process)
 
     def thaw(self) -> None:
         assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
+        freezing.thaw(self.process)
 
     def ended(self, seconds: float = PATIENCE_S) -> int:
         assert self.process is not None
