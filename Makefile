@@ -192,7 +192,7 @@ DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments
 
 .PHONY: prometheus
 prometheus: venv ## Get Prometheus and promtool for tests, once; tests get them by themselves if there is apt
-	@$(BIN)/python -m tests.support.prometheus
+	@$(BIN)/python -m tests.support.programs.prometheus
 
 .PHONY: dashboards
 dashboards: venv ## Write the dashboards and rules of the chart from monitoring/
@@ -204,11 +204,11 @@ dashboard-pictures: venv ## Draw the dashboards of docs/monitoring.md from a run
 
 .PHONY: versitygw
 versitygw: venv ## Build the S3 server for tests, once; tests build it by themselves if there is Go
-	@$(BIN)/python -m tests.support.versitygw
+	@$(BIN)/python -m tests.support.programs.versitygw
 
 .PHONY: helm
 helm: venv ## Build Helm 3 and Helm 4 for tests, once; tests build them by themselves if there is Go
-	@$(BIN)/python -m tests.support.helm
+	@$(BIN)/python -m tests.support.programs.helm
 
 .PHONY: manifests
 manifests: helm ## Write what follows from helm/millpond and crds/: deploy/, the chart's schema, definitions and README

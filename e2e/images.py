@@ -19,7 +19,7 @@ from e2e.commands import ROOT, WORK, CommandFailed, Lacking, found, run
 from millpond.broker import jars
 from millpond.errors import MillpondError
 from release.images import NAMES_A_BASE, base_image
-from tests.support import prometheus, versitygw
+from tests.support.programs import prometheus, versitygw
 
 __all__ = ("VERSIONS", "Images")
 

@@ -16,7 +16,7 @@ from e2e.kafka import Kafka
 from e2e.measuring.pauses import Event
 from e2e.measuring.verification import Verification
 from e2e.streamapp import StreamApp
-from tests.support import helm as programs
+from tests.support.programs import helm as programs
 
 _WHOLE, _OWN, _APPS = "millpond-e2e-chart", "millpond-e2e-own", "millpond-e2e-charted"
 _RELEASE = "chart"

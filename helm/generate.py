@@ -19,7 +19,7 @@ import yaml
 
 from helm.values_schema import values_schema
 from millpond.errors import MillpondError
-from tests.support.helm import HELM_4, find
+from tests.support.programs.helm import HELM_4, find
 
 __all__ = ("CHART", "ROOT", "chart_files", "deploy_files", "described_values", "main")
 

@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 from millpond.errors import MillpondError
-from tests.support.helm import HELM_3, HELM_4
-from tests.support.helm import build as build_helm
-from tests.support.helm import find as find_helm
+from tests.support.programs.helm import HELM_3, HELM_4
+from tests.support.programs.helm import build as build_helm
+from tests.support.programs.helm import find as find_helm
 
 from . import chart as charts
 from . import images as containers

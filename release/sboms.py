@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.support.go import GoProgram
+from tests.support.programs.go import GoProgram
 
 from .commands import run
 from .failures import ReleaseFailed

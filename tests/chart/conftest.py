@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.chart.rendering import Rendering
-from tests.support.helm import HELM_3, HELM_4
+from tests.support.programs.helm import HELM_3, HELM_4
 
 
 @pytest.fixture(scope="session")

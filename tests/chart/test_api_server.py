@@ -10,7 +10,7 @@ import yaml
 from tests.chart.leaf_values import CONTEXTS, FIXED, leaves, other_value
 from tests.chart.rendering import merged, pods_of, with_value
 from tests.cluster.installing import install_crds
-from tests.support.helm import definitions
+from tests.support.programs.helm import definitions
 
 _ALONE = {
     "certificates.source", "crds.install", "crds.keep", "monitoring.podMonitors.workers", "networkPolicy.create",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import yaml
 
 from helm.generate import CHART, ROOT, chart_files, deploy_files
-from tests.support.helm import HELM_3, HELM_4
+from tests.support.programs.helm import HELM_3, HELM_4
 
 
 def stale(files) -> list[str]:

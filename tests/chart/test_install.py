@@ -10,7 +10,7 @@ import pytest
 
 from helm.generate import CHART
 from tests.chart.rendering import merged
-from tests.support.helm import HELM_3, HELM_4
+from tests.support.programs.helm import HELM_3, HELM_4
 
 _RBAC = "rbac.authorization.k8s.io"
 

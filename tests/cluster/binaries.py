@@ -21,7 +21,7 @@ from pathlib import Path
 
 from millpond.broker.jars import cache_directory
 from millpond.errors import MillpondError
-from tests.support.go import find_go, run_go
+from tests.support.programs.go import find_go, run_go
 
 __all__ = (
     "API_SERVER",

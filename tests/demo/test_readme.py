@@ -25,7 +25,8 @@ from tests.cluster import binaries
 from tests.demo import test_delays
 from tests.demo.commands import ROOT, Shell, blocks, commands
 from tests.support import broker as support
-from tests.support import helm, kafka
+from tests.support import kafka
+from tests.support.programs import helm
 
 pytestmark = [
     pytest.mark.slow,

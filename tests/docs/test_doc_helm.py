@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.chart.rendering import Rendering, rendered_by_helm
-from tests.support.helm import HELM_3, HELM_4
+from tests.support.programs.helm import HELM_3, HELM_4
 
 from .pages import PAGES, ROOT, blocks, commands, simple_commands
 

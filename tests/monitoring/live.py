@@ -38,7 +38,7 @@ from tests.simulation import background as simulation
 from tests.simulation.world import simulated_world
 from tests.support import kafka
 from tests.support.broker import Broker, free_port
-from tests.support.prometheus import Tools
+from tests.support.programs.prometheus import Tools
 
 __all__ = ("ROOT", "Prometheus", "System", "running")
 

@@ -17,8 +17,8 @@ from millpond.broker import EmbeddedBroker
 from monitoring.render import Renderer, screenshot
 from tests.monitoring import live
 from tests.operating.scene import BASE, merged
-from tests.support import prometheus
 from tests.support.broker import Broker
+from tests.support.programs import prometheus
 
 _PICTURES = live.ROOT / "docs/dashboards"
 

@@ -12,7 +12,7 @@ from monitoring.queries import interpolate, panel_queries, selectors
 from tests.monitoring import live
 from tests.support import kafka
 from tests.support.broker import Broker
-from tests.support.prometheus import Tools
+from tests.support.programs.prometheus import Tools
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(360)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import prometheus
+from tests.support.programs import prometheus
 
 
 @pytest.fixture(autouse=True)

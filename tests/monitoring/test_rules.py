@@ -13,7 +13,7 @@ import yaml
 from monitoring import rules
 from monitoring.rules.operator import CRITICAL_REASONS, WARNING_REASONS
 from tests.monitoring.cases import FIRING, QUIET, STREAM_APP
-from tests.support.prometheus import Tools
+from tests.support.programs.prometheus import Tools
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "helm/millpond/files/rules").glob("*.yaml"))

@@ -11,7 +11,7 @@ from tests.chart.test_admission_policy import policies
 from tests.cluster.waiting import wait_for
 from tests.operating.stage import Stage
 from tests.operating.test_rights import makes_snapshots, rolls_back_and_forth_over_a_restart
-from tests.support.helm import HELM_4
+from tests.support.programs.helm import HELM_4
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import versitygw
+from tests.support.programs import versitygw
 
 __all__ = ("KEY", "SECRET", "serving")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from millpond.broker import EmbeddedBroker
-from tests.support import helm as helm_programs
-from tests.support import prometheus as prometheus_package
-from tests.support import versitygw as s3
+from tests.support.programs import helm as helm_programs
+from tests.support.programs import prometheus as prometheus_package
+from tests.support.programs import versitygw as s3
 
 __all__ = ("helm", "own_broker", "own_brokers", "processes", "prometheus", "versitygw")
 

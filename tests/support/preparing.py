@@ -18,8 +18,8 @@ from pathlib import Path
 from millpond.broker import __main__ as broker
 from millpond.errors import MillpondError
 from tests.cluster import binaries
-from tests.support import helm, prometheus, versitygw
 from tests.support.chromium import ChromiumMissing, chromium
+from tests.support.programs import helm, prometheus, versitygw
 
 __all__ = ("PREPARED", "await_end", "lacking", "prepare", "start")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import go, helm, versitygw
-from tests.support.go import GoProgramMissing
+from tests.support.programs import go, helm, versitygw
+from tests.support.programs.go import GoProgramMissing
 
 
 def test_the_program_that_was_built_counts_before_the_one_on_path(tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
 """Helm 3, Helm 4 and definitions of other projects for tests of the chart, made once from Go modules.
 
-`python -m tests.support.helm` builds them.
+`python -m tests.support.programs.helm` builds them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from millpond.broker.jars import cache_directory
 from millpond.errors import MillpondError
-from tests.support.go import GoProgram, GoProgramMissing, find_go, run_go
+from tests.support.programs.go import GoProgram, GoProgramMissing, find_go, run_go
 
 __all__ = ("HELM_3", "HELM_4", "GoProgramMissing", "build", "definitions", "find")
 

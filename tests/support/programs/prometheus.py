@@ -1,6 +1,6 @@
 """Prometheus and promtool for tests: those on PATH, or Debian's package, unpacked without root and without a daemon.
 
-`python -m tests.support.prometheus` downloads the package and prints the directory of the two programs.
+`python -m tests.support.programs.prometheus` downloads the package and prints the directory of the two programs.
 """
 
 from __future__ import annotations

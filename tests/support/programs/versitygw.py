@@ -1,6 +1,6 @@
 """A real S3 server for tests: versitygw, installed on this machine, or built once from its Go module.
 
-`python -m tests.support.versitygw` builds it.
+`python -m tests.support.programs.versitygw` builds it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from millpond.errors import MillpondError
-from tests.support.go import GoProgram, GoProgramMissing
+from tests.support.programs.go import GoProgram, GoProgramMissing
 
 __all__ = ("PROGRAM", "GoProgramMissing", "build", "find")
 
