@@ -228,7 +228,7 @@ def resident():
 
 file = StateFile.open(sys.argv[1], StateFileOptions(cache_bytes=8 << 20, write_buffer_bytes=4 << 20))
 before = resident()
-for number in range(80):
+for number in range(160):
     store = "s%d" % (number % 10)
     file.write([(store, 0, [(b"\\0\\0\\0\\0" + os.urandom(16), os.urandom(1000)) for _ in range(1000)])])
 for store in file.stores():
@@ -239,10 +239,14 @@ print(resident() - before)
 
 @pytest.mark.usefixtures("processes")
 def test_memory_is_bounded_by_the_options_whatever_is_written(path):
-    """80 MB in ten stores, written and read, take at most a small multiple of the configured 8 MiB."""
+    """160 MB in ten stores, written and read, take at most the cache and three write buffers per store.
+
+    That much is used where the processor is so busy that flushes fall behind; mostly it is a third of it.
+    """
+    cache, buffers, slack = 8, 10 * 3 * 2, 12
     child = [sys.executable, "-c", HOARDER, str(path)]
     grown = int(subprocess.run(child, env=environment(), check=True, capture_output=True).stdout)
-    assert grown < 50, f"the process grew by {grown} MiB"
+    assert grown < cache + buffers + slack, f"the process grew by {grown} MiB"
 
 
 # Locking.
