@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-from tests.support.chromium import Browser, chromium
+from tests.support.chromium import Browser, chromium, find
 
 
 def _named_chromium(tmp_path, monkeypatch, script: str) -> None:
@@ -18,8 +16,7 @@ def _named_chromium(tmp_path, monkeypatch, script: str) -> None:
 
 def test_tests_begin_when_the_browser_answers(tmp_path, monkeypatch, browser: Browser):
     """No time limit of a page includes the browser's start."""
-    real = next(found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name)))
-    _named_chromium(tmp_path, monkeypatch, f'sleep 2; touch {tmp_path}/started; exec {real} "$@"')
+    _named_chromium(tmp_path, monkeypatch, f'sleep 2; touch {tmp_path}/started; exec {find()} "$@"')
     with chromium() as slow:
         assert (tmp_path / "started").exists()
         assert slow.new_page().run("1 + 1") == 2

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ("Browser", "ChromiumMissing", "Page", "chromium")
+__all__ = ("Browser", "ChromiumMissing", "Page", "chromium", "find")
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
@@ -199,6 +199,18 @@ class Browser:
             self._arrived.notify_all()
 
 
+def find() -> str:
+    """Return the path of the installed browser.
+
+    Raises:
+        ChromiumMissing: none is installed.
+    """
+    program = next((found for name in _NAMES if (found := shutil.which(name))), None)
+    if program is None:
+        raise ChromiumMissing("No Chromium is installed: install Debian's package chromium to test the console's page.")
+    return program
+
+
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
     """Run a browser while the block runs, which begins when it answers; `new_page()` opens a page without history.
@@ -207,9 +219,7 @@ def chromium() -> Iterator[Browser]:
         AssertionError: it ends at its start, or does not answer.
         ChromiumMissing: none is installed.
     """
-    program = next((found for name in _NAMES if (found := shutil.which(name))), None)
-    if program is None:
-        raise ChromiumMissing("No Chromium is installed: install Debian's package chromium to test the console's page.")
+    program = find()
     with tempfile.TemporaryDirectory(prefix="millpond-chromium-", ignore_cleanup_errors=True) as home:
         inputs, outputs = os.pipe(), os.pipe()
         reads, writes = fcntl.fcntl(inputs[0], fcntl.F_DUPFD, 100), fcntl.fcntl(outputs[1], fcntl.F_DUPFD, 100)
