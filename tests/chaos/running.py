@@ -129,7 +129,6 @@ class _Run:
         self._next_show = 0.0
         self._next_view = 0.0
         self._runs_since = 0.0
-        self._unsettled = ""
 
     def run(self) -> Outcome:
         outcome, stage = self._outcome, self._stage
@@ -190,11 +189,14 @@ class _Run:
         self._outcome.settled_s = time.monotonic() - moved
 
     def _caught_up(self) -> bool:
-        if self._watch.seen < self._generator.sent:
-            return False
-        ends = dict(self._generator.ends)
-        ends |= {(self._stage.repartition, number): end for number, end in self._watch.repartition_ends.items()}
-        return not self._stage.lags(ends)
+        return self._watch.seen >= self._generator.sent and not self._stage.lags(self._ends())
+
+    def _ends(self) -> dict[tuple[str, int], int]:
+        """Return the known ends of all inputs, by topic and partition."""
+        repartitioned = self._watch.repartition_ends
+        return self._generator.ends | {
+            (self._stage.repartition, number): repartitioned[number] for number in repartitioned
+        }
 
     def _settled(self) -> bool:
         """Whether every task has run where it is assigned for a while.
@@ -203,12 +205,15 @@ class _Run:
         written right after the visible commit; no event marks that.
         """
         now = time.monotonic()
-        if now >= self._next_view and not self._stage.options.alone:
+        if now >= self._next_view:
             self._next_view = now + _VIEW_EVERY_S
-            if (why := unsettled(self._stage.coordinator.view())) is not None:
-                self._unsettled = why
+            if self._unsettled_now() is not None:
                 self._runs_since = now
         return now - self._runs_since > WRITTEN_S
+
+    def _unsettled_now(self) -> str | None:
+        """Return why a task does not run where it is assigned; None if all do, or without a coordinator."""
+        return None if self._stage.options.alone else unsettled(self._stage.coordinator.view())
 
     def _wait(self, condition: Callable[[], bool], phase: str, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -218,8 +223,9 @@ class _Run:
                 raise _Stuck(
                     f"{phase} was not over after {timeout_s:.0f} s: {self._watch.seen} of {self._generator.sent} "
                     f"orders came out; tasks by their delay: {', '.join(self._watch.stragglers()) or 'none'}; "
-                    "offsets to go: "
-                    f"{self._stage.lags(dict(self._generator.ends))}{self._unsettled and '; '}{self._unsettled}"
+                    f"offsets to go: {self._stage.lags(self._ends())}; "
+                    f"the coordinator: {self._unsettled_now() or 'every task runs'}; "
+                    f"the reader's client: {', '.join(self._watch.client_errors[-3:]) or 'no error'}"
                 )
 
     def _tick(self, phase: str) -> None:

@@ -24,6 +24,7 @@ __all__ = ("Watch",)
 _NEVER = -1.0
 _GAP_S = 1.5
 _DEAF_S = 5.0
+_LONGEST_DEAF_S = 20.0
 
 
 class Watch:
@@ -36,6 +37,7 @@ class Watch:
         progressed_at: the time of the last new output, in monotonic seconds.
         pauses: fault number -> seconds until every task had output from input after the fault, and the last task.
         gaps: (task, from, to) of long times without output of a task, in monotonic seconds.
+        client_errors: what the reading client reported of partitions.
     """
 
     def __init__(self, bootstrap_servers: str, generator: Generator, repartition: str) -> None:
@@ -45,13 +47,15 @@ class Watch:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._decoder = msgspec.json.Decoder(Tally)
+        self._partitions = [(topic, number) for topic in (RESULTS, repartition) for number in range(PARTITIONS)]
         self._counts: dict[bytes, int] = defaultdict(int)
         self._repartitioned: set[tuple[bytes, bytes]] = set()
         self._results: set[str] = set()
         self._task_of_word: dict[str, int] = {}
         #: The newest send time in the output, by task.
         self._newest: dict[tuple[int, int], float] = {}
-        self._heard = 0.0
+        #: The time of the last record of each partition that is read, in monotonic seconds.
+        self._heard: dict[tuple[str, int], float] = {}
         self._positions: dict[tuple[str, int], int] = {}
         self._arrived: dict[tuple[int, int], float] = {}
         #: By fault: its time, and the last task to continue.
@@ -63,6 +67,7 @@ class Watch:
         self.progressed_at = time.monotonic()
         self.pauses: dict[int, tuple[float, str]] = {}
         self.gaps: list[tuple[str, float, float]] = []
+        self.client_errors: list[str] = []
 
     def start(self) -> Self:
         """Start to read."""
@@ -84,10 +89,12 @@ class Watch:
             self._waiting = {number: (at, task) for number, (_, task) in self._waiting.items()}
 
     def stragglers(self) -> list[str]:
-        """Return tasks by the age of their newest output, the oldest first."""
+        """Return tasks without output, then tasks by the age of their newest output, the oldest first."""
         now = time.monotonic()
-        ages = sorted(((now - self._newest.get(task, now), task) for task in self._tasks()), reverse=True)
-        return [f"{_name(task)}: {age:.1f} s" for age, task in ages if age > 2]
+        ages = sorted(((now - at, task) for task, at in self._newest.items()), reverse=True)
+        return [f"{_name(task)}: no output" for task in self._tasks() if task not in self._newest] + [
+            f"{_name(task)}: {age:.1f} s" for age, task in ages if age > 2
+        ]
 
     def _tasks(self) -> list[tuple[int, int]]:
         return [(subtopology, partition) for subtopology in (0, 1) for partition in range(PARTITIONS)]
@@ -97,18 +104,26 @@ class Watch:
             if self._done.wait(0.1):
                 return
         consumer = self._consumer()
-        renewed = time.monotonic()
+        renewed, patience_s = time.monotonic(), _DEAF_S
         try:
             while not self._done.is_set():
                 for message in consumer.consume(1_000, 0.05):
-                    if message.error() is None:
+                    error = message.error()
+                    if error is None:
                         self._message(message)
+                    else:
+                        self.client_errors.append(f"{message.topic()}-{message.partition()}: {error.str()}")
                 self._measure()
                 now = time.monotonic()
-                if now - max(self._heard, renewed) > _DEAF_S:
-                    # A client may need minutes to reconnect to a broker; clients are not measured here.
+                heard = min(self._heard.get(each, 0.0) for each in self._partitions)
+                if heard > renewed:
+                    patience_s = _DEAF_S
+                if now - max(renewed, heard) > patience_s:
+                    # A client may need minutes to reconnect to a broker, and stops reading a partition after an error;
+                    # clients are not measured here. One that is only slow gets more time.
                     consumer.close()
                     consumer, renewed = self._consumer(), now
+                    patience_s = min(2 * patience_s, _LONGEST_DEAF_S)
         finally:
             consumer.close()
 
@@ -131,15 +146,15 @@ class Watch:
         consumer.assign(
             [
                 TopicPartition(topic, partition, self._positions.get((topic, partition), OFFSET_BEGINNING))
-                for topic in (RESULTS, self._repartition)
-                for partition in range(PARTITIONS)
+                for topic, partition in self._partitions
             ]
         )
         return consumer
 
     def _message(self, message: Any) -> None:
-        self._heard = time.monotonic()
-        self._positions[message.topic(), message.partition()] = message.offset() + 1
+        partition = message.topic(), message.partition()
+        self._heard[partition] = time.monotonic()
+        self._positions[partition] = message.offset() + 1
         if message.topic() == RESULTS:
             self._result(message.key(), self._decoder.decode(message.value()))
             return
