@@ -193,10 +193,9 @@ class _Run:
 
     def _ends(self) -> dict[tuple[str, int], int]:
         """Return the known ends of all inputs, by topic and partition."""
-        repartitioned = self._watch.repartition_ends
-        return self._generator.ends | {
-            (self._stage.repartition, number): repartitioned[number] for number in repartitioned
-        }
+        # Copies: two other threads write these.
+        repartitioned = self._watch.repartition_ends.copy()
+        return self._generator.ends | {(self._stage.repartition, number): end for number, end in repartitioned.items()}
 
     def _settled(self) -> bool:
         """Whether every task has run where it is assigned for a while.
@@ -224,8 +223,8 @@ class _Run:
                     f"{phase} was not over after {timeout_s:.0f} s: {self._watch.seen} of {self._generator.sent} "
                     f"orders came out; tasks by their delay: {', '.join(self._watch.stragglers()) or 'none'}; "
                     f"offsets to go: {self._stage.lags(self._ends())}; "
-                    f"the coordinator: {self._unsettled_now() or 'every task runs'}; "
-                    f"the reader's client: {', '.join(self._watch.client_errors[-3:]) or 'no error'}"
+                    f"tasks not where assigned: {self._unsettled_now() or 'none known'}; "
+                    f"errors of the reading client: {', '.join(self._watch.client_errors[-3:]) or 'none'}"
                 )
 
     def _tick(self, phase: str) -> None:

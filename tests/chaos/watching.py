@@ -37,7 +37,7 @@ class Watch:
         progressed_at: the time of the last new output, in monotonic seconds.
         pauses: fault number -> seconds until every task had output from input after the fault, and the last task.
         gaps: (task, from, to) of long times without output of a task, in monotonic seconds.
-        client_errors: what the reading client reported of partitions.
+        client_errors: the errors that the reading client reported, each with its partition.
     """
 
     def __init__(self, bootstrap_servers: str, generator: Generator, repartition: str) -> None:
