@@ -296,3 +296,22 @@ def test_standbys_that_nobody_keeps_are_not_caught_up(scene: Scene) -> None:
         scene.kubelets.thaw(scene.namespace, "copied-1")
     scene.await_true("copied", "StandbysCaughtUp", "CaughtUp")
     assert "raise replicas (with autoscaling" in scene.refusal("copied", merged(spec, {"replicas": 1}))
+
+
+def test_standbys_of_a_pod_that_is_gone_are_not_caught_up(scene: Scene) -> None:
+    """It is told long before the session of its worker, which nobody hears from, times out."""
+    scene.kubelets.images["delays:gone"] = Image(topology(TASKS))
+    spec = {"image": "delays:gone", "standbyReplicas": 1, "sessionTimeout": "60s"}
+    scene.apply("gone", merged(TWO, spec))
+    scene.await_settled("gone")
+    scene.await_true("gone", "StandbysCaughtUp", "CaughtUp")
+    node = scene.kubelets.node_of(scene.namespace, "gone-1")
+    image = scene.kubelets.images.pop("delays:gone")
+    scene.kubelets.lose(node)
+    try:
+        scene.delete("Pod", "gone-1", gracePeriodSeconds=0)
+        scene.eventually(lambda: scene.condition("gone", "StandbysCaughtUp")["status"] == "False", "it is told", 5)
+    finally:
+        scene.kubelets.recover(node)
+    scene.kubelets.images["delays:gone"] = image
+    scene.await_true("gone", "StandbysCaughtUp", "CaughtUp")

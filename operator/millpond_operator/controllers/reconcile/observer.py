@@ -105,7 +105,11 @@ class Observer:
             pods,
             self._restore_progress.noted((app.namespace, app.name), workers, work.now, spec.rollout.progress_deadline),
             tasks_of(
-                view, spec.replicas - len(work.status.drained), spec.standby_replicas, spec.acceptable_recovery_lag
+                view,
+                pods,
+                spec.replicas - len(work.status.drained),
+                spec.standby_replicas,
+                spec.acceptable_recovery_lag,
             ),
             informed,
             {} if view is None else view.owners,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -40,6 +40,8 @@ class ObservedPod:
     """The name of its node."""
     containers_ready: bool = False
     """Whether its running containers are ready by the last report of its node, which may be lost since."""
+    containers_running: bool = False
+    """Whether a container of it is running by the last report of its node."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,7 @@ def _pod(raw: Mapping[str, Any]) -> ObservedPod:
         image=next((images.get(each.get("name", ""), "") for each in containers if _was_started(each)), ""),
         node=raw.get("spec", {}).get("nodeName", ""),
         containers_ready=bool(running) and all(each.get("ready") for each in running),
+        containers_running=bool(running),
     )
 
 
@@ -253,11 +256,15 @@ def _worker(
     )
 
 
-def tasks_of(view: View | None, replicas: int, standby_replicas: int, acceptable_lag: int) -> Tasks:
+def tasks_of(
+    view: View | None, pods: Collection[ObservedPod], replicas: int, standby_replicas: int, acceptable_lag: int
+) -> Tasks:
     """Return the numbers of tasks.
 
     Args:
         view: the coordinator's view; None when it does not serve the application.
+        pods: the pods. The standbys of a worker without a running container cannot take over, even if the worker
+            counts as alive until its session times out.
         replicas: the wanted number of workers.
         standby_replicas: the wanted number of standbys of each stateful task.
         acceptable_lag: the lag up to which a standby is caught up, in changelog records.
@@ -273,11 +280,12 @@ def tasks_of(view: View | None, replicas: int, standby_replicas: int, acceptable
         for task, report in tasks.items()
         if report.role is Role.ACTIVE and report.state is TaskState.RUNNING
     }
+    containers = {pod.name for pod in pods if pod.containers_running}
     standbys = caught_up = 0
     for task, holders in view.standby.items():
         for holder in holders:
             standbys += 1
-            report = reports.get(holder, {}).get(task)
+            report = reports.get(holder, {}).get(task) if holder in containers else None
             caught_up += report is not None and report.lag is not None and report.lag <= acceptable_lag
     wanted = stateful * standby_replicas
     placeable = stateful * max(min(standby_replicas, replicas - 1), 0)
