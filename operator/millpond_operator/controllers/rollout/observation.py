@@ -41,7 +41,7 @@ class ObservedPod:
     containers_ready: bool = False
     """Whether its running containers are ready by the last report of its node, which may be lost since."""
     containers_running: bool = False
-    """Whether a container of it is running by the last report of its node."""
+    """Whether at least one of its containers is running by the last report of its node."""
 
 
 @dataclass(frozen=True)
@@ -280,12 +280,12 @@ def tasks_of(
         for task, report in tasks.items()
         if report.role is Role.ACTIVE and report.state is TaskState.RUNNING
     }
-    containers = {pod.name for pod in pods if pod.containers_running}
+    with_process = {pod.name for pod in pods if pod.containers_running}
     standbys = caught_up = 0
     for task, holders in view.standby.items():
         for holder in holders:
             standbys += 1
-            report = reports.get(holder, {}).get(task) if holder in containers else None
+            report = reports.get(holder, {}).get(task) if holder in with_process else None
             caught_up += report is not None and report.lag is not None and report.lag <= acceptable_lag
     wanted = stateful * standby_replicas
     placeable = stateful * max(min(standby_replicas, replicas - 1), 0)
