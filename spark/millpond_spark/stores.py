@@ -10,7 +10,7 @@ from millpond.runtime.config.model import Config
 from millpond.runtime.restoring.global_tables import global_layout, reason_not_plain
 from millpond.runtime.topics.plan import plan_with, summary
 from millpond.serdes import Serde
-from millpond.snapshots.layouts import StoreLayout, layout_of
+from millpond.snapshots.layouts import StoreLayout, covered, layout_of
 from millpond.topology import GlobalStore, Topology
 
 __all__ = ("ChangelogStore", "PackedSerdes", "Stores", "stores_of")
@@ -116,6 +116,8 @@ def stores_of(topology: Topology, existing: Mapping[str, int], config: Config) -
 
 
 def _reason_to_skip(builder: Any) -> str | None:
+    if not covered(builder):
+        return "is of a kind that snapshots do not cover"
     return "has no changelog" if not builder.logging and builder.source_topic is None else None
 
 

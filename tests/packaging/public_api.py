@@ -25,7 +25,13 @@ MODULES: dict[str, tuple[str, ...] | None] = {
     "millpond.errors": None,
     "millpond.serdes": None,
     "millpond.serdes.registry": None,
-    "millpond.state": ("KeyValueStore", "TimestampedKeyValueStore", "WindowStore", "TimestampedWindowStore"),
+    "millpond.state": (
+        "KeyValueStore",
+        "TimestampedKeyValueStore",
+        "VersionedKeyValueStore",
+        "WindowStore",
+        "TimestampedWindowStore",
+    ),
     "millpond.testing": None,
     "millpond.queries": None,
     "millpond.broker": None,
@@ -35,20 +41,31 @@ MODULES: dict[str, tuple[str, ...] | None] = {
 MADE_BY_MILLPOND = frozenset({
     "BranchedKStream", "GlobalKTable", "KGroupedStream", "KGroupedTable", "KStream", "KTable", "KeyValueStore", "Rows",
     "Store", "TestInputTopic", "TestOutputTopic", "TimeWindowedKStream", "TimestampedKeyValueStore",
-    "TimestampedWindowStore", "TopologyDescription", "WindowStore",
+    "TimestampedWindowStore", "TopologyDescription", "VersionedKeyValueStore", "WindowStore",
 })  # fmt: skip
 """Classes whose objects programs only receive: their constructors are not public."""
 
 _STORE = frozenset({
     "attach", "backend_reads", "cache_bytes", "cache_limit", "caching", "changelog_topic", "close", "committed",
-    "dirty_bytes", "entry", "expired_puts", "flush", "keep_origins", "metadata", "observed_stream_time", "on_flush",
-    "restore", "revert", "seal", "serialize_key", "stage", "stage_count", "staged_bytes", "timestamped",
+    "dirty_bytes", "entry", "entry_as_of", "expired_puts", "flush", "keep_origins", "metadata", "observed_stream_time",
+    "on_flush", "put_raw", "restore", "revert", "seal", "serialize_key", "stage", "stage_count",
+    "staged_bytes", "timestamped",
 })  # fmt: skip
 INTERNAL: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("KeyValueStore", "TimestampedKeyValueStore", "WindowStore", "TimestampedWindowStore"), _STORE),
+    **dict.fromkeys(
+        (
+            "KeyValueStore",
+            "TimestampedKeyValueStore",
+            "VersionedKeyValueStore",
+            "WindowStore",
+            "TimestampedWindowStore",
+        ),
+        _STORE,
+    ),
     "GlobalKTable": frozenset({"lookup"}),
     "KTable": frozenset({"send_old_values", "view"}),
     "KeyValueStoreBuilder": frozenset({"build"}),
+    "VersionedKeyValueStoreBuilder": frozenset({"build"}),
     "WindowStoreBuilder": frozenset({"build"}),
     "Topology": frozenset({
         "add_body", "add_repartition_topic", "copartition", "copartition_groups", "global_stores", "nodes",

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from .serdes import Windowed as Windowed
     from .state import KeyValueStoreBuilder as KeyValueStoreBuilder
     from .state import ValueAndTimestamp as ValueAndTimestamp
+    from .state import VersionedKeyValueStoreBuilder as VersionedKeyValueStoreBuilder
+    from .state import VersionedRecord as VersionedRecord
     from .state import WindowStoreBuilder as WindowStoreBuilder
     from .topology import FailOnInvalidTimestamp as FailOnInvalidTimestamp
     from .topology import FixedKeyProcessor as FixedKeyProcessor
@@ -119,7 +121,13 @@ _MODULES = {
         "Window",
         "Windowed",
     ),
-    "millpond.state": ("KeyValueStoreBuilder", "ValueAndTimestamp", "WindowStoreBuilder"),
+    "millpond.state": (
+        "KeyValueStoreBuilder",
+        "ValueAndTimestamp",
+        "VersionedKeyValueStoreBuilder",
+        "VersionedRecord",
+        "WindowStoreBuilder",
+    ),
     "millpond.topology": (
         "FailOnInvalidTimestamp",
         "FixedKeyProcessor",

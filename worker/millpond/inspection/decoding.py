@@ -16,7 +16,7 @@ from millpond.runtime.restoring.global_tables import global_layout, reason_not_p
 from millpond.runtime.topics.plan import changelog_topic
 from millpond.serdes import Serde, Windowed
 from millpond.serdes.plain import plain_json
-from millpond.snapshots.layouts import StoreLayout, layout_of
+from millpond.snapshots.layouts import StoreLayout, covered, layout_of
 from millpond.snapshots.store_columns import split_function
 from millpond.state.builders import store_serdes
 from millpond.topology import Topology
@@ -63,7 +63,7 @@ def stores_of(topology: Topology, config: Config) -> dict[str, LoggedStore]:
         stores: tuple[Any, ...] = subtopology.stores
         for builder in stores:
             topic = changelog_topic(subtopology, builder.name, internal, config.application_id)
-            if topic is not None:
+            if topic is not None and covered(builder):
                 found[builder.name] = LoggedStore(environment.complete(builder), topic, layout_of(builder))
     return found
 

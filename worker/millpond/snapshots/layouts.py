@@ -30,6 +30,7 @@ __all__ = (
     "StoreKind",
     "StoreLayout",
     "check_metadata",
+    "covered",
     "expired_before",
     "layout_of",
     "metadata",
@@ -68,6 +69,14 @@ class StoreLayout(msgspec.Struct, frozen=True, omit_defaults=True):
     def windowed(self) -> bool:
         """Whether keys end with a window start."""
         return self.kind in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
+
+
+def covered(builder: StoreBuilder[Any, Any]) -> bool:
+    """Return whether snapshots can include the stores that a builder makes.
+
+    Those of versioned stores would need the order of the changelog: a put that was too late is logged, too.
+    """
+    return isinstance(builder, KeyValueStoreBuilder | WindowStoreBuilder | TimeOrderedBufferBuilder)
 
 
 def layout_of(builder: StoreBuilder[Any, Any], *, is_global: bool = False, serdes: str = "") -> StoreLayout:

@@ -7,6 +7,8 @@ from millpond.state.stores.key_value import KeyValueStore as KeyValueStore
 from millpond.state.stores.key_value import TimestampedKeyValueStore as TimestampedKeyValueStore
 from millpond.state.stores.time_ordered_buffer import Pending as Pending
 from millpond.state.stores.time_ordered_buffer import TimeOrderedBuffer as TimeOrderedBuffer
+from millpond.state.stores.versioned import VersionedKeyValueStore as VersionedKeyValueStore
+from millpond.state.stores.versioned import VersionedRecord as VersionedRecord
 from millpond.state.stores.window import TimestampedWindowStore as TimestampedWindowStore
 from millpond.state.stores.window import WindowStore as WindowStore
 
@@ -17,6 +19,7 @@ from .backend import Written as Written
 from .builders import KeyValueStoreBuilder as KeyValueStoreBuilder
 from .builders import StoreBuilder as StoreBuilder
 from .builders import TimeOrderedBufferBuilder as TimeOrderedBufferBuilder
+from .builders import VersionedKeyValueStoreBuilder as VersionedKeyValueStoreBuilder
 from .builders import WindowStoreBuilder as WindowStoreBuilder
 from .formats import RecordContext as RecordContext
 from .values import ValueAndTimestamp as ValueAndTimestamp

@@ -12,17 +12,26 @@ from millpond.errors import ConfigError
 from millpond.serdes import Serde
 from millpond.state.stores.key_value import KeyValueStore, TimestampedKeyValueStore
 from millpond.state.stores.time_ordered_buffer import TimeOrderedBuffer
+from millpond.state.stores.versioned import VersionedKeyValueStore
 from millpond.state.stores.window import TimestampedWindowStore, WindowStore
 
 from .backend import Backend
 
-__all__ = ("KeyValueStoreBuilder", "StoreBuilder", "TimeOrderedBufferBuilder", "WindowStoreBuilder", "store_serdes")
+__all__ = (
+    "KeyValueStoreBuilder",
+    "StoreBuilder",
+    "TimeOrderedBufferBuilder",
+    "VersionedKeyValueStoreBuilder",
+    "WindowStoreBuilder",
+    "store_serdes",
+)
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _MAX_LONG = 2**63 - 1
 _DEFAULT_ADDITIONAL_RETENTION_MS = 86_400_000
+_VERSIONED_COMPACTION_LAG_MS = 86_400_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -126,6 +135,79 @@ class KeyValueStoreBuilder(StoreBuilder[K, V]):
             caching=self.caching,
             changelog_topic=self._logged_to(changelog_topic),
         )
+
+
+@checked_class
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VersionedKeyValueStoreBuilder(StoreBuilder[K, V]):
+    """A store of the values that each key had, by timestamp (KIP-889)."""
+
+    history_retention_ms: int
+    """How long old versions can be read, and how late a put may be, in ms of stream time."""
+
+    segment_interval_ms: int | None = None
+    """The length of a segment in ms: versions expire by segments of the times at which they ended. None: Kafka Streams'
+    default for the history retention."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.history_retention_ms, int):
+            raise ConfigError(
+                f"store '{self.name}': history_retention_ms= is in whole milliseconds, not "
+                f"{kind_of(self.history_retention_ms)}"
+            )
+        if self.history_retention_ms < 0:
+            raise ConfigError(
+                f"store '{self.name}': the history retention must not be negative, but is "
+                f"{self.history_retention_ms} ms"
+            )
+        if self.segment_interval_ms is not None and not isinstance(self.segment_interval_ms, int):
+            raise ConfigError(
+                f"store '{self.name}': segment_interval_ms= is in whole milliseconds, not "
+                f"{kind_of(self.segment_interval_ms)}"
+            )
+        if self.segment_interval_ms is not None and self.segment_interval_ms < 1:
+            raise ConfigError(
+                f"store '{self.name}': a segment must be at least 1 ms long, not {self.segment_interval_ms} ms"
+            )
+        if self.caching:
+            raise ConfigError(
+                f"store '{self.name}' is versioned, and versioned stores have no cache; leave caching= out"
+            )
+
+    def changelog_config(
+        self, defaults: Mapping[str, str] | None = None, additional_retention_ms: int = _DEFAULT_ADDITIONAL_RETENTION_MS
+    ) -> dict[str, str]:
+        """Return the changelog topic's configuration, which compacts only after the retention; see `StoreBuilder`."""
+        config = super().changelog_config(defaults, additional_retention_ms)
+        if "min.compaction.lag.ms" not in self.log_config:
+            config["min.compaction.lag.ms"] = str(
+                min(self.history_retention_ms + _VERSIONED_COMPACTION_LAG_MS, _MAX_LONG)
+            )
+        return config
+
+    def build(
+        self, partition: int, backend: Backend, changelog_topic: str | None = None
+    ) -> VersionedKeyValueStore[K, V]:
+        """Return the store of one task; see `StoreBuilder.build`."""
+        interval = self.segment_interval_ms
+        return VersionedKeyValueStore(
+            self.name,
+            partition,
+            backend,
+            *store_serdes(self, changelog_topic),
+            history_retention_ms=self.history_retention_ms,
+            segment_interval_ms=_versioned_interval(self.history_retention_ms) if interval is None else interval,
+            changelog_topic=self._logged_to(changelog_topic),
+        )
+
+
+def _versioned_interval(history_retention_ms: int) -> int:
+    """Return Kafka Streams' default length of a segment of a versioned store, in ms."""
+    for limit, parts, least in ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000)):
+        if history_retention_ms <= limit:
+            return max(history_retention_ms // parts, least)
+    return max(history_retention_ms // 24, 300_000)
 
 
 @checked_class

@@ -35,6 +35,7 @@ from millpond.state import (
     MemoryBackend,
     TimestampedKeyValueStore,
     TimestampedWindowStore,
+    VersionedKeyValueStore,
     WindowStore,
 )
 from millpond.topology import Subtopology, Topology
@@ -186,6 +187,11 @@ class TopologyTestDriver:
         """Return a timestamped key-value store, with values of `ValueAndTimestamp`. None if it does not exist."""
         store = self.get_state_store(name)
         return store if isinstance(store, TimestampedKeyValueStore) else None
+
+    def get_versioned_key_value_store(self, name: str) -> VersionedKeyValueStore[Any, Any] | None:
+        """Return a versioned key-value store. None if it does not exist."""
+        store = self.get_state_store(name)
+        return store if isinstance(store, VersionedKeyValueStore) else None
 
     def get_window_store(self, name: str) -> WindowStore[Any, Any] | WindowStoreFacade[Any, Any] | None:
         """Return a window store; of a timestamped one, the values without timestamps. None if it does not exist."""

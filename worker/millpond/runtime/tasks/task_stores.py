@@ -23,7 +23,7 @@ from millpond.runtime.restoring.reusable_state import (
 )
 from millpond.runtime.restoring.snapshot_choice import WantedStore
 from millpond.runtime.topics.plan import Plan
-from millpond.snapshots.layouts import layout_of
+from millpond.snapshots.layouts import covered, layout_of
 from millpond.state import MemoryBackend, StateFile
 from millpond.state.provenance import Provenance
 from millpond.topology import TaskId
@@ -138,7 +138,7 @@ class TaskStores:
         stores: list[WantedStore] = []
         for builder in self._builders[task.subtopology]:
             topic = self._plan.changelogs[task.subtopology].get(builder.name)
-            if topic is None:
+            if topic is None or not covered(builder):
                 continue
             verdict = self._judged(builder.name, task, lookup)
             if verdict is not None and verdict.trust is LocalRowsVerdict.OTHER_TOPIC:
