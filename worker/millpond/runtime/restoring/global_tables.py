@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.serdes import Serde
-from millpond.snapshots.layouts import StoreLayout, layout_of
+from millpond.snapshots.layouts import StoreLayout, covered, layout_of
 from millpond.topology import FailOnInvalidTimestamp, GlobalStore
 
 __all__ = ("global_layout", "reason_not_plain")
@@ -26,6 +26,9 @@ def reason_not_plain(definition: GlobalStore, default_extractor: Any) -> str | N
     extractor = definition.source.timestamp_extractor or default_extractor
     if extractor is not None and not isinstance(extractor, FailOnInvalidTimestamp):
         return "is a global store with a timestamp extractor"
+    store: Any = definition.store
+    if not covered(store):
+        return "is a global store of a kind that snapshots do not cover"
     return None
 
 

@@ -61,6 +61,11 @@ class VersionedKeyValueStore(StagedStore[K, V]):
     Writes are visible to the task at once, and durable with the task's next commit.
     """
 
+    backend_reads: int
+
+    expired_puts: int
+    """The number of puts rejected because they were older than the history retention, since the store was built."""
+
     def __init__(  # noqa: PLR0913  # keyword-only where optional
         self,
         name: str,
