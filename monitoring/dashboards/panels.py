@@ -48,7 +48,7 @@ _Steps = Sequence[tuple[float | None, str]]
 #: States of a worker with their colours; the number of a state is its place here, from 1.
 _STATES = (
     ("created", BLUE), ("starting", BLUE), ("restoring", YELLOW), ("running", GREEN), ("pending_shutdown", "purple"),
-    ("not_running", "dark-red"), ("error", RED),
+    ("not_running", "dark-red"), ("error", RED), ("pending_error", RED),
 )  # fmt: skip
 STATE_MAPPINGS: Final = tuple((str(number), state, color) for number, (state, color) in enumerate(_STATES, 1))
 """The texts and colours of the values of `states_query`."""

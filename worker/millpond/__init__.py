@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
     from millpond.runtime.config.model import Config as Config
     from millpond.runtime.listeners import WorkerListener as WorkerListener
+    from millpond.runtime.states import WorkerState as WorkerState
+    from millpond.runtime.worker.embedding.controls import CloseOptions as CloseOptions
+    from millpond.runtime.worker.embedding.failures import (
+        StreamThreadExceptionResponse as StreamThreadExceptionResponse,
+    )
     from millpond.runtime.worker.worker import Worker as Worker
 
     from . import testing as testing
@@ -101,6 +106,9 @@ _MODULES = {
     "millpond.errors": ("MillpondError",),
     "millpond.runtime.config.model": ("Config",),
     "millpond.runtime.listeners": ("WorkerListener",),
+    "millpond.runtime.states": ("WorkerState",),
+    "millpond.runtime.worker.embedding.controls": ("CloseOptions",),
+    "millpond.runtime.worker.embedding.failures": ("StreamThreadExceptionResponse",),
     "millpond.runtime.worker.worker": ("Worker",),
     "millpond.serdes": (
         "UUID",

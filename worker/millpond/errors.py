@@ -16,6 +16,7 @@ __all__ = (
     "TopicChanged",
     "TopicError",
     "TopologyError",
+    "WorkerStateError",
 )
 
 
@@ -73,6 +74,10 @@ class TopicChanged(TopicError):
 
 class OwnershipError(MillpondError):
     """Another worker owns a task, or took it over."""
+
+
+class WorkerStateError(MillpondError):
+    """The state of a worker does not allow a call, such as a second start."""
 
 
 class ProcessingFailed(MillpondError):

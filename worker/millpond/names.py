@@ -63,7 +63,7 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
         "Grouped": _OPTIONS.format("group_by(…, key=…, name=…)"),
         "Joined": _OPTIONS.format("join(…, key=…, name=…)"),
         "JsonSchema": "it is in millpond.serdes.registry.json_schema",
-        "KafkaStreams": "an application is run by mp.Worker(topology, config).run(), or by `millpond run`",
+        "KafkaStreams": "mp.Worker takes its place, with start() and close(); `millpond run` runs one, too",
         "KeyValue": "a pair is a tuple (key, value)",
         "Named": _OPTIONS.format("name="),
         "Printed": _OPTIONS.format("print(label=…, file=…)"),

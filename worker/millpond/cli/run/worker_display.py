@@ -113,7 +113,7 @@ class WorkerView(WorkerListener):
             parts.append(self._bars())
         elif self._state is WorkerState.RUNNING:
             parts.append(self._figures())
-        if self._state in (WorkerState.NOT_RUNNING, WorkerState.ERROR):
+        if self._state in (WorkerState.NOT_RUNNING, WorkerState.PENDING_ERROR, WorkerState.ERROR):
             return head
         if below := "   ".join(filter(None, (self._footer, self._metrics_address()))):
             parts.append(Text(f" {below}", style="dim"))
@@ -121,7 +121,12 @@ class WorkerView(WorkerListener):
 
     def _headline(self) -> Text:
         config = self._config
-        colour = {WorkerState.RUNNING: "green", WorkerState.RESTORING: "yellow", WorkerState.ERROR: "red"}
+        colour = {
+            WorkerState.RUNNING: "green",
+            WorkerState.RESTORING: "yellow",
+            WorkerState.PENDING_ERROR: "red",
+            WorkerState.ERROR: "red",
+        }
         text = Text(" ")
         text.append(self._title, style="bold")
         text.append(f" . {config.processing_guarantee} . worker {config.worker_id} . ")
@@ -131,6 +136,7 @@ class WorkerView(WorkerListener):
         shown = {
             WorkerState.PENDING_SHUTDOWN: "stopping",
             WorkerState.NOT_RUNNING: "stopped",
+            WorkerState.PENDING_ERROR: "failed",
             WorkerState.ERROR: "failed",
         }
         text.append(shown.get(self._state, self._state.value), style=colour.get(self._state, "cyan"))

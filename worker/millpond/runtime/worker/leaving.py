@@ -93,10 +93,17 @@ class Leaving:
         if not idle:
             log.warning("last commit: not confirmed in time; the next start reads from Kafka whether it is complete")
 
-    def sign_off(self) -> None:
-        """Report the end to the coordinator, which then does not wait for the session timeout."""
+    def sign_off(self, *, leave: bool = True) -> None:
+        """End the heartbeats, and report the end to the coordinator, which then does not wait for the session timeout.
+
+        Args:
+            leave: whether to report it.
+        """
         parts = self._parts
         if parts.client is None or parts.heartbeats is None or parts.coordination is None:
+            return
+        if not leave:
+            parts.heartbeats.cancel()
             return
         parts.coordination.leave()
         parts.heartbeats.cancel()

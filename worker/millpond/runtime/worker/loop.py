@@ -107,7 +107,7 @@ class Loop:
             parts.metrics.polled(len(messages))
             parts.dispatcher.dispatch(messages)
         parts.metrics.busy_seconds += time.monotonic() - now - self._polling.waited_s
-        if parts.executor.reader.restorations:
+        if parts.executor.reader.restorations and not parts.controls.paused:
             self._copy(busy=bool(messages))
 
     def _awaits_commit(self) -> bool:
@@ -219,6 +219,9 @@ class Loop:
         processed = 0
         limit = self._polling.limit
         parts.behind = False
+        if parts.controls.paused:
+            parts.executor.balance()
+            return
         for task in parts.executor.running:
             done = task.process(limit, now_ms)
             processed += done

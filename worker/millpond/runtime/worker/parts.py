@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -28,11 +27,14 @@ from .assembly import Assembly
 from .client_errors import ClientErrors
 from .commit_scheduler import CommitScheduler
 from .dispatch import Dispatcher
+from .embedding.controls import Controls
 from .gc import GarbageCollector
 from .load_meter import LoadMeter
 from .pacing import BatchPacing
 
 if TYPE_CHECKING:
+    import threading
+
     from millpond.protocol.client import CoordinatorClient
 
 __all__ = ("COMMIT_POLL_S", "WorkerParts")
@@ -55,8 +57,8 @@ class WorkerParts:
     contact: BrokerContact
     admission: Admission
     garbage: GarbageCollector
-    stop: threading.Event
-    """Set when the worker has to commit and end."""
+    controls: Controls
+    """The requests of other threads."""
 
     state: WorkerState = WorkerState.CREATED
     pace: BatchPacing = field(init=False)
@@ -88,6 +90,11 @@ class WorkerParts:
         self.pace = BatchPacing(self.config)
 
     @property
+    def stop(self) -> threading.Event:
+        """Set when the worker has to commit and end."""
+        return self.controls.stop
+
+    @property
     def executor(self) -> TaskExecutor:
         """The executor of tasks."""
         return self.assembly.executor
@@ -96,7 +103,9 @@ class WorkerParts:
         """Change the state and notify the listener, if the transition is allowed."""
         if may_follow(self.state, state):
             log.info("worker %s: %s -> %s", self.config.worker_id, self.state.value, state.value)
-            self.state = state
+            with self.controls.changed:
+                self.state = state
+                self.controls.changed.notify_all()
             self.listener.state_changed(state)
 
     def may_write(self) -> bool:

@@ -84,6 +84,6 @@ class Polling:
         elif parts.coordination is not None or self._answers_queries():
             wait = min(wait, _COORDINATION_WAIT_S)
         due = [each for task in executor.running if (each := task.next_wall_clock_due()) is not None]
-        if due:
+        if due and not parts.controls.paused:
             wait = min(wait, max(0.0, (min(due) - parts.assembly.environment.now_ms()) / 1000))
         return wait

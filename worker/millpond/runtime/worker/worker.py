@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaException
 
-from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCorrupted
+from millpond.errors import BrokerError, OwnershipError, StateCorrupted, WorkerStateError
 from millpond.protocol import View
 from millpond.protocol.loads import WorkerLoad
 from millpond.runtime.blockers import Blockers
@@ -28,6 +30,9 @@ from millpond.topology import TaskId, Topology
 from millpond.topology.topology import check_topology
 
 from .admission import Admission
+from .embedding.controls import CloseOptions, Controls, close_options, seconds_of
+from .embedding.failures import StreamThreadExceptionResponse, UncaughtExceptionHandler, UncaughtExceptions
+from .embedding.thread import WorkerThread
 from .gc import GarbageCollector
 from .leaving import Leaving
 from .loop import Loop
@@ -53,6 +58,12 @@ class Worker:
         config: the worker's configuration.
         listener: notified of states, restores and commits; None for no listener.
         take_over: whether to take over tasks of other workers; only without a coordinator.
+
+    `run()` runs it in the caller's thread. `start()` runs it in a thread of its own, until `close()`; a `with` block
+    calls both, and raises the worker's error.
+
+    Attributes:
+        exception: the error that ended the worker; None if it has not failed.
     """
 
     def __init__(
@@ -62,6 +73,17 @@ class Worker:
         check_config(config)
         self.topology = topology
         self.config = config
+        self.exception: BaseException | None = None
+        self._listener = check_listener(listener or WorkerListener())
+        self._take_over = take_over
+        self._controls = Controls()
+        self._uncaught = UncaughtExceptions(config.worker_id)
+        self._thread = WorkerThread(f"millpond-{config.worker_id}", self._run_begun, self.close)
+        self._build(WorkerState.CREATED)
+
+    def _build(self, state: WorkerState) -> None:
+        """Make all parts: for the first run, or for the one after a failure."""
+        config, controls = self.config, self._controls
         self.metrics: WorkerMetrics = WorkerMetrics(config)
         self.waiting: Blockers = Blockers()
         self.contact: BrokerContact = BrokerContact(
@@ -71,25 +93,24 @@ class Worker:
             config.bootstrap_servers,
         )
         self._queries, self._query_site = query_interface(config, self.metrics.http, self.metrics.registry)
-        stop = threading.Event()
+        site = self._query_site
         self._parts = parts = WorkerParts(
-            topology=topology,
+            topology=self.topology,
             config=config,
-            listener=check_listener(listener or WorkerListener()),
+            listener=self._listener,
             metrics=self.metrics,
             blockers=self.waiting,
             contact=self.contact,
-            admission=Admission(
-                config, self.metrics.http, lambda: self._query_site.url, self.waiting, self.contact, stop
-            ),
+            admission=Admission(config, self.metrics.http, lambda: site.url, self.waiting, self.contact, controls.stop),
             garbage=GarbageCollector(),
-            stop=stop,
+            controls=controls,
+            state=state,
         )
         producers = Producers(parts)
-        self._startup = Startup(parts, producers, take_over=take_over)
+        self._startup = Startup(parts, producers, take_over=self._take_over)
         self._recovery = Recovery(parts, producers)
         self._leaving = Leaving(parts, self._recovery)
-        polling = Polling(parts, answers_queries=lambda: self._query_site.url is not None)
+        polling = Polling(parts, answers_queries=lambda: site.url is not None)
         self._loop = Loop(parts, polling, self._recovery, self._leaving)
 
     @property
@@ -102,40 +123,196 @@ class Worker:
         """The start of the last turn of the loop, in monotonic seconds."""
         return self._loop.last_turn
 
+    # In the process of a program: these may be called from any thread
+
+    def set_uncaught_exception_handler(self, handler: UncaughtExceptionHandler) -> None:
+        """Let a function decide what follows after an exception that would end the worker (KIP-671).
+
+        Args:
+            handler: f(exception) -> a `StreamThreadExceptionResponse`. Without one, the worker ends.
+
+        Raises:
+            WorkerStateError: the worker was started before.
+            TopologyError: the handler cannot be called with one argument.
+        """
+        if self.state is not WorkerState.CREATED:
+            raise WorkerStateError(
+                f"worker '{self.config.worker_id}' is {self.state.value}: set the uncaught exception "
+                "handler before start()."
+            )
+        self._uncaught.set(handler)
+
+    def start(self) -> None:
+        """Run the worker in a thread of its own, and return at once.
+
+        The thread ends by `close()`, or when the worker fails; `exception` has the reason then. It does not keep the
+        program alive: a program that ends closes the worker first.
+
+        Raises:
+            WorkerStateError: the worker was started or closed before; make a new one.
+        """
+        self._begin("start()")
+        self._thread.start()
+
+    def close(self, options: CloseOptions | timedelta | None = None) -> bool:
+        """Commit the processed records and end the worker; a second call only waits.
+
+        Args:
+            options: a timeout, or `CloseOptions`; None waits for the end, however long it takes.
+
+        Returns:
+            Whether the worker has ended. A call from the worker's own thread does not wait.
+        """
+        chosen = close_options(options)
+        self._controls.leave_group = chosen.leave_group
+        self.stop()
+        with self._controls.changed:
+            if not self._controls.begun:
+                self._parts.become(WorkerState.NOT_RUNNING)
+                self._controls.ended.set()
+        return self._thread.wait(self._controls.ended, seconds_of("close()", chosen.timeout))
+
     def stop(self) -> None:
-        """Ask the worker to commit and end. Safe from any thread and from signal handlers."""
-        self._parts.stop.set()
+        """Ask the worker to commit and end, without waiting. Safe in signal handlers."""
+        self._controls.stop.set()
+
+    def pause(self) -> None:
+        """Stop processing and restoring, and keep the tasks (KIP-834). The worker continues to commit and to answer.
+
+        A worker may be paused before it starts. Its state remains what it is; `is_paused()` tells.
+        """
+        self._controls.paused = True
+
+    def resume(self) -> None:
+        """Continue after `pause()`."""
+        self._controls.paused = False
+
+    def is_paused(self) -> bool:
+        """Return whether `pause()` was called, and `resume()` not yet."""
+        return self._controls.paused
+
+    def wait_for(self, state: WorkerState, timeout: timedelta | None = None) -> bool:
+        """Wait until the worker is in a state.
+
+        Args:
+            state: the state, such as `WorkerState.RUNNING`.
+            timeout: how long to wait; None for as long as it takes.
+
+        Returns:
+            Whether the worker is in the state. False after the timeout, or when it has ended in another state.
+
+        Raises:
+            MillpondError: the worker has failed, and another state than ERROR was waited for.
+        """
+        controls = self._controls
+        with controls.changed:
+            controls.changed.wait_for(
+                lambda: self.state is state or controls.ended.is_set(), seconds_of("wait_for()", timeout)
+            )
+        if self.state is not state and self.exception is not None:
+            raise self.exception
+        return self.state is state
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+        if error is None and self.exception is not None:
+            raise self.exception
+
+    # Running
 
     def run(self) -> None:
-        """Run until `stop()`.
+        """Run in this thread until `stop()`.
 
         Raises:
             MillpondError: the worker cannot continue. The next worker processes the uncommitted records again.
+            WorkerStateError: the worker was started or closed before.
         """
-        parts = self._parts
+        self._begin("run()")
+        self._run_begun()
+
+    def _begin(self, method: str) -> None:
+        with self._controls.changed:
+            if self._controls.begun or self.state is not WorkerState.CREATED:
+                raise WorkerStateError(
+                    f"{method} was called on worker '{self.config.worker_id}', which is {self.state.value}: a worker "
+                    "runs once, so make a new mp.Worker."
+                )
+            self._controls.begun = True
+
+    def _run_begun(self) -> None:
+        """Run until `stop()`, with the replacements that the uncaught exception handler asks for."""
+        controls = self._controls
         try:
-            with self.metrics.serving(self), parts.garbage.in_charge():
-                self._open()
-                try:
-                    self._run()
-                finally:
-                    self._close()
-        except MillpondError as error:
-            waited = isinstance(error, (BrokerError, OwnershipError)) and parts.state is WorkerState.STARTING
-            if parts.stop.is_set() and waited:
-                # It was stopped while it waited for brokers or the coordinator, so it has nothing to commit.
-                log.info("worker %s: stopped before its start was complete: %s", self.config.worker_id, error)
-                parts.become(WorkerState.PENDING_SHUTDOWN)
-            else:
-                parts.become(WorkerState.ERROR)
-                raise
-        except KafkaException as error:
-            parts.become(WorkerState.ERROR)
-            raise rejected_by_kafka(error) from error
-        except BaseException:
-            parts.become(WorkerState.ERROR)
+            while self._run_once():
+                wait_s = self._uncaught.wait_s(committed=self.metrics.commits > 0)
+                log.warning("worker %s: starting again in %.1f s", self.config.worker_id, wait_s)
+                controls.stop.wait(wait_s)
+                self._build(self.state)
+        except BaseException as error:
+            self.exception = error
             raise
+        finally:
+            controls.ended.set()
+            with controls.changed:
+                controls.changed.notify_all()
+
+    def _run_once(self) -> bool:
+        """Run until `stop()` or an error; return whether to start again."""
+        parts = self._parts
+        outcome: StreamThreadExceptionResponse | None = None
+        stopped = False
+        try:
+            with self.metrics.serving(self), self._garbage(), ExitStack() as at_end:
+                try:
+                    self._open()
+                    at_end.callback(self._close)
+                    self._run()
+                except BaseException as error:
+                    stopped = self._only_waited(error)
+                    outcome = None if stopped else self._respond(error)
+                    raise
+        except BaseException as error:
+            if outcome is StreamThreadExceptionResponse.REPLACE_THREAD:
+                return True
+            if not stopped:
+                parts.become(WorkerState.ERROR)
+                if isinstance(error, KafkaException):
+                    raise _shown(error) from error
+                raise
         parts.become(WorkerState.NOT_RUNNING)
+        return False
+
+    def _garbage(self) -> AbstractContextManager[None]:
+        """Return the block that takes over the interpreter's garbage collection, unless the process has other tasks."""
+        return nullcontext() if self._thread.started else self._parts.garbage.in_charge()
+
+    def _only_waited(self, error: BaseException) -> bool:
+        """Return whether the worker was stopped while it waited for brokers or the coordinator."""
+        parts = self._parts
+        waited = isinstance(error, (BrokerError, OwnershipError)) and parts.state is WorkerState.STARTING
+        if not (waited and self._controls.stop.is_set()):
+            return False
+        # It has nothing to commit.
+        log.info("worker %s: stopped before its start was complete: %s", self.config.worker_id, error)
+        parts.become(WorkerState.PENDING_SHUTDOWN)
+        return True
+
+    def _respond(self, error: BaseException) -> StreamThreadExceptionResponse:
+        """Return the response to an error, and report the state that it leads to."""
+        response = StreamThreadExceptionResponse.SHUTDOWN_CLIENT
+        if not self._controls.stop.is_set():
+            response = self._uncaught.response(_shown(error))
+        if response is not StreamThreadExceptionResponse.REPLACE_THREAD:
+            self._parts.become(WorkerState.PENDING_ERROR)
+        else:
+            log.error("worker %s: failed, and is replaced: %s", self.config.worker_id, _shown(error))
+        return response
 
     def _open(self) -> None:
         parts = self._parts
@@ -151,7 +328,8 @@ class Worker:
         while not parts.stop.is_set():
             self._turn_or_recover()
         parts.become(WorkerState.PENDING_SHUTDOWN)
-        self._leaving.hand_over(self._turn_or_recover)
+        if self._controls.leave_group:
+            self._leaving.hand_over(self._turn_or_recover)
         self._leaving.commit()
 
     def _turn_or_recover(self) -> None:
@@ -166,7 +344,7 @@ class Worker:
 
     def _close(self) -> None:
         parts = self._parts
-        self._leaving.sign_off()
+        self._leaving.sign_off(leave=self._controls.leave_group)
         parts.close_offset_sink()
         parts.client_errors.close()
         self.contact.close()
@@ -221,3 +399,12 @@ class Worker:
             KeyError: the application has no such store.
         """
         return self._parts.executor.stores.backend(store)
+
+
+def _shown(error: BaseException) -> BaseException:
+    """Return the error that a user sees."""
+    if not isinstance(error, KafkaException):
+        return error
+    shown = rejected_by_kafka(error)
+    shown.__cause__ = error
+    return shown

@@ -1,0 +1,23 @@
+"""The examples of docs/embedding.md run."""
+
+from __future__ import annotations
+
+import millpond as mp
+from tests.support import kafka
+
+from .examples import run_examples
+
+
+def test_the_examples_of_embedding_run(broker, create_topic, app_id, tmp_path, monkeypatch):
+    """They start, pause and close workers on a real broker, and the records come out once."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    words, shouts = create_topic("words"), create_topic("shouts")
+    servers = broker.bootstrap_servers
+    kafka.produce(servers, words, [("a", "quiet")])
+    replaced = {
+        "localhost:9092": servers, '"shouting"': f'"{app_id}"', '"words"': f'"{words}"', '"shouts"': f'"{shouts}"'
+    }  # fmt: skip
+    names, printed = run_examples("docs/embedding.md", replaced)
+    assert "WorkerState.RUNNING" in printed
+    assert names["worker"].state is mp.WorkerState.NOT_RUNNING
+    assert [row.value for row in kafka.read(servers, shouts)] == [b"QUIET"]

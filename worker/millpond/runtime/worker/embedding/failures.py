@@ -1,0 +1,88 @@
+"""The uncaught exception handler of a worker (KIP-671): what follows after an error that ends its loop."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeAlias
+
+from millpond.backoff import Backoff
+from millpond.checks import check_function
+
+__all__ = ("StreamThreadExceptionResponse", "UncaughtExceptionHandler", "UncaughtExceptions")
+
+log: logging.Logger = logging.getLogger(__name__)
+
+#: The wait before a replacement, if the worker has committed nothing since the last one.
+_BACKOFF = Backoff(timedelta(milliseconds=100), timedelta(seconds=10))
+
+
+class StreamThreadExceptionResponse(enum.Enum):
+    """The answer of an uncaught exception handler (KIP-671)."""
+
+    REPLACE_THREAD = "replace_thread"
+    """The worker starts again from its last commit, in the same thread."""
+    SHUTDOWN_CLIENT = "shutdown_client"
+    """The worker ends with the exception. Other workers of the application continue."""
+    SHUTDOWN_APPLICATION = "shutdown_application"
+    """The same as SHUTDOWN_CLIENT. Workers cannot end other workers: the owner of the application stops them."""
+
+
+UncaughtExceptionHandler: TypeAlias = Callable[[Exception], StreamThreadExceptionResponse]
+"""f(exception) -> the response. The worker's thread calls it, before it closes its tasks and clients."""
+
+
+class UncaughtExceptions:
+    """The responses to the exceptions of one worker.
+
+    Args:
+        worker_id: the worker, for messages.
+
+    Attributes:
+        handler: the application's handler; None ends the worker.
+    """
+
+    def __init__(self, worker_id: str) -> None:
+        self.handler: UncaughtExceptionHandler | None = None
+        self._worker_id = worker_id
+        self._replacements = 0
+
+    def set(self, handler: UncaughtExceptionHandler) -> None:
+        """Use a handler; raise TopologyError if it cannot be called with an exception."""
+        check_function("set_uncaught_exception_handler()", handler, "exception")
+        self.handler = handler
+
+    def response(self, error: BaseException) -> StreamThreadExceptionResponse:
+        """Return the handler's response; SHUTDOWN_CLIENT without a handler, or if the handler raises itself."""
+        shutdown = StreamThreadExceptionResponse.SHUTDOWN_CLIENT
+        if self.handler is None or not isinstance(error, Exception):
+            return shutdown
+        try:
+            response: object = self.handler(error)
+        except Exception:
+            log.exception("worker %s: the uncaught exception handler failed; shutting down", self._worker_id)
+            return shutdown
+        if not isinstance(response, StreamThreadExceptionResponse):
+            log.error(
+                "worker %s: the uncaught exception handler returned %r, which is not a StreamThreadExceptionResponse; "
+                "shutting down",
+                self._worker_id, response,
+            )  # fmt: skip
+            return shutdown
+        if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
+            log.error(
+                "worker %s: SHUTDOWN_APPLICATION ends this worker only; stop the other workers of the application too",
+                self._worker_id,
+            )
+        return response
+
+    def wait_s(self, *, committed: bool) -> float:
+        """Return the time to wait before a replacement, in seconds: none, unless replacements fail in a row.
+
+        Args:
+            committed: whether the worker that failed has committed.
+        """
+        self._replacements = 1 if committed else self._replacements + 1
+        return 0.0 if self._replacements == 1 else _BACKOFF.wait_s(self._replacements - 1)
