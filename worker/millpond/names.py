@@ -65,6 +65,7 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
         "JsonSchema": "it is in millpond.serdes.registry.json_schema",
         "KafkaStreams": "mp.Worker takes its place, with start() and close(); `millpond run` runs one, too",
         "KeyValue": "a pair is a tuple (key, value)",
+        "MockProcessorContext": "it is in millpond.testing",
         "Named": _OPTIONS.format("name="),
         "Printed": _OPTIONS.format("print(label=…, file=…)"),
         "Produced": _OPTIONS.format("to(…, key=…, value=…, partitioner=…)"),

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from .driver import TopologyTestDriver
+from .mock_context import CapturedForward, CapturedPunctuator, MockProcessorContext
 from .topics import TestInputTopic, TestOutputTopic
 
-__all__ = ("TestInputTopic", "TestOutputTopic", "TopologyTestDriver")
+__all__ = (
+    "CapturedForward",
+    "CapturedPunctuator",
+    "MockProcessorContext",
+    "TestInputTopic",
+    "TestOutputTopic",
+    "TopologyTestDriver",
+)
