@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import tests.oracle.window_behaviours  # noqa: F401 - registers its cases
 from tests.oracle.behaviours import CASES, run
 
 GOLDEN = Path(__file__).parent / "golden-behaviours"

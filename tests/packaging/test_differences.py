@@ -108,7 +108,7 @@ LOOKED_FOR: dict[str, str] = {
     "KGroupedTable.filter": "it is only grouped",
     "GlobalKTable.filter": "a global table is only joined: stream.join(table, …, on=…)",
     "BranchedKStream.to": "the branches are what default_branch() or no_default_branch() return",
-    "TimeWindows.advanceBy": "TimeWindows has no advance_by: write TimeWindows(size, advance=…).",
+    "TimeWindows.advanceBy": "TimeWindows has no advanceBy: it is called advance_by here.",
     "KStream.filer": "did you mean 'filter'?",
     "mp.Serdes": "serdes are mp.String, mp.Long, mp.Json(Type) and so on",
     "mp.Consumed": "options are keyword arguments of the operator, such as stream(…, key=…, value=…)",

@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from .dsl import KTable as KTable
     from .dsl import Materialized as Materialized
     from .dsl import MaterializedWindows as MaterializedWindows
+    from .dsl import SlidingWindows as SlidingWindows
     from .dsl import StreamsBuilder as StreamsBuilder
     from .dsl import Suppressed as Suppressed
     from .dsl import TimeWindowedKStream as TimeWindowedKStream
     from .dsl import TimeWindows as TimeWindows
+    from .dsl import UnlimitedWindows as UnlimitedWindows
     from .dsl import until_time_limit as until_time_limit
     from .dsl import until_window_closes as until_window_closes
     from .errors import MillpondError as MillpondError
@@ -96,10 +98,12 @@ _MODULES = {
         "KTable",
         "Materialized",
         "MaterializedWindows",
+        "SlidingWindows",
         "StreamsBuilder",
         "Suppressed",
         "TimeWindowedKStream",
         "TimeWindows",
+        "UnlimitedWindows",
         "until_time_limit",
         "until_window_closes",
     ),

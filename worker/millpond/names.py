@@ -25,10 +25,8 @@ NOT_YET: dict[str, tuple[str, ...]] = {
         "SessionStoreBuilder",
         "SessionWindowedKStream",
         "SessionWindows",
-        "SlidingWindows",
         "StreamJoined",
         "TableJoined",
-        "UnlimitedWindows",
     ),
     "StreamsBuilder": ("add_read_only_state_store",),
     "Topology": ("add_read_only_state_store",),
@@ -105,7 +103,6 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
     "TimeWindowedKStream": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
     "KGroupedTable": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
     "TimeWindows": {
-        "advance_by": "write TimeWindows(size, advance=…)",
         "with_grace": "write TimeWindows(size, grace=…)",
     },
     "BranchedKStream": dict.fromkeys(

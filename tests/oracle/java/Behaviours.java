@@ -200,6 +200,33 @@ public class Behaviours {
         }
     }
 
+    static TimeWindowedKStream<String, String> bySliding(final StreamsBuilder b, final int difference, final int grace) {
+        return in(b).groupByKey(g()).windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(Duration.ofMillis(difference), Duration.ofMillis(grace)));
+    }
+
+    /** Those of window_behaviours.py. */
+    static void windowCases(final Map<String, BiConsumer<StreamsBuilder, Boolean>> c) {
+        c.put("sliding_count", (b, h) -> outWindowed(bySliding(b, 60, 50).count(win(Serdes.Long(), h))));
+        c.put("sliding_count_without_grace", (b, h) -> outWindowed(in(b).groupByKey(g())
+            .windowedBy(SlidingWindows.ofTimeDifferenceWithNoGrace(Duration.ofMillis(30))).count(win(Serdes.Long(), h))));
+        c.put("sliding_count_early", (b, h) -> outWindowed(bySliding(b, 2000, 90).count(win(Serdes.Long(), h))));
+        c.put("sliding_reduce", (b, h) -> outWindowed(bySliding(b, 100, 200).reduce(Behaviours::plus, win(STR, h))));
+        c.put("sliding_reduce_early", (b, h) -> outWindowed(bySliding(b, 1200, 40).reduce(Behaviours::plus, win(STR, h))));
+        c.put("sliding_aggregate", (b, h) -> outWindowed(bySliding(b, 80, 60)
+            .aggregate(() -> "z0", (k, v, a) -> v.startsWith("a") ? null : plus(a, k + v), win(STR, h))));
+        c.put("sliding_aggregate_in_memory", (b, h) -> outWindowed(bySliding(b, 90, 30)
+            .aggregate(() -> "z0", (k, v, a) -> plus(a, v), win(STR, h).withStoreType(Materialized.StoreType.IN_MEMORY))));
+        c.put("sliding_group_by_reduce", (b, h) -> outWindowed(in(b).groupBy((k, v) -> letter(v), g())
+            .windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(Duration.ofMillis(70), Duration.ofMillis(70))).reduce(Behaviours::plus, win(STR, h))));
+        c.put("sliding_suppressed", (b, h) -> outWindowed(bySliding(b, 50, 20).count(win(Serdes.Long(), true))
+            .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))));
+        c.put("sliding_regrouped", (b, h) -> out(bySliding(b, 50, 100).reduce(Behaviours::plus, win(STR, true))
+            .groupBy((k, v) -> KeyValue.pair(k.key(), v), g()).count(longs("c", h)).toStream()));
+        c.put("unlimited_count", (b, h) -> outWindowed(in(b).groupByKey(g()).windowedBy(UnlimitedWindows.of()).count(win(Serdes.Long(), h))));
+        c.put("unlimited_reduce_from_start", (b, h) -> outWindowed(in(b).filter((k, v) -> v != null).groupByKey(g())
+            .windowedBy(UnlimitedWindows.of().startOn(java.time.Instant.ofEpochMilli(2000))).reduce(Behaviours::plus, win(STR, h))));
+    }
+
     static Map<String, BiConsumer<StreamsBuilder, Boolean>> cases() {
         final Map<String, BiConsumer<StreamsBuilder, Boolean>> c = new LinkedHashMap<>();
         c.put("stateless", (b, h) -> out(in(b).filter((k, v) -> small(v)).filterNot((k, v) -> v.endsWith("3"))
@@ -289,6 +316,7 @@ public class Behaviours {
             b.addStateStore(h ? s.withCachingEnabled() : s);
             in(b).process(Writer::new, "s").process(Second::new, "s").to("out", Produced.with(STR, STR));
         });
+        windowCases(c);
         return c;
     }
 }

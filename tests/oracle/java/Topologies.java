@@ -426,10 +426,28 @@ public class Topologies {
             t.addProcessor("work", Nothing::new, "two");
             return t;
         });
+        windowCases(c);
         for (int seed = 1; seed <= 40; seed++) {
             final int fixed = seed;
             c.put(String.format("random_%02d", seed), () -> random(fixed));
         }
         return c;
+    }
+
+    static SlidingWindows sliding() {
+        return SlidingWindows.ofTimeDifferenceAndGrace(Duration.ofHours(1), Duration.ofMinutes(10));
+    }
+
+    /** Those of topologies/windows.py. */
+    static void windowCases(final Map<String, Supplier<Topology>> c) {
+        c.put("sliding_count", dsl(b -> stream(b, "in").groupByKey().windowedBy(sliding()).count().toStream((k, v) -> k.key()).to("out")));
+        c.put("sliding_count_store", dsl(b -> stream(b, "in").groupBy((k, v) -> v, Grouped.with(STR, STR)).windowedBy(sliding())
+            .count(Topologies.<Long>windows("slides").withRetention(Duration.ofDays(1)))));
+        c.put("sliding_count_serdes_only", dsl(b -> stream(b, "in").groupByKey().windowedBy(sliding()).count(Materialized.with(STR, LONG))));
+        c.put("sliding_aggregate_named", dsl(b -> stream(b, "in").groupByKey()
+            .windowedBy(sliding()).aggregate(() -> "", (k, v, a) -> a, Named.as("slide"))));
+        c.put("sliding_reduce", dsl(b -> stream(b, "in").groupByKey().windowedBy(sliding()).reduce((x, y) -> y)
+            .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))));
+        c.put("unlimited_count", dsl(b -> stream(b, "in").groupByKey().windowedBy(UnlimitedWindows.of()).count().toStream((k, v) -> k.key()).to("out")));
     }
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.oracle.topologies import aggregations, by_hand, joins, streams, tables  # noqa: F401 - each registers its cases
+from tests.oracle.topologies import aggregations, by_hand, joins, streams, tables, windows  # noqa: F401 - each registers its cases
 from tests.oracle.topologies.cases import CASES
 
 __all__ = ("CASES",)

@@ -11,7 +11,7 @@ from .kstream import KStream
 from .ktable import KTable
 from .materialized import Materialized, MaterializedWindows
 from .suppressed import Suppressed, until_time_limit, until_window_closes
-from .windows import TimeWindows
+from .windows import SlidingWindows, TimeWindows, UnlimitedWindows
 
 __all__ = (
     "BranchedKStream",
@@ -22,10 +22,12 @@ __all__ = (
     "KTable",
     "Materialized",
     "MaterializedWindows",
+    "SlidingWindows",
     "StreamsBuilder",
     "Suppressed",
     "TimeWindowedKStream",
     "TimeWindows",
+    "UnlimitedWindows",
     "until_time_limit",
     "until_window_closes",
 )

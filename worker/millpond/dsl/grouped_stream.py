@@ -10,16 +10,17 @@ from millpond.calls import checked
 from millpond.checks import check_function, kind_of
 from millpond.dsl.operators.lookup import Lookup, StoreLookup, WindowLookup
 from millpond.dsl.operators.stream_aggregation import AggregateStream, CountStream, ReduceStream
-from millpond.dsl.operators.window_aggregation import AggregateWindows, CountWindows, ReduceWindows
+from millpond.dsl.operators.windowing.bodies import aggregation, counting, reduction
 from millpond.errors import TopologyError
-from millpond.serdes import Long, Serde, TimeWindowedSerde, Windowed
+from millpond.serdes import Long, Serde, Windowed
+from millpond.serdes.windowed import time_windowed
 from millpond.topology import Body, StoreBuilder
 
 from .functions import check_initializer
 from .graph import Graph, GraphNode, OperatorNode, RepartitionGraphNode
 from .materialized import Materialized, MaterializedWindows, Storage
 from .tables import Aggregated
-from .windows import TimeWindows
+from .windows import FixedWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 if TYPE_CHECKING:
     from .ktable import KTable
@@ -140,16 +141,16 @@ class KGroupedStream(Generic[K, V]):
             name, storage, lambda send_old: AggregateStream(storage.name, initializer, aggregator, send_old)
         )
 
-    def windowed_by(self, windows: TimeWindows) -> TimeWindowedKStream[K, V]:
-        """Group by time window too, so that each aggregate is of one key and one window of event time.
+    def windowed_by(self, windows: FixedWindows) -> TimeWindowedKStream[K, V]:
+        """Group by window too, so that each aggregate is of one key and one window of event time.
 
         Args:
-            windows: tumbling or hopping windows.
+            windows: tumbling, hopping, sliding or unlimited windows.
 
         Raises:
-            TopologyError: the argument is not a TimeWindows.
+            TopologyError: the argument is none of these windows.
         """
-        if not isinstance(windows, TimeWindows):
+        if not isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows):
             raise TopologyError(
                 f"windowed_by() needs windows, such as mp.TimeWindows(timedelta(hours=1)), not {kind_of(windows)}."
             )
@@ -161,27 +162,30 @@ class KGroupedStream(Generic[K, V]):
 
 @checked
 class TimeWindowedKStream(Generic[K, V]):
-    """A stream grouped by key and time window.
+    """A stream grouped by key and window.
 
     Records without a key, and those whose window has closed (stream time has reached its end plus grace), are dropped,
-    and counted as dropped.
+    and counted as dropped. Sliding windows drop records without a value, too, and close when stream time has passed
+    their end, which is inclusive, plus grace.
     """
 
-    def __init__(self, grouping: _Grouping, windows: TimeWindows) -> None:
+    def __init__(self, grouping: _Grouping, windows: FixedWindows) -> None:
         self._grouping = grouping
         self._windows = windows
 
     def count(
         self, *, name: str | None = None, **materialized: Unpack[MaterializedWindows[K, int]]
     ) -> KTable[Windowed[K], int]:
-        """Count the records of each key and window; records without a value count too.
+        """Count the records of each key and window; without a value they count too, but not in sliding windows.
 
         Args:
             name: name of the node.
             materialized: see `MaterializedWindows`.
         """
-        storage, name = _resolve_count(self._grouping, materialized, name)
-        return self._aggregate(name, storage, lambda _send_old: CountWindows(storage.name, self._windows))
+        # As in Kafka Streams, only sliding windows take no second index.
+        resolve = _resolve_sliding_count if isinstance(self._windows, SlidingWindows) else _resolve_count
+        storage, name = resolve(self._grouping, materialized, name)
+        return self._aggregate(name, storage, lambda send_old: counting(storage.name, self._windows, send_old=send_old))
 
     def reduce(
         self,
@@ -200,7 +204,7 @@ class TimeWindowedKStream(Generic[K, V]):
         check_function("reduce()", reducer, "aggregate", "value")
         storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-REDUCE-", self._grouping.value)
         return self._aggregate(
-            name, storage, lambda send_old: ReduceWindows(storage.name, self._windows, reducer, send_old)
+            name, storage, lambda send_old: reduction(storage.name, self._windows, reducer, send_old=send_old)
         )
 
     def aggregate(
@@ -225,13 +229,13 @@ class TimeWindowedKStream(Generic[K, V]):
         return self._aggregate(
             name,
             storage,
-            lambda send_old: AggregateWindows(storage.name, self._windows, initializer, aggregator, send_old),
+            lambda send_old: aggregation(storage.name, self._windows, initializer, aggregator, send_old=send_old),
         )
 
     def _aggregate(self, name: str, storage: Storage, make: Callable[[bool], Body]) -> KTable[Windowed[K], Any]:
         windows = self._windows
         storage.windows(windows)  # raises for a retention that is too short here, and not only in build()
-        key = None if storage.key is None else TimeWindowedSerde(storage.key, windows.size)
+        key = None if storage.key is None else time_windowed(storage.key, windows.size_ms)
         return self._grouping.aggregate(
             name,
             storage,
@@ -254,4 +258,8 @@ def _resolve_count(grouping: _Grouping, options: Any, name: str | None) -> tuple
     if options and "store" not in options:
         # As Kafka Streams does, for the sake of names in topologies of its older versions.
         grouping.graph.generate_store("KSTREAM-AGGREGATE-")
+    return _resolve_sliding_count(grouping, options, name)
+
+
+def _resolve_sliding_count(grouping: _Grouping, options: Any, name: str | None) -> tuple[Storage, str]:
     return _resolve(grouping, options, name, "KSTREAM-AGGREGATE-", Long)

@@ -15,7 +15,7 @@ from millpond.topology.naming import validate_name
 
 from .durations import milliseconds
 from .graph import Graph
-from .windows import TimeWindows
+from .windows import FixedWindows, SlidingWindows
 
 __all__ = ("Materialized", "MaterializedWindows", "Storage")
 
@@ -44,7 +44,8 @@ class MaterializedWindows(Materialized[K, V], Generic[K, V], total=False):
     """Keyword arguments of windowed aggregations. All are optional."""
 
     retention: timedelta
-    """How long, in stream time, a window is kept after its start; default and least: window size plus grace."""
+    """How long, in stream time, a window is kept after its start; default and least: window size plus grace, and for
+    sliding windows twice the time difference plus grace."""
 
 
 @dataclass(frozen=True)
@@ -117,17 +118,18 @@ class Storage:
             caching=self.caching,
         )
 
-    def windows(self, windows: TimeWindows) -> WindowStoreBuilder[Any, Any]:
+    def windows(self, windows: FixedWindows) -> WindowStoreBuilder[Any, Any]:
         """Return the builder of a timestamped window store.
 
         Raises:
-            TopologyError: the retention is shorter than window size plus grace.
+            TopologyError: the retention is shorter than windows are needed.
         """
-        needed = windows.size_ms + windows.grace_ms
+        needed = windows.kept_ms
         retention = needed if self.retention_ms is None else self.retention_ms
         if retention < needed:
+            parts = "twice the time difference of" if isinstance(windows, SlidingWindows) else "size"
             raise TopologyError(
-                f"Store '{self.name}' keeps windows for {retention} ms, but they are open for {needed} ms (size "
+                f"Store '{self.name}' keeps windows for {retention} ms, but they are needed for {needed} ms ({parts} "
                 f"{windows.size_ms} ms and grace {windows.grace_ms} ms); give a longer retention=."
             )
         return WindowStoreBuilder(

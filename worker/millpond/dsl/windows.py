@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
-from millpond.calls import checked_class
+from millpond.calls import checked_call, checked_class
 from millpond.errors import TopologyError
 
 from .durations import milliseconds
 
-__all__ = ("TimeWindows",)
+__all__ = ("FixedWindows", "SlidingWindows", "TimeWindows", "UnlimitedWindows")
+
+MAX_LONG = 2**63 - 1
+"""The end of windows that never end, in epoch ms."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @checked_class
@@ -51,6 +57,32 @@ class TimeWindows:
         object.__setattr__(self, "advance_ms", advance)
         object.__setattr__(self, "grace_ms", milliseconds(self.grace, "grace"))
 
+    @staticmethod
+    @checked_call
+    def of_size_with_no_grace(size: timedelta) -> TimeWindows:
+        """Return tumbling windows that close when stream time has reached their end."""
+        return TimeWindows(size)
+
+    @staticmethod
+    @checked_call
+    def of_size_and_grace(size: timedelta, grace: timedelta) -> TimeWindows:
+        """Return tumbling windows that close when stream time has reached their end plus `grace`."""
+        return TimeWindows(size, grace=grace)
+
+    @checked_call
+    def advance_by(self, advance: timedelta) -> TimeWindows:
+        """Return windows of the same size and grace that start every `advance`.
+
+        Raises:
+            TopologyError: the advance is not within (0, size].
+        """
+        return TimeWindows(self.size, advance=advance, grace=self.grace)
+
+    @property
+    def kept_ms(self) -> int:
+        """The least retention of their store, in ms: size plus grace."""
+        return self.size_ms + self.grace_ms
+
     @property
     def tumbling(self) -> bool:
         """Whether each moment is in exactly one window: `advance` equals `size`."""
@@ -60,3 +92,110 @@ class TimeWindows:
         """Return the starts of all windows that contain `timestamp`; all are epoch ms, and no start is negative."""
         first = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
         return range(first, timestamp + 1, self.advance_ms)
+
+
+@checked_class
+@dataclass(frozen=True)
+class SlidingWindows:
+    """Windows around records (KIP-450): each distinct combination of records within `time_difference` has one window.
+
+    A record at `t` belongs to the window that ends with it, `[t - time_difference, t]`, and to all windows that contain
+    `t` and start right after an earlier record. Both ends are inclusive.
+    No window starts before 0: earlier records are in `[0, time_difference]`.
+
+    The logins of each user within 10 minutes:
+
+        windows = mp.SlidingWindows.of_time_difference_and_grace(timedelta(minutes=10), timedelta(minutes=1))
+        table = logins.group_by_key().windowed_by(windows).count(store="logins-in-10-minutes")
+
+    Raises:
+        TopologyError: the time difference is not positive, or the grace is negative.
+    """
+
+    time_difference: timedelta
+    """The largest time between two records of a window."""
+    grace: timedelta = timedelta(0)
+    """How long after its end, in stream time, a window still takes records (KIP-328)."""
+    size_ms: int = field(init=False, repr=False)
+    """`time_difference` in ms: a window ends, inclusively, this long after its start."""
+    grace_ms: int = field(init=False, repr=False)
+    """`grace` in ms."""
+
+    def __post_init__(self) -> None:
+        size = milliseconds(self.time_difference, "time_difference")
+        if size == 0:
+            raise TopologyError(
+                "A sliding window of time_difference=timedelta(0) has no length; give a positive time difference."
+            )
+        object.__setattr__(self, "size_ms", size)
+        object.__setattr__(self, "grace_ms", milliseconds(self.grace, "grace"))
+
+    @staticmethod
+    @checked_call
+    def of_time_difference_with_no_grace(time_difference: timedelta) -> SlidingWindows:
+        """Return windows that take no record after stream time has passed their end."""
+        return SlidingWindows(time_difference)
+
+    @staticmethod
+    @checked_call
+    def of_time_difference_and_grace(time_difference: timedelta, grace: timedelta) -> SlidingWindows:
+        """Return windows that take records until stream time has passed their end by `grace`."""
+        return SlidingWindows(time_difference, grace)
+
+    @property
+    def kept_ms(self) -> int:
+        """The least retention of their store, in ms: a record may need windows that start two sizes before it."""
+        return 2 * self.size_ms + self.grace_ms
+
+
+@checked_class
+@dataclass(frozen=True)
+class UnlimitedWindows:
+    """One window per key without an end. Records before its start belong to no window, and are not counted as dropped.
+
+    Raises:
+        TopologyError: the start is not an aware datetime, or is before the epoch.
+    """
+
+    start: datetime | None = None
+    """When the window starts, inclusive; None: at the epoch."""
+    start_ms: int = field(init=False, repr=False)
+    """`start` in epoch ms."""
+    size_ms: int = field(init=False, repr=False, default=MAX_LONG)
+    """The highest timestamp: the window's end."""
+    grace_ms: int = field(init=False, repr=False, default=0)
+    """Always 0, because the window never ends."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start_ms", 0 if self.start is None else _epoch_ms(self.start))
+
+    @staticmethod
+    @checked_call
+    def of() -> UnlimitedWindows:
+        """Return the windows that start at the epoch."""
+        return UnlimitedWindows()
+
+    @checked_call
+    def start_on(self, start: datetime) -> UnlimitedWindows:
+        """Return the windows that start at `start`, an aware datetime."""
+        return UnlimitedWindows(start)
+
+    @property
+    def kept_ms(self) -> int:
+        """The least retention of their store: the highest number of ms."""
+        return MAX_LONG
+
+
+def _epoch_ms(start: datetime) -> int:
+    if not isinstance(start, datetime) or start.tzinfo is None:
+        raise TopologyError(
+            f"start={start!r} is not a moment; use an aware datetime, such as datetime(2024, 1, 1, tzinfo=UTC)."
+        )
+    since = start - _EPOCH
+    if since < timedelta(0):
+        raise TopologyError(f"start={start} is before the epoch; windows start at 1970-01-01 or later.")
+    return milliseconds(since, "start")
+
+
+FixedWindows: TypeAlias = TimeWindows | SlidingWindows | UnlimitedWindows
+"""The windows whose start gives their end."""

@@ -79,6 +79,11 @@ def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
     size_ms = size // _MILLISECOND
     if size_ms <= 0:
         raise ValueError(f"the window size must be at least a millisecond, not {size}")
+    return time_windowed(inner, size_ms)
+
+
+def time_windowed(inner: Serde[K], size_ms: int) -> Serde[Windowed[K]]:
+    """Return the same as `TimeWindowedSerde`, for a size in ms, which may be that of windows without an end."""
     encode, decode = inner.serialize, inner.deserialize
     pack, unpack_from = _start.pack, _start.unpack_from
 
@@ -92,9 +97,10 @@ def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
         return Windowed(decode(data[:at]), start, min(start + size_ms, _MAX_LONG))
 
     def specialize(topic: str, is_key: bool) -> Serde[Windowed[K]]:  # noqa: FBT001 - see Serde
-        return TimeWindowedSerde(inner.for_topic(topic, is_key), size)
+        return time_windowed(inner.for_topic(topic, is_key), size_ms)
 
-    name = f"TimeWindowed({inner.name}, {size})"
+    shown = "unlimited" if size_ms == _MAX_LONG else timedelta(milliseconds=size_ms)
+    name = f"TimeWindowed({inner.name}, {shown})"
     special = None if inner.specialize is None else specialize
     return Serde(name, serialize, deserialize, inner.immutable, special, _without(8), inner)
 

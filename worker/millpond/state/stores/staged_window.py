@@ -48,6 +48,7 @@ V = TypeVar("V")
 _value, _timestamp = itemgetter(0), itemgetter(1)
 _MAX_LONG = 2**63 - 1
 _ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
+_MOST_KEYS = 100_000
 
 
 class StagedWindows(WindowPuts[K, V]):
@@ -90,6 +91,8 @@ class StagedWindows(WindowPuts[K, V]):
         self._in_heap: set[int] = set()  # the starts in the heap
         # Windows that accept puts but are not read; only until the next flush.
         self._hidden: dict[int, Window] = {}
+        self._starts_of: dict[bytes, list[int]] = {}
+        self._most_keys = _MOST_KEYS
         self._load_metadata()
         self._bind()
 
@@ -303,6 +306,7 @@ class StagedWindows(WindowPuts[K, V]):
         self._starts.clear()
         self._in_heap.clear()
         self._hidden.clear()
+        self._starts_of.clear()
         self._touched.clear()
         self._dirty_headers.clear()
         self._dirty_origins.clear()
@@ -337,6 +341,27 @@ class StagedWindows(WindowPuts[K, V]):
     def _some_entries(self) -> Iterable[object]:
         return (entry for entries, _, _ in self._windows.values() for entry in entries.items())
 
+    def starts_of(self, raw_key: bytes) -> list[int]:
+        """Return the starts of a key's windows in ms, ascending, perhaps with some that were deleted or have expired.
+
+        The caller adds the start of each window that it puts to the list, and is the only one that puts.
+        """
+        found = self._starts_of.get(raw_key)
+        if found is None:
+            if len(self._starts_of) >= self._most_keys:
+                self._keep_staged_starts()
+            # Without staged entries: all keys that have any are in the dict.
+            committed = self._committed(raw_key, raw_key, max(self._floor + 1, 0), self._observed, reverse=False)
+            keys = (split_window_key(key, _ROW_PREFIX_LENGTH) for key, _ in committed)
+            found = self._starts_of[raw_key] = [start for raw, start, _ in keys if raw == raw_key]
+        return found
+
+    def _keep_staged_starts(self) -> None:
+        staged = {split_window_key(key, _ROW_PREFIX_LENGTH)[0] for key in self._uncommitted_rows()}
+        staged.update(raw_key for _, (_, dirty, _) in self._touched for raw_key in dirty)
+        self._starts_of = {raw_key: starts for raw_key, starts in self._starts_of.items() if raw_key in staged}
+        self._most_keys = max(_MOST_KEYS, 2 * len(staged))
+
     # Reading in the order of the rows' keys: segment by segment
 
     def _staged_between(self, first: int, last: int) -> dict[bytes, Entry]:
@@ -368,6 +393,14 @@ class StagedWindows(WindowPuts[K, V]):
         last = min(last, self._observed)
         if last < first or (key_from is not None and key_to is not None and key_from > key_to):
             return iter(())
+        committed = self._committed(key_from, key_to, first, last, reverse=reverse)
+        rows = merge(committed, self._staged_between(first, last), reverse=reverse)
+        return self._live(rows, key_from, key_to, first, last)
+
+    def _committed(
+        self, key_from: bytes | None, key_to: bytes | None, first: int, last: int, *, reverse: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Return the backend's rows for a range of starts and from a key on; for one key, only its rows."""
         partition, interval = self.partition, self._interval
         segments = range(first // interval, last // interval + 1)
         one_key = key_from is not None and key_from == key_to
@@ -381,9 +414,7 @@ class StagedWindows(WindowPuts[K, V]):
                 low = prefix if key_from is None else prefix + key_from
                 high = segment_prefix(partition, segment + 1)
             found.append(self._backend.range(self.name, low, high, reverse=reverse))
-        committed = (row for rows in found for row in rows)
-        rows = merge(committed, self._staged_between(first, last), reverse=reverse)
-        return self._live(rows, key_from, key_to, first, last)
+        return (row for rows in found for row in rows)
 
     def _live(
         self,
