@@ -36,6 +36,7 @@ def run(name: str) -> str:
             if f"(topics: [{topic}])" in description
         }
         out = driver.create_output_topic("out", key=String, value=String)
+        sessions = driver.create_output_topic("app-sessions-changelog", key=mp.Bytes, value=mp.Bytes)
         log = driver.create_output_topic("app-s-changelog", key=String, value=String)
         for _ in range(RECORDS):
             topic = "rows" if dice.roll(3) == 0 else "in"
@@ -49,6 +50,10 @@ def run(name: str) -> str:
             inputs[topic].pipe_input(key, value, timestamp)
             lines.append(f"{topic} {_java(key)} {_java(value)} {timestamp}")
             lines += [f"  {_java(r.key)} {_java(r.value)} {r.timestamp}" for r in out.read_records_to_list()]
+            if name.endswith("-cached") and "(stores: [sessions])" in description:
+                lines += [
+                    f"  sessions: {_hex(r.key)} {_hex(r.value)} {r.timestamp}" for r in sessions.read_records_to_list()
+                ]
             if name.endswith("-cached") and "(stores: [s])" in description:
                 lines += [f"  s: {_java(r.key)} {_java(r.value)} {r.timestamp}" for r in log.read_records_to_list()]
     return "\n".join([*lines, ""])
@@ -56,6 +61,10 @@ def run(name: str) -> str:
 
 def _java(text: str | None) -> str:
     return "null" if text is None else text
+
+
+def _hex(data: bytes | None) -> str:
+    return "null" if data is None else data.hex()
 
 
 # What the user functions do; the same in Behaviours.java. Null in a concatenation is "null" there.

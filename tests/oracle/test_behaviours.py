@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import tests.oracle.window_behaviours  # noqa: F401 - registers its cases
+import tests.oracle.session_behaviours
+import tests.oracle.window_behaviours  # noqa: F401 - each registers its cases
 from tests.oracle.behaviours import CASES, run
 
 GOLDEN = Path(__file__).parent / "golden-behaviours"

@@ -29,6 +29,7 @@ MODULES: dict[str, tuple[str, ...] | None] = {
         "KeyValueStore",
         "TimestampedKeyValueStore",
         "VersionedKeyValueStore",
+        "SessionStore",
         "WindowStore",
         "TimestampedWindowStore",
     ),
@@ -40,15 +41,16 @@ MODULES: dict[str, tuple[str, ...] | None] = {
 
 MADE_BY_MILLPOND = frozenset({
     "BranchedKStream", "GlobalKTable", "KGroupedStream", "KGroupedTable", "KStream", "KTable", "KeyValueStore", "Rows",
-    "Store", "TestInputTopic", "TestOutputTopic", "TimeWindowedKStream", "TimestampedKeyValueStore",
-    "TimestampedWindowStore", "TopologyDescription", "VersionedKeyValueStore", "WindowStore",
+    "SessionStore", "SessionWindowedKStream", "Store", "TestInputTopic", "TestOutputTopic", "TimeWindowedKStream",
+    "TimestampedKeyValueStore", "TimestampedWindowStore", "TopologyDescription", "VersionedKeyValueStore",
+    "WindowStore",
 })  # fmt: skip
 """Classes whose objects programs only receive: their constructors are not public."""
 
 _STORE = frozenset({
     "attach", "backend_reads", "cache_bytes", "cache_limit", "caching", "changelog_topic", "close", "committed",
-    "dirty_bytes", "entry", "entry_as_of", "expired_puts", "flush", "keep_origins", "metadata", "observed_stream_time",
-    "on_flush", "put_raw", "restore", "revert", "seal", "serialize_key", "stage", "stage_count",
+    "dirty_bytes", "entry", "entry_as_of", "expired_puts", "find", "flush", "keep_origins", "metadata",
+    "observed_stream_time", "on_flush", "put_raw", "restore", "revert", "seal", "serialize_key", "stage", "stage_count",
     "staged_bytes", "timestamped",
 })  # fmt: skip
 INTERNAL: dict[str, frozenset[str]] = {
@@ -57,6 +59,7 @@ INTERNAL: dict[str, frozenset[str]] = {
             "KeyValueStore",
             "TimestampedKeyValueStore",
             "VersionedKeyValueStore",
+            "SessionStore",
             "WindowStore",
             "TimestampedWindowStore",
         ),
@@ -65,6 +68,7 @@ INTERNAL: dict[str, frozenset[str]] = {
     "GlobalKTable": frozenset({"lookup"}),
     "KTable": frozenset({"send_old_values", "view"}),
     "KeyValueStoreBuilder": frozenset({"build"}),
+    "SessionStoreBuilder": frozenset({"build"}),
     "VersionedKeyValueStoreBuilder": frozenset({"build"}),
     "WindowStoreBuilder": frozenset({"build"}),
     "Topology": frozenset({

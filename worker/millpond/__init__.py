@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from .dsl import KTable as KTable
     from .dsl import Materialized as Materialized
     from .dsl import MaterializedWindows as MaterializedWindows
+    from .dsl import SessionWindowedKStream as SessionWindowedKStream
+    from .dsl import SessionWindows as SessionWindows
     from .dsl import SlidingWindows as SlidingWindows
     from .dsl import StreamsBuilder as StreamsBuilder
     from .dsl import Suppressed as Suppressed
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from .serdes import Window as Window
     from .serdes import Windowed as Windowed
     from .state import KeyValueStoreBuilder as KeyValueStoreBuilder
+    from .state import SessionStoreBuilder as SessionStoreBuilder
     from .state import ValueAndTimestamp as ValueAndTimestamp
     from .state import VersionedKeyValueStoreBuilder as VersionedKeyValueStoreBuilder
     from .state import VersionedRecord as VersionedRecord
@@ -98,6 +101,8 @@ _MODULES = {
         "KTable",
         "Materialized",
         "MaterializedWindows",
+        "SessionWindowedKStream",
+        "SessionWindows",
         "SlidingWindows",
         "StreamsBuilder",
         "Suppressed",
@@ -135,6 +140,7 @@ _MODULES = {
     ),
     "millpond.state": (
         "KeyValueStoreBuilder",
+        "SessionStoreBuilder",
         "ValueAndTimestamp",
         "VersionedKeyValueStoreBuilder",
         "VersionedRecord",

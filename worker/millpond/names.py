@@ -22,9 +22,6 @@ NOT_YET: dict[str, tuple[str, ...]] = {
         "CogroupedKStream",
         "EmitStrategy",
         "JoinWindows",
-        "SessionStoreBuilder",
-        "SessionWindowedKStream",
-        "SessionWindows",
         "StreamJoined",
         "TableJoined",
     ),
@@ -100,8 +97,10 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
         (*_OF_STREAMS, *_AGGREGATIONS), "a global table is only joined: stream.join(table, …, on=…)"
     ),
     "KGroupedStream": dict.fromkeys((name for name in _OF_STREAMS if name != "windowed_by"), _AGGREGATE_FIRST),
+    "SessionWindowedKStream": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
     "TimeWindowedKStream": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
     "KGroupedTable": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
+    "SessionWindows": {"with_grace": "write SessionWindows(gap, grace=…)"},
     "TimeWindows": {
         "with_grace": "write TimeWindows(size, grace=…)",
     },

@@ -24,7 +24,9 @@ import org.apache.kafka.streams.processor.api.ContextualProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.StoreBuilder;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowStore;
@@ -70,6 +72,8 @@ public class Behaviours {
             for (final String topic : List.of("in", "rows"))
                 inputs.put(topic, driver.createInputTopic(topic, STR.serializer(), STR.serializer()));
             final TestOutputTopic<String, String> out = driver.createOutputTopic("out", STR.deserializer(), STR.deserializer());
+            final TestOutputTopic<byte[], byte[]> sessions = driver.createOutputTopic(
+                "app-sessions-changelog", Serdes.ByteArray().deserializer(), Serdes.ByteArray().deserializer());
             final TestOutputTopic<String, String> log = driver.createOutputTopic("app-s-changelog", STR.deserializer(), STR.deserializer());
             for (int i = 0; i < RECORDS; i++) {
                 final String topic = dice.roll(3) == 0 ? "rows" : "in";
@@ -84,6 +88,9 @@ public class Behaviours {
                 text.append(topic).append(' ').append(key).append(' ').append(value).append(' ').append(timestamp).append('\n');
                 for (final TestRecord<String, String> r : out.readRecordsToList())
                     text.append("  ").append(r.key()).append(' ').append(r.value()).append(' ').append(r.timestamp()).append('\n');
+                if (caching && description.contains("(stores: [sessions])"))
+                    for (final TestRecord<byte[], byte[]> r : sessions.readRecordsToList())
+                        text.append("  sessions: ").append(hex(r.key())).append(' ').append(hex(r.value())).append(' ').append(r.timestamp()).append('\n');
                 if (caching && description.contains("(stores: [s])"))
                     for (final TestRecord<String, String> r : log.readRecordsToList())
                         text.append("  s: ").append(r.key()).append(' ').append(r.value()).append(' ').append(r.timestamp()).append('\n');
@@ -91,6 +98,8 @@ public class Behaviours {
         }
         return text.toString();
     }
+
+    static String hex(final byte[] bytes) { return bytes == null ? null : java.util.HexFormat.of().formatHex(bytes); }
 
     static class Dice {
         private long state;
@@ -127,6 +136,38 @@ public class Behaviours {
             Materialized.<String, V, WindowStore<Bytes, byte[]>>as("windows").withKeySerde(STR).withValueSerde(v);
         return caching ? m.withCachingEnabled() : m.withCachingDisabled();
     }
+
+    static <V> Materialized<String, V, SessionStore<Bytes, byte[]>> sessions(final Serde<V> v, final boolean caching) {
+        final Materialized<String, V, SessionStore<Bytes, byte[]>> m =
+            Materialized.<String, V, SessionStore<Bytes, byte[]>>as("sessions").withKeySerde(STR).withValueSerde(v);
+        return caching ? m.withCachingEnabled() : m.withCachingDisabled();
+    }
+
+    static SessionWindowedKStream<String, String> gap(final KStream<String, String> s, final int gap, final int grace) {
+        return s.groupByKey(g()).windowedBy(SessionWindows.ofInactivityGapAndGrace(Duration.ofMillis(gap), Duration.ofMillis(grace)));
+    }
+
+    static void sessionCases(final Map<String, BiConsumer<StreamsBuilder, Boolean>> c) {
+        c.put("session_count", (b, h) -> outWindowed(gap(in(b), 20, 0).count(sessions(Serdes.Long(), h))));
+        c.put("session_count_grace", (b, h) -> outWindowed(gap(in(b), 25, 60).count(sessions(Serdes.Long(), h).withRetention(Duration.ofMillis(100)))));
+        c.put("session_count_in_memory", (b, h) -> outWindowed(gap(in(b), 25, 20)
+            .count(sessions(Serdes.Long(), h).withStoreType(BuiltInDslStoreSuppliers.IN_MEMORY))));
+        c.put("session_reduce", (b, h) -> outWindowed(gap(in(b), 20, 50).reduce(Behaviours::plusNull, sessions(STR, h))));
+        c.put("session_aggregate", (b, h) -> outWindowed(gap(in(b), 30, 30)
+            .aggregate(() -> "z0", (k, v, a) -> v == null ? null : plus(a, v), (k, x, y) -> less(x, y), sessions(STR, h))));
+        c.put("session_put_again", (b, h) -> outWindowed(gap(in(b).processValues(Thrice::new), 15, 200).count(sessions(Serdes.Long(), h))));
+        c.put("session_put_again_late", (b, h) -> outWindowed(gap(in(b).processValues(Thrice::new), 15, 10).count(sessions(Serdes.Long(), h))));
+        c.put("session_filter_group", (b, h) -> out(gap(in(b), 30, 30).reduce(Behaviours::plusNull, sessions(STR, h))
+            .filter((k, v) -> v.length() > 3).groupBy((k, v) -> KeyValue.pair(k.key(), v), g())
+            .reduce(Behaviours::plus, Behaviours::less, kv("r", h)).toStream()));
+        c.put("session_suppress", (b, h) -> outWindowed(gap(in(b), 20, 10).count(sessions(Serdes.Long(), h))
+            .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))));
+        c.put("session_origin", (b, h) -> outWindowed(gap(in(b), 30, 10).count(sessions(Serdes.Long(), h)).mapValues(v -> "" + v)
+            .toStream().processValues(Origin<Windowed<String>, String>::new).toTable(Materialized.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), STR))));
+        c.put("session_not_logged", (b, h) -> outWindowed(gap(in(b), 20, 0).count(sessions(Serdes.Long(), h).withLoggingDisabled())));
+    }
+
+    static String plusNull(final String a, final String b) { return plus(a, b == null ? "n0" : b); }
 
     static KTable<String, String> rows(final StreamsBuilder b, final boolean caching) {
         return b.table("rows", Consumed.with(STR, STR), kv("rows-store", caching));
@@ -249,6 +290,7 @@ public class Behaviours {
         c.put("window_hopping_count", (b, h) -> outWindowed(in(b).groupByKey(g()).windowedBy(size(90, 40, 30)).count(win(Serdes.Long(), h))));
         c.put("window_hopping_reduce", (b, h) -> outWindowed(in(b).groupByKey(g()).windowedBy(size(60, 25, 10))
             .reduce((x, y) -> plus(x, y == null ? "n0" : y), win(STR, h))));
+        sessionCases(c);
         c.put("table", (b, h) -> out(rows(b, h).toStream()));
         c.put("table_passing_filter", (b, h) -> out(b.table("rows", Consumed.with(STR, STR)).filter((k, v) -> small(v)).toStream()));
         c.put("table_filter", (b, h) -> out(rows(b, h).filter((k, v) -> small(v)).mapValues(v -> v + "?").toStream()));

@@ -10,6 +10,8 @@ from .grouped_table import KGroupedTable
 from .kstream import KStream
 from .ktable import KTable
 from .materialized import Materialized, MaterializedWindows
+from .session_windowed import SessionWindowedKStream
+from .session_windows import SessionWindows
 from .suppressed import Suppressed, until_time_limit, until_window_closes
 from .windows import SlidingWindows, TimeWindows, UnlimitedWindows
 
@@ -22,6 +24,8 @@ __all__ = (
     "KTable",
     "Materialized",
     "MaterializedWindows",
+    "SessionWindowedKStream",
+    "SessionWindows",
     "SlidingWindows",
     "StreamsBuilder",
     "Suppressed",

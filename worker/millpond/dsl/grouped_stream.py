@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
-from millpond.dsl.operators.lookup import Lookup, StoreLookup, WindowLookup
+from millpond.dsl.operators.lookup import StoreLookup, WindowLookup
 from millpond.dsl.operators.stream_aggregation import AggregateStream, CountStream, ReduceStream
 from millpond.dsl.operators.windowing.bodies import aggregation, counting, reduction
 from millpond.errors import TopologyError
-from millpond.serdes import Long, Serde, Windowed
+from millpond.serdes import Serde, Windowed
 from millpond.serdes.windowed import time_windowed
-from millpond.topology import Body, StoreBuilder
+from millpond.topology import Body
 
 from .functions import check_initializer
-from .graph import Graph, GraphNode, OperatorNode, RepartitionGraphNode
+from .graph import Graph, GraphNode
+from .grouping import Grouping
+from .grouping import resolve as _resolve
+from .grouping import resolve_count as _resolve_count
+from .grouping import resolve_sliding_count as _resolve_sliding_count
 from .materialized import Materialized, MaterializedWindows, Storage
-from .tables import Aggregated
+from .session_windowed import SessionWindowedKStream
+from .session_windows import SessionWindows
 from .windows import FixedWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 if TYPE_CHECKING:
@@ -30,47 +34,6 @@ __all__ = ("KGroupedStream", "TimeWindowedKStream")
 K = TypeVar("K")
 V = TypeVar("V")
 VR = TypeVar("VR")
-
-
-@dataclass
-class _Grouping:
-    """The grouped records; the first aggregation repartitions them if their keys may have changed."""
-
-    graph: Graph
-    name: str
-    node: GraphNode
-    key: Serde[Any] | None
-    value: Serde[Any] | None
-    sources: frozenset[str]
-    repartition: bool
-    topic_name: str | None
-    _repartitioned: RepartitionGraphNode | None = field(default=None, init=False)
-
-    def aggregate(  # noqa: PLR0913 - what the three aggregations have in common
-        self,
-        name: str,
-        storage: Storage,
-        builder: Callable[[], StoreBuilder],
-        lookup: Lookup,
-        make: Callable[[bool], Body],
-        key: Serde[Any] | None,
-        grace_ms: int | None = None,
-    ) -> KTable[Any, Any]:
-        """Add an aggregation; add a repartition topic above it if keys may have changed."""
-        from .ktable import KTable
-
-        parent, sources = self.node, self.sources
-        if self.repartition:
-            # As in Kafka Streams, each aggregation takes indexes for a topic, even if it uses an earlier one's.
-            node = RepartitionGraphNode(self.graph, self.topic_name or storage.name, self.key, self.value)
-            if self._repartitioned is None or self.topic_name is None:
-                self._repartitioned = node
-            self.graph.add(self._repartitioned, parent)
-            parent, sources = self._repartitioned, frozenset({self._repartitioned.name})
-        logic = Aggregated(lookup, storage.name, make)
-        operator = OperatorNode(name, logic.body, store=builder, table=True, grace_ms=grace_ms)
-        self.graph.add(operator, parent)
-        return KTable(self.graph, name, operator, key, storage.value, sources, logic, storage)
 
 
 @checked
@@ -89,7 +52,7 @@ class KGroupedStream(Generic[K, V]):
         repartition: bool,
         topic_name: str | None,
     ) -> None:
-        self._grouping = _Grouping(graph, name, node, key, value, sources, repartition, topic_name)
+        self._grouping = Grouping(graph, name, node, key, value, sources, repartition, topic_name)
 
     def count(self, *, name: str | None = None, **materialized: Unpack[Materialized[K, int]]) -> KTable[K, int]:
         """Count the records of each key.
@@ -141,15 +104,25 @@ class KGroupedStream(Generic[K, V]):
             name, storage, lambda send_old: AggregateStream(storage.name, initializer, aggregator, send_old)
         )
 
-    def windowed_by(self, windows: FixedWindows) -> TimeWindowedKStream[K, V]:
+    @overload
+    def windowed_by(self, windows: FixedWindows) -> TimeWindowedKStream[K, V]: ...
+
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
+
+    def windowed_by(
+        self, windows: FixedWindows | SessionWindows
+    ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
         """Group by window too, so that each aggregate is of one key and one window of event time.
 
         Args:
-            windows: tumbling, hopping, sliding or unlimited windows.
+            windows: tumbling, hopping, sliding or unlimited windows, or sessions.
 
         Raises:
             TopologyError: the argument is none of these windows.
         """
+        if isinstance(windows, SessionWindows):
+            return SessionWindowedKStream(self._grouping, windows)
         if not isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows):
             raise TopologyError(
                 f"windowed_by() needs windows, such as mp.TimeWindows(timedelta(hours=1)), not {kind_of(windows)}."
@@ -169,7 +142,7 @@ class TimeWindowedKStream(Generic[K, V]):
     their end, which is inclusive, plus grace.
     """
 
-    def __init__(self, grouping: _Grouping, windows: FixedWindows) -> None:
+    def __init__(self, grouping: Grouping, windows: FixedWindows) -> None:
         self._grouping = grouping
         self._windows = windows
 
@@ -245,21 +218,3 @@ class TimeWindowedKStream(Generic[K, V]):
             key,
             windows.grace_ms,
         )
-
-
-def _resolve(
-    grouping: _Grouping, options: Any, name: str | None, prefix: str, value: Serde[Any] | None
-) -> tuple[Storage, str]:
-    storage = Storage.of(cast("dict[str, Any]", options), grouping.graph, prefix, grouping.key, value)
-    return storage, grouping.graph.name_or(name, prefix)
-
-
-def _resolve_count(grouping: _Grouping, options: Any, name: str | None) -> tuple[Storage, str]:
-    if options and "store" not in options:
-        # As Kafka Streams does, for the sake of names in topologies of its older versions.
-        grouping.graph.generate_store("KSTREAM-AGGREGATE-")
-    return _resolve_sliding_count(grouping, options, name)
-
-
-def _resolve_sliding_count(grouping: _Grouping, options: Any, name: str | None) -> tuple[Storage, str]:
-    return _resolve(grouping, options, name, "KSTREAM-AGGREGATE-", Long)

@@ -10,11 +10,12 @@ from typing import Any, Generic, TypedDict, TypeVar
 from millpond.checks import kind_of
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
-from millpond.state import KeyValueStoreBuilder, WindowStoreBuilder
+from millpond.state import KeyValueStoreBuilder, SessionStoreBuilder, WindowStoreBuilder
 from millpond.topology.naming import validate_name
 
 from .durations import milliseconds
 from .graph import Graph
+from .session_windows import SessionWindows
 from .windows import FixedWindows, SlidingWindows
 
 __all__ = ("Materialized", "MaterializedWindows", "Storage")
@@ -45,7 +46,8 @@ class MaterializedWindows(Materialized[K, V], Generic[K, V], total=False):
 
     retention: timedelta
     """How long, in stream time, a window is kept after its start; default and least: window size plus grace, and for
-    sliding windows twice the time difference plus grace."""
+    sliding windows twice the time difference plus grace. For sessions: how long a session is kept after its end;
+    default and least: gap plus grace."""
 
 
 @dataclass(frozen=True)
@@ -143,4 +145,28 @@ class Storage:
             caching=self.caching,
             retention_ms=retention,
             window_size_ms=windows.size_ms,
+        )
+
+    def sessions(self, windows: SessionWindows) -> SessionStoreBuilder[Any, Any]:
+        """Return the builder of a session store.
+
+        Raises:
+            TopologyError: the retention is shorter than gap plus grace.
+        """
+        needed = windows.gap_ms + windows.grace_ms
+        retention = needed if self.retention_ms is None else self.retention_ms
+        if retention < needed:
+            raise TopologyError(
+                f"Store '{self.name}' keeps sessions for {retention} ms, but they are open for {needed} ms (gap "
+                f"{windows.gap_ms} ms and grace {windows.grace_ms} ms); give a longer retention=."
+            )
+        return SessionStoreBuilder(
+            name=self.name,
+            key=self.key,
+            value=self.value,
+            persistent=self.persistent,
+            logging=self.logging,
+            log_config=self.log_config or {},
+            caching=self.caching,
+            retention_ms=retention,
         )

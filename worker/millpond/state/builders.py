@@ -11,6 +11,7 @@ from millpond.checks import kind_of
 from millpond.errors import ConfigError
 from millpond.serdes import Serde
 from millpond.state.stores.key_value import KeyValueStore, TimestampedKeyValueStore
+from millpond.state.stores.session import SessionStore
 from millpond.state.stores.time_ordered_buffer import TimeOrderedBuffer
 from millpond.state.stores.versioned import VersionedKeyValueStore
 from millpond.state.stores.window import TimestampedWindowStore, WindowStore
@@ -19,6 +20,7 @@ from .backend import Backend
 
 __all__ = (
     "KeyValueStoreBuilder",
+    "SessionStoreBuilder",
     "StoreBuilder",
     "TimeOrderedBufferBuilder",
     "VersionedKeyValueStoreBuilder",
@@ -242,10 +244,7 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
     ) -> dict[str, str]:
         """Return the changelog topic's configuration, which compacts and deletes old records; see `StoreBuilder`."""
         config = super().changelog_config({"cleanup.policy": "compact,delete", **(defaults or {})})
-        # A default for all internal topics must not shorten the retention that the windows need; the store's own may.
-        if "retention.ms" not in self.log_config:
-            config["retention.ms"] = str(min(self.retention_ms + additional_retention_ms, _MAX_LONG))
-        return config
+        return _keeping_windows(self, config, self.retention_ms + additional_retention_ms)
 
     def build(
         self, partition: int, backend: Backend, changelog_topic: str | None = None
@@ -263,6 +262,53 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
             caching=self.caching,
             changelog_topic=self._logged_to(changelog_topic),
         )
+
+
+@checked_class
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SessionStoreBuilder(StoreBuilder[K, V]):
+    """A store of values by key and session, which is a start and an end, both inclusive."""
+
+    retention_ms: int
+    """How long sessions are kept after the stream time reached their end, in ms; at least the inactivity gap plus the
+    grace."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.retention_ms, int):
+            raise ConfigError(
+                f"store '{self.name}': retention_ms= is in whole milliseconds, not {kind_of(self.retention_ms)}"
+            )
+        if self.retention_ms < 0:
+            raise ConfigError(f"store '{self.name}': the retention must not be negative, but is {self.retention_ms} ms")
+
+    def changelog_config(
+        self, defaults: Mapping[str, str] | None = None, additional_retention_ms: int = _DEFAULT_ADDITIONAL_RETENTION_MS
+    ) -> dict[str, str]:
+        """Return the changelog topic's configuration, which compacts and deletes old records; see `StoreBuilder`."""
+        config = super().changelog_config({"cleanup.policy": "compact,delete", **(defaults or {})})
+        return _keeping_windows(self, config, self.retention_ms + additional_retention_ms)
+
+    def build(self, partition: int, backend: Backend, changelog_topic: str | None = None) -> SessionStore[K, V]:
+        """Return the store of one task; see `StoreBuilder.build`."""
+        return SessionStore(
+            self.name,
+            partition,
+            backend,
+            *store_serdes(self, changelog_topic),
+            retention_ms=self.retention_ms,
+            persistent=self.persistent,
+            caching=self.caching,
+            changelog_topic=self._logged_to(changelog_topic),
+        )
+
+
+def _keeping_windows(builder: StoreBuilder[Any, Any], config: dict[str, str], retention_ms: int) -> dict[str, str]:
+    """Return a changelog's configuration with the retention that the windows need, unless the store has its own."""
+    # A default for all internal topics must not shorten the retention that the windows need; the store's own may.
+    if "retention.ms" not in builder.log_config:
+        config["retention.ms"] = str(min(retention_ms, _MAX_LONG))
+    return config
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,12 +1,12 @@
 """The byte formats of state: in changelog topics (those of Kafka Streams), and in the local database.
 
-Changelog records have the plain value, with the timestamp in the record. Window keys are ``key ++ start ++ sequence``.
-The suppress buffer's value (format version 3) has the record's context as well, since an evicted record is forwarded
-with the headers and the source position of the record that was buffered.
+Changelog records have the plain value, with the timestamp in the record. Window keys are ``key ++ start ++ sequence``,
+session keys ``key ++ end ++ start``. The suppress buffer's value (format version 3) has the record's context as well,
+since an evicted record is forwarded with the headers and the source position of the record that was buffered.
 
 Local rows start with the partition, so that one column family serves all partitions of a store. Local values of
-timestamped stores start with the timestamp. Window rows have the segment between partition and key, so that rows that
-expire together are next to each other.
+timestamped stores start with the timestamp. Rows of windows and sessions have the segment between partition and key, so
+that rows that expire together are next to each other.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ __all__ = (
     "partition_prefix",
     "segment_interval",
     "segment_prefix",
+    "session_key",
+    "split_session_key",
     "split_window_key",
     "window_key",
     "window_start",
@@ -35,10 +37,14 @@ __all__ = (
 _int = struct.Struct(">i")
 _long = struct.Struct(">q")
 _start_and_sequence = struct.Struct(">qi")
+_end_and_start = struct.Struct(">qq")
 _timestamp_and_offset = struct.Struct(">qq")
 
 WINDOW_SUFFIX_LENGTH = _start_and_sequence.size
 """Bytes after the key in a window store's changelog key: start (8) and sequence number (4)."""
+
+SESSION_SUFFIX_LENGTH = _end_and_start.size
+"""Bytes after the key in a session store's changelog key: end (8) and start (8)."""
 
 TIMESTAMP_LENGTH = _long.size
 """Bytes before the value in a local row of a timestamped store."""
@@ -111,6 +117,27 @@ def split_window_key(data: bytes, skip: int = 0) -> tuple[bytes, int, int]:
     at = len(data) - WINDOW_SUFFIX_LENGTH
     start, sequence = _start_and_sequence.unpack_from(data, at)
     return data[skip:at], start, sequence
+
+
+session_suffix: Callable[[int, int], bytes] = _end_and_start.pack
+"""Returns the bytes after the key in a session store's changelog key, of the session's end and start in ms."""
+
+
+def session_key(raw_key: bytes, start_ms: int, end_ms: int) -> bytes:
+    """Return a session store's changelog key: key, session end (8 bytes), session start (8 bytes), big-endian."""
+    return raw_key + _end_and_start.pack(end_ms, start_ms)
+
+
+def split_session_key(data: bytes, skip: int = 0) -> tuple[bytes, int, int]:
+    """Return the key, the end and the start in ms of a session store's changelog key.
+
+    Args:
+        data: the changelog key, or a local row's key.
+        skip: the number of bytes before the key (the partition and segment of a local row).
+    """
+    at = len(data) - SESSION_SUFFIX_LENGTH
+    end, start = _end_and_start.unpack_from(data, at)
+    return data[skip:at], end, start
 
 
 class RecordContext(NamedTuple):

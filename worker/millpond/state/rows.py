@@ -19,6 +19,7 @@ from .formats import (
     partition_prefix,
     segment_interval,
     segment_prefix,
+    split_session_key,
     split_window_key,
 )
 
@@ -28,6 +29,7 @@ __all__ = (
     "check_buffer_record",
     "first_live_segment",
     "key_value_rows",
+    "session_rows",
     "timestamped_key_value_rows",
     "window_rows",
 )
@@ -76,6 +78,16 @@ def window_rows(partition: int, retention_ms: int, *, timestamped: bool) -> RowO
         if timestamped and value is not None:
             value = pack(timestamp) + value
         return prefix + key, value
+
+    return row
+
+
+def session_rows(partition: int, retention_ms: int) -> RowOf:
+    """Return the function for a session store. Keys are ``key ++ end ++ start``, as in the changelog."""
+    interval = segment_interval(retention_ms)
+
+    def row(key: bytes, value: bytes | None, timestamp: int, headers: Headers | None, /) -> Row:
+        return segment_prefix(partition, split_session_key(key)[1] // interval) + key, value
 
     return row
 

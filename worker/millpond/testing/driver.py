@@ -33,6 +33,7 @@ from millpond.serdes import Serde
 from millpond.state import (
     KeyValueStore,
     MemoryBackend,
+    SessionStore,
     TimestampedKeyValueStore,
     TimestampedWindowStore,
     VersionedKeyValueStore,
@@ -192,6 +193,11 @@ class TopologyTestDriver:
         """Return a versioned key-value store. None if it does not exist."""
         store = self.get_state_store(name)
         return store if isinstance(store, VersionedKeyValueStore) else None
+
+    def get_session_store(self, name: str) -> SessionStore[Any, Any] | None:
+        """Return a session store. None if it does not exist."""
+        store = self.get_state_store(name)
+        return store if isinstance(store, SessionStore) else None
 
     def get_window_store(self, name: str) -> WindowStore[Any, Any] | WindowStoreFacade[Any, Any] | None:
         """Return a window store; of a timestamped one, the values without timestamps. None if it does not exist."""

@@ -1,0 +1,1 @@
+"""The bodies of aggregations by key and session."""

@@ -1,0 +1,194 @@
+"""The bodies of count, reduce and aggregate of a stream by key and session.
+
+A record merges all sessions of its key that are at most one gap away from it. If the session changes by that, the
+merged ones are removed first, and each removal is forwarded. A merged session takes records until stream time has
+passed its end plus gap plus grace. Stream time is that of this operator in this task, over records of all keys. It is
+committed with the task's offsets, so that a record that was late before a restart is late after it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.dsl.operators.guard import FATAL
+from millpond.dsl.operators.lookup import Get
+from millpond.dsl.session_windows import SessionWindows
+from millpond.serdes import Windowed
+from millpond.topology import NodeContext, StreamForward
+
+__all__ = ("AggregateSessions", "CountSessions", "ReduceSessions", "SessionLookup")
+
+STREAM_TIME = "stream_time"
+
+_Step = Callable[[Any, Any, Any], Any]
+"""f(key, value, aggregate of the merged sessions) -> new aggregate."""
+
+_Merge = Callable[[Any, Any, Any], Any]
+"""f(key, one aggregate, aggregate of the next session) -> aggregate of both."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountSessions:
+    """A body that counts the records of each key and session; records without a value count too."""
+
+    store: str
+    windows: SessionWindows
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """Return the function that one task calls for each record."""
+        store = node.store(self.store)
+        return _bind(node, self.store, self.windows, lambda: 0, _count, _sum, stage=store.stage_count, copy_old=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceSessions:
+    """A body that calls `reducer(aggregate, value)` per key and session; the first value is the first aggregate."""
+
+    store: str
+    windows: SessionWindows
+    reducer: Callable[[Any, Any], Any]
+    send_old: bool
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """Return the function that one task calls for each record."""
+        reducer = self.reducer
+
+        def step(_key: Any, value: Any, aggregate: Any) -> Any:
+            return value if aggregate is None else reducer(aggregate, value)
+
+        def merge(_key: Any, one: Any, other: Any) -> Any:
+            return other if one is None else reducer(one, other)
+
+        return _bind_copying(node, self.store, self.windows, _nothing, step, merge, send_old=self.send_old)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSessions:
+    """A body that starts with `initializer()`, merges sessions with `merger`, and calls `aggregator` for the record."""
+
+    store: str
+    windows: SessionWindows
+    initializer: Callable[[], Any]
+    aggregator: _Step
+    merger: _Merge
+    send_old: bool
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """Return the function that one task calls for each record."""
+        return _bind_copying(
+            node, self.store, self.windows, self.initializer, self.aggregator, self.merger, send_old=self.send_old
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLookup:
+    """A lookup that reads a session store by windowed key."""
+
+    store: str
+
+    def bind(self, node: NodeContext) -> Get:
+        """Return the function with which one task looks up a key."""
+        store = node.store(self.store)
+        serialize, entry = store.serialize_key, store.entry
+
+        def get(windowed: Any) -> Any:
+            return entry(serialize(windowed.key), windowed.start_ms, windowed.end_ms)
+
+        return get
+
+
+def _nothing() -> None:
+    return None
+
+
+def _count(_key: Any, _value: Any, aggregate: Any) -> Any:
+    return aggregate + 1
+
+
+def _sum(_key: Any, one: Any, other: Any) -> Any:
+    return one + other
+
+
+def _bind_copying(  # noqa: PLR0913 - the functions of an aggregation
+    node: NodeContext,
+    name: str,
+    windows: SessionWindows,
+    initializer: Callable[[], Any],
+    step: _Step,
+    merge: _Merge,
+    *,
+    send_old: bool,
+) -> StreamForward:
+    store = node.store(name)
+    # The merger may change an old aggregate in place; children get a second copy of it.
+    copy_old = send_old and not store.caching and not store.value_serde.immutable
+    return _bind(node, name, windows, initializer, step, merge, stage=store.stage, copy_old=copy_old)
+
+
+def _bind(  # noqa: C901, PLR0913 - one flat function per record
+    node: NodeContext,
+    name: str,
+    windows: SessionWindows,
+    initializer: Callable[[], Any],
+    step: _Step,
+    merge: _Merge,
+    *,
+    stage: Callable[..., None],
+    copy_old: bool,
+) -> StreamForward:
+    store = node.store(name)
+    serialize, find = store.serialize_key, store.find
+    forward, failed, dropped, late = node.forward, node.failed, node.dropped, node.late
+    forwarding = not store.caching
+    if store.caching:
+        store.on_flush(forward)
+    gap = windows.gap_ms
+    open_for = gap + windows.grace_ms
+    stream_time = -1
+
+    def aggregate(key: Any, value: Any, timestamp: int) -> None:  # noqa: C901 - one flat function per record
+        nonlocal stream_time
+        if key is None:
+            return dropped()
+        if timestamp > stream_time:
+            stream_time = timestamp
+        try:
+            raw = serialize(key)
+            new = initializer()
+            start = end = timestamp
+            merged = find(raw, timestamp - gap, timestamp + gap)
+            for session in merged:
+                new = merge(key, new, session[2])
+                if session[1] < start:
+                    start = session[1]
+                if session[0] > end:
+                    end = session[0]
+            if end < stream_time - open_for:
+                return late()
+        except FATAL:
+            raise
+        except Exception as error:  # noqa: BLE001 - user code raises anything
+            return failed(error, key, value, timestamp)
+        if start != end:
+            if copy_old:
+                merged = find(raw, timestamp - gap, timestamp + gap)
+            for session_end, session_start, old in merged:
+                stage(raw, key, session_start, session_end, None, timestamp)
+                if forwarding:
+                    forward(Windowed(key, session_start, session_end), None, old, session_end)
+        try:
+            new = step(key, value, new)
+            stage(raw, key, start, end, new, timestamp)
+        except FATAL:
+            raise
+        except Exception as error:  # noqa: BLE001 - user code raises anything
+            return failed(error, key, value, timestamp)
+        if forwarding:
+            forward(Windowed(key, start, end), new, None, end)
+
+    restored = node.remember(STREAM_TIME, lambda: stream_time)
+    if restored is not None:
+        stream_time = restored
+    return aggregate

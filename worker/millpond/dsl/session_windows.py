@@ -1,0 +1,57 @@
+"""Windows that end when a key is inactive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from millpond.calls import checked_class
+from millpond.errors import TopologyError
+
+from .durations import milliseconds
+
+__all__ = ("SessionWindows",)
+
+
+@checked_class
+@dataclass(frozen=True)
+class SessionWindows:
+    """Sessions: the records of a key of which each is at most `gap` after another one.
+
+    A session starts with its first record and ends, inclusively, with its last one. A record that closes the gap
+    between two sessions merges them.
+
+        >>> from datetime import timedelta
+        >>> import millpond as mp
+        >>> mp.SessionWindows(timedelta(minutes=5), grace=timedelta(minutes=1))
+        SessionWindows(gap=datetime.timedelta(seconds=300), grace=datetime.timedelta(seconds=60))
+
+    Raises:
+        TopologyError: the gap is not positive, or the grace is negative.
+    """
+
+    gap: timedelta
+    """The longest time between two records of one session."""
+    grace: timedelta = timedelta(0)
+    """How long after its end plus the gap, in stream time, a session still takes records (KIP-328)."""
+    gap_ms: int = field(init=False, repr=False)
+    """`gap` in ms."""
+    grace_ms: int = field(init=False, repr=False)
+    """`grace` in ms."""
+
+    def __post_init__(self) -> None:
+        gap = milliseconds(self.gap, "gap")
+        if gap == 0:
+            raise TopologyError("Sessions with gap=timedelta(0) never take a second record; give a positive gap.")
+        object.__setattr__(self, "gap_ms", gap)
+        object.__setattr__(self, "grace_ms", milliseconds(self.grace, "grace"))
+
+    @staticmethod
+    def of_inactivity_gap_with_no_grace(gap: timedelta) -> SessionWindows:
+        """Return sessions without a grace period (KIP-633): `SessionWindows(gap)`."""
+        return SessionWindows(gap)
+
+    @staticmethod
+    def of_inactivity_gap_and_grace(gap: timedelta, grace: timedelta) -> SessionWindows:
+        """Return sessions with a grace period (KIP-633): `SessionWindows(gap, grace)`."""
+        return SessionWindows(gap, grace)
