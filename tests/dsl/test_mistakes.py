@@ -37,6 +37,10 @@ def first(one: Any, _other: Any) -> Any:
     return one
 
 
+def sessions() -> Any:
+    return stream().group_by_key().windowed_by(mp.SessionWindows(timedelta(minutes=5)))
+
+
 def add(_key: Any, _value: Any, aggregate: Any) -> Any:
     return aggregate
 
@@ -254,6 +258,10 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "KTable.group_by selector": lambda f: table().group_by(f),
     "KGroupedTable.reduce adder": lambda f: table().group_by(first).reduce(f, first),
     "KGroupedTable.reduce subtractor": lambda f: table().group_by(first).reduce(first, f),
+    "SessionWindowedKStream.reduce reducer": lambda f: sessions().reduce(f),
+    "SessionWindowedKStream.aggregate initializer": lambda f: sessions().aggregate(f, add, add),
+    "SessionWindowedKStream.aggregate aggregator": lambda f: sessions().aggregate(str, f, add),
+    "SessionWindowedKStream.aggregate session_merger": lambda f: sessions().aggregate(str, add, f),
     "KGroupedTable.aggregate initializer": lambda f: table().group_by(first).aggregate(f, add, add),
     "KGroupedTable.aggregate adder": lambda f: table().group_by(first).aggregate(str, f, add),
     "KGroupedTable.aggregate subtractor": lambda f: table().group_by(first).aggregate(str, add, f),
