@@ -13,7 +13,11 @@ HERE = Path(__file__).parent
 
 def main() -> int:
     """Run the Java sides; what they log is shown only when they fail."""
-    runs = (("Topologies.java", "describe", "golden"), ("Behaviours.java", "run", "golden-behaviours"))
+    runs = (
+        ("Topologies.java", "describe", "golden"),
+        ("Behaviours.java", "run", "golden-behaviours"),
+        ("TableJoins.java", "run", "golden-table-joins"),
+    )
     return max(make(*run) for run in runs)
 
 

@@ -123,6 +123,24 @@ assert_type(planes.map_values(lambda plane: len(plane.name)), mp.KTable[str, int
 assert_type(planes.map_values(lambda plane: len(plane.name), value=mp.Int, store="lengths"), mp.KTable[str, int])
 assert_type(planes.map_values(lambda key, plane: key + plane.name, with_key=True), mp.KTable[str, str])
 assert_type(planes.suppress(mp.until_time_limit(timedelta(seconds=5), max_records=10)), mp.KTable[str, Airline])
+assert_type(planes.join(default_table, lambda plane, total: plane.name * total), mp.KTable[str, str])
+assert_type(
+    planes.join(default_table, lambda key, _, total: len(key) + total, with_key=True, store="sums", value=mp.Int),
+    mp.KTable[str, int],
+)
+assert_type(planes.left_join(default_table, lambda plane, total: total or len(plane.name)), mp.KTable[str, int])
+assert_type(
+    planes.left_join(default_table, lambda key, _, total: key if total is None else key * total, with_key=True),
+    mp.KTable[str, str],
+)
+assert_type(
+    planes.outer_join(default_table, lambda plane, total: 0 if plane is None else total or 0, name="both"),
+    mp.KTable[str, int],
+)
+assert_type(
+    planes.outer_join(default_table, lambda key, plane, _: key if plane is None else plane.name, with_key=True),
+    mp.KTable[str, str],
+)
 regrouped = planes.group_by(lambda key, plane: (len(plane.name), key), key=mp.Int, value=mp.String)
 assert_type(regrouped, mp.KGroupedTable[int, str])
 assert_type(regrouped.count(), mp.KTable[int, int])

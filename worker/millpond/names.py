@@ -28,7 +28,7 @@ NOT_YET: dict[str, tuple[str, ...]] = {
     "StreamsBuilder": ("add_read_only_state_store",),
     "Topology": ("add_read_only_state_store",),
     "KStream": ("outer_join",),
-    "KTable": ("join", "left_join", "outer_join", "transform_values"),
+    "KTable": ("transform_values",),
     "KGroupedStream": ("cogroup",),
     "TimeWindowedKStream": ("emit_strategy",),
 }

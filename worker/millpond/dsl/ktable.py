@@ -19,6 +19,7 @@ from .grouped_table import KGroupedTable
 from .kstream import KStream
 from .materialized import Materialized, Storage
 from .suppressed import Suppressed, SuppressedTable, windows_grace_ms
+from .table_joins import TableTableJoins
 from .tables import FilteredTable, MappedTable, TableLogic, View
 
 __all__ = ("KTable",)
@@ -31,7 +32,7 @@ V1 = TypeVar("V1")
 
 
 @checked
-class KTable(Generic[K, V]):
+class KTable(TableTableJoins[K, V], Generic[K, V]):
     """A table with keys of type K and values of type V. `StreamsBuilder.table()` and aggregations make one.
 
     Operators that may store their result take the keyword arguments of `Materialized`; without `store=` the result is

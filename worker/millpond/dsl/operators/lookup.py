@@ -8,10 +8,15 @@ from typing import Any, Protocol, TypeAlias
 
 from millpond.topology import NodeContext
 
-__all__ = ("FilteredLookup", "Get", "Lookup", "MappedLookup", "StoreLookup", "WindowLookup")
+__all__ = ("FilteredLookup", "Get", "Lookup", "MappedLookup", "StoreLookup", "TimedGet", "WindowLookup")
 
 Get: TypeAlias = Callable[[Any], Any]
 """f(key) -> the value, or None for a missing key. Keys are never None."""
+
+TimedGet: TypeAlias = Callable[[Any], tuple[Any, int]]
+"""f(key) -> the value and its timestamp in ms; (None, …) for a missing key. The time is -1 if it is not known."""
+
+_ABSENT: tuple[None, int] = (None, -1)
 
 
 class Lookup(Protocol):
@@ -19,6 +24,9 @@ class Lookup(Protocol):
 
     def bind(self, node: NodeContext) -> Get:
         """Return the function with which one task looks up a key."""
+
+    def bind_timed(self, node: NodeContext) -> TimedGet:
+        """Return the function with which one task looks up a key and the timestamp of its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,17 @@ class StoreLookup:
 
         return get
 
+    def bind_timed(self, node: NodeContext) -> TimedGet:
+        """Return the function with which one task looks up a key and the timestamp of its value."""
+        store = node.store(self.store)
+        serialize, entry = store.serialize_key, store.entry
+
+        def get(key: Any) -> tuple[Any, int]:
+            found: tuple[Any, int] = entry(serialize(key))
+            return found
+
+        return get
+
 
 @dataclass(frozen=True, slots=True)
 class WindowLookup:
@@ -51,6 +70,17 @@ class WindowLookup:
 
         def get(windowed: Any) -> Any:
             return entry(serialize(windowed.key), windowed.start_ms)[0]
+
+        return get
+
+    def bind_timed(self, node: NodeContext) -> TimedGet:
+        """Return the function with which one task looks up a key and the timestamp of its value."""
+        store = node.store(self.store)
+        serialize, entry = store.serialize_key, store.entry
+
+        def get(windowed: Any) -> tuple[Any, int]:
+            found: tuple[Any, int] = entry(serialize(windowed.key), windowed.start_ms)
+            return found
 
         return get
 
@@ -73,6 +103,17 @@ class FilteredLookup:
 
         return get
 
+    def bind_timed(self, node: NodeContext) -> TimedGet:
+        """Return the function with which one task looks up a key and the timestamp of its value."""
+        above, predicate, negate = self.above.bind_timed(node), self.predicate, self.negate
+
+        def get(key: Any) -> tuple[Any, int]:
+            found = above(key)
+            value = found[0]
+            return found if value is not None and bool(predicate(key, value)) is not negate else _ABSENT
+
+        return get
+
 
 @dataclass(frozen=True, slots=True)
 class MappedLookup:
@@ -91,5 +132,17 @@ class MappedLookup:
             if value is None:
                 return None
             return mapper(key, value) if with_key else mapper(value)
+
+        return get
+
+    def bind_timed(self, node: NodeContext) -> TimedGet:
+        """Return the function with which one task looks up a key and the timestamp of its value."""
+        above, mapper, with_key = self.above.bind_timed(node), self.mapper, self.with_key
+
+        def get(key: Any) -> tuple[Any, int]:
+            value, timestamp = above(key)
+            if value is None:
+                return _ABSENT
+            return mapper(key, value) if with_key else mapper(value), timestamp
 
         return get

@@ -10,7 +10,7 @@ from millpond.state import Pending, RecordContext
 from millpond.topology import NodeContext, TableForward
 
 from .guard import FATAL
-from .lookup import Get, Lookup
+from .lookup import Get, Lookup, TimedGet
 
 __all__ = ("SuppressTable", "SuppressedLookup")
 
@@ -108,5 +108,16 @@ class SuppressedLookup:
         def get(key: Any) -> Any:
             held_back, value = prior_value(serialize(key))
             return value if held_back else above(key)
+
+        return get
+
+    def bind_timed(self, node: NodeContext) -> TimedGet:
+        """Return the function with which one task looks up a key; the time of a value before a held back one is -1."""
+        buffer = node.store(self.store)
+        serialize, prior_value, above = buffer.serialize_key, buffer.prior_value, self.above.bind_timed(node)
+
+        def get(key: Any) -> tuple[Any, int]:
+            held_back, value = prior_value(serialize(key))
+            return (value, -1) if held_back else above(key)
 
         return get

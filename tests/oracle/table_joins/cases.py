@@ -1,0 +1,8 @@
+"""All cases: the modules imported here register them."""
+
+from __future__ import annotations
+
+from tests.oracle.table_joins import primary_key  # noqa: F401 - registers its cases
+from tests.oracle.table_joins.running import CASES
+
+__all__ = ("CASES",)

@@ -1,0 +1,1 @@
+"""The bodies of joins of two tables."""
