@@ -98,7 +98,8 @@ def test_page_has_every_public_name() -> None:
 LOOKED_FOR: dict[str, str] = {
     "KStream.mapValues": "KStream has no mapValues: it is called map_values here.",
     "StreamsBuilder.globalTable": "StreamsBuilder has no globalTable: it is called global_table here.",
-    "KTable.leftJoin": f"KTable.left_join is not there yet; {PAGE}",
+    "KTable.leftJoin": "KTable has no leftJoin: it is called left_join here.",
+    "KTable.transformValues": f"KTable.transform_values is not there yet; {PAGE}",
     "KTable.to": "KTable has no to: streams have it, and to_stream() makes one of the table.",
     "KTable.count": "group the table first, by group_by()",
     "KStream.count": "group the stream first, by group_by_key() or group_by()",
