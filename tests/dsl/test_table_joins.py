@@ -37,7 +37,7 @@ MISTAKES: dict[str, tuple[Callable[[Builder], Any], str]] = {
     ),
     "topic": (
         lambda b: rows(b).outer_join("right", glue),  # type: ignore[arg-type]
-        r"outer_join\(\) of a table needs another KTable, not the text 'right'; builder.table\('right'\) reads a topic as one",
+        r"outer_join\(\) of a table needs another KTable, not the text 'right'; builder.table\('right'\) reads",
     ),
     "two builders": (of_two_builders, r"The two tables of join\(\) come from different StreamsBuilders; build both"),
     "joiner with a key": (

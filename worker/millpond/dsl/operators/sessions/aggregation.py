@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millpond.dsl.operators.guard import FATAL
-from millpond.dsl.operators.lookup import Get
+from millpond.dsl.operators.lookup import Get, TimedGet
 from millpond.dsl.session_windows import SessionWindows
 from millpond.serdes import Windowed
 from millpond.topology import NodeContext, StreamForward
@@ -97,6 +97,11 @@ class SessionLookup:
             return entry(serialize(windowed.key), windowed.start_ms, windowed.end_ms)
 
         return get
+
+    def bind_timed(self, node: NodeContext) -> TimedGet:
+        """Return the function with which one task looks up a key; the time of a session's value is its end."""
+        get = self.bind(node)
+        return lambda windowed: (get(windowed), windowed.end_ms)
 
 
 def _nothing() -> None:
