@@ -63,7 +63,7 @@ WRONG: dict[str, tuple[Callable[[mp.StreamsBuilder], Any], str]] = {
         "needs on=",
     ),
     "a table join with on=": (lambda b: stream(b).join(rows(b), first, on=first), "is by the stream's key"),
-    "a join with a stream": (lambda b: stream(b).join(stream(b), first), "join() of two streams is not there yet"),
+    "a join with a stream": (lambda b: stream(b).join(stream(b), first), "join() of two streams needs windows"),
     "a join with another builder's table": (
         lambda b: stream(b).join(rows(mp.StreamsBuilder()), first),
         "different StreamsBuilders",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import tests.oracle.session_behaviours
+import tests.oracle.stream_join_behaviours
 import tests.oracle.window_behaviours  # noqa: F401 - each registers its cases
 from tests.oracle.behaviours import CASES, run
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from . import testing as testing
     from .dsl import BranchedKStream as BranchedKStream
     from .dsl import GlobalKTable as GlobalKTable
+    from .dsl import JoinWindows as JoinWindows
     from .dsl import KGroupedStream as KGroupedStream
     from .dsl import KGroupedTable as KGroupedTable
     from .dsl import KStream as KStream
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .dsl import SessionWindowedKStream as SessionWindowedKStream
     from .dsl import SessionWindows as SessionWindows
     from .dsl import SlidingWindows as SlidingWindows
+    from .dsl import StreamJoined as StreamJoined
     from .dsl import StreamsBuilder as StreamsBuilder
     from .dsl import Suppressed as Suppressed
     from .dsl import TimeWindowedKStream as TimeWindowedKStream
@@ -95,6 +97,7 @@ _MODULES = {
     "millpond.dsl": (
         "BranchedKStream",
         "GlobalKTable",
+        "JoinWindows",
         "KGroupedStream",
         "KGroupedTable",
         "KStream",
@@ -104,6 +107,7 @@ _MODULES = {
         "SessionWindowedKStream",
         "SessionWindows",
         "SlidingWindows",
+        "StreamJoined",
         "StreamsBuilder",
         "Suppressed",
         "TimeWindowedKStream",

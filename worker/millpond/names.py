@@ -21,8 +21,6 @@ NOT_YET: dict[str, tuple[str, ...]] = {
     MODULE: (
         "CogroupedKStream",
         "EmitStrategy",
-        "JoinWindows",
-        "StreamJoined",
         "TableJoined",
     ),
     "StreamsBuilder": ("add_read_only_state_store",),

@@ -185,6 +185,25 @@ public class Behaviours {
         return TimeWindows.ofSizeAndGrace(Duration.ofMillis(size), Duration.ofMillis(grace)).advanceBy(Duration.ofMillis(advance));
     }
 
+    static KStream<String, String> other(final StreamsBuilder b) { return b.stream("rows", Consumed.with(STR, STR)); }
+
+    static JoinWindows apart(final int before, final int after, final int grace) {
+        return JoinWindows.ofTimeDifferenceAndGrace(Duration.ofMillis(Math.max(Math.abs(before), Math.abs(after))), Duration.ofMillis(grace))
+            .before(Duration.ofMillis(before)).after(Duration.ofMillis(after));
+    }
+
+    static StreamJoined<String, String, String> sides() { return StreamJoined.with(STR, STR, STR); }
+
+    /** Times in steps of 200 ms, so that many are equal. */
+    static class Coarse extends ContextualFixedKeyProcessor<String, String, String> {
+        @Override
+        public void process(final FixedKeyRecord<String, String> record) {
+            context().forward(record.withTimestamp(record.timestamp() / 200 * 200));
+        }
+    }
+
+    static KStream<String, String> coarse(final KStream<String, String> s) { return s.processValues(Coarse::new); }
+
     static Grouped<String, String> g() { return Grouped.with(STR, STR); }
 
     static KGroupedTable<String, String> regroup(final KTable<String, String> t) {
@@ -336,6 +355,17 @@ public class Behaviours {
             (k, v) -> v == null || digit(v) > 6 ? null : "k" + digit(v), (v, r) -> v + r)));
         c.put("global_left_join", (b, h) -> out(in(b).leftJoin(b.globalTable("rows", Consumed.with(STR, STR)),
             (k, v) -> v == null || digit(v) > 6 ? null : "k" + digit(v), (v, r) -> v + r)));
+        c.put("stream_join", (b, h) -> out(in(b).join(other(b), (k, v, r) -> k + v + r, apart(200, 200, 100), sides())));
+        c.put("stream_join_before", (b, h) -> out(in(b).join(other(b), (v, r) -> v + r, apart(300, 0, 0), sides())));
+        c.put("stream_join_gap", (b, h) -> out(in(b).join(other(b), (v, r) -> v + r, apart(-10, 300, 40), sides())));
+        c.put("stream_join_same_time", (b, h) -> out(coarse(in(b)).join(coarse(other(b)), (v, r) -> v + r, apart(0, 0, 300), sides())));
+        c.put("stream_join_no_time", (b, h) -> out(in(b).join(other(b), (v, r) -> v + r, apart(0, 0, 0), sides())));
+        c.put("stream_join_rekeyed", (b, h) -> out(in(b).selectKey((k, v) -> letter(v))
+            .join(other(b).selectKey((k, v) -> letter(v)), (v, r) -> v + r, apart(100, 50, 10), sides())));
+        c.put("stream_join_self", (b, h) -> {
+            final KStream<String, String> s = in(b);
+            out(s.join(s, (v, r) -> v + r, apart(30, 30, 20), sides()));
+        });
         c.put("siblings", (b, h) -> {
             final KStream<String, String> s = in(b);
             s.to("out", Produced.with(STR, STR));

@@ -84,6 +84,14 @@ public class Topologies {
         return TimeWindows.ofSizeAndGrace(Duration.ofHours(1), Duration.ofMinutes(10));
     }
 
+    static JoinWindows apart() {
+        return JoinWindows.ofTimeDifferenceAndGrace(Duration.ofMinutes(5), Duration.ofMinutes(1));
+    }
+
+    static StreamJoined<String, String, String> sides() {
+        return StreamJoined.with(STR, STR, STR);
+    }
+
     static class Nothing implements Processor<String, String, String, String> {
         @Override public void process(final Record<String, String> record) { }
     }
@@ -360,6 +368,26 @@ public class Topologies {
         c.put("join_chain", dsl(b -> stream(b, "in").join(table(b, "rows"), (v, r) -> v).selectKey((k, v) -> v)
             .join(table(b, "more"), (v, r) -> v, Joined.with(STR, STR, STR)).groupByKey(Grouped.with(STR, STR)).count()
             .toStream().to("out")));
+        c.put("stream_join", dsl(b -> stream(b, "in").join(stream(b, "others"), (v, r) -> v, apart(), sides())
+            .to("out", Produced.with(STR, STR))));
+        c.put("stream_join_named", dsl(b -> stream(b, "in").join(stream(b, "others"), (v, r) -> v, apart(), sides().withName("pair"))
+            .to("out", Produced.with(STR, STR))));
+        c.put("stream_join_store", dsl(b -> stream(b, "in").join(stream(b, "others"), (v, r) -> v, apart(), sides().withStoreName("kept"))
+            .to("out", Produced.with(STR, STR))));
+        c.put("stream_join_rekeyed", dsl(b -> stream(b, "in").selectKey((k, v) -> v)
+            .join(stream(b, "others").selectKey((k, v) -> v), (v, r) -> v, apart(), sides()).groupByKey(Grouped.with(STR, STR)).count()));
+        c.put("stream_join_rekeyed_named", dsl(b -> stream(b, "in").selectKey((k, v) -> v)
+            .join(stream(b, "others").selectKey((k, v) -> v), (v, r) -> v, apart(), sides().withName("pair").withStoreName("kept"))
+            .to("out", Produced.with(STR, STR))));
+        c.put("stream_join_self", dsl(b -> {
+            final KStream<String, String> s = stream(b, "in");
+            s.join(s, (v, r) -> v, apart(), sides()).to("out", Produced.with(STR, STR));
+        }));
+        c.put("stream_join_chain", dsl(b -> {
+            final KStream<String, String> s = stream(b, "in").selectKey((k, v) -> v);
+            s.join(stream(b, "others"), (v, r) -> v, apart(), sides())
+                .join(s.mapValues(v -> v), (v, r) -> v, apart(), sides()).to("out", Produced.with(STR, STR));
+        }));
         c.put("global_join", dsl(b -> stream(b, "in").join(b.globalTable("all", in()), (k, v) -> v, (v, g) -> v)
             .to("out", Produced.with(STR, STR))));
         c.put("global_left_join_named", dsl(b -> {

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tests.oracle.topologies import aggregations, by_hand, joins, streams, tables, windows  # noqa: F401 - each registers its cases
+from tests.oracle.topologies import (  # noqa: F401 - each registers its cases
+    aggregations,
+    by_hand,
+    joins,
+    stream_joins,
+    streams,
+    tables,
+    windows,
+)
 from tests.oracle.topologies.cases import CASES
 
 __all__ = ("CASES",)

@@ -7,6 +7,8 @@ from .builder import StreamsBuilder
 from .global_table import GlobalKTable
 from .grouped_stream import KGroupedStream, TimeWindowedKStream
 from .grouped_table import KGroupedTable
+from .joining.options import StreamJoined
+from .joining.windows import JoinWindows
 from .kstream import KStream
 from .ktable import KTable
 from .materialized import Materialized, MaterializedWindows
@@ -18,6 +20,7 @@ from .windows import SlidingWindows, TimeWindows, UnlimitedWindows
 __all__ = (
     "BranchedKStream",
     "GlobalKTable",
+    "JoinWindows",
     "KGroupedStream",
     "KGroupedTable",
     "KStream",
@@ -27,6 +30,7 @@ __all__ = (
     "SessionWindowedKStream",
     "SessionWindows",
     "SlidingWindows",
+    "StreamJoined",
     "StreamsBuilder",
     "Suppressed",
     "TimeWindowedKStream",

@@ -472,20 +472,19 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         self._graph.add(node, self._node)
         return self._below(node, key, value, rekeyed=rekeyed)
 
-    def _repartition_for_join(self, name: str | None, key: Serde[K] | None) -> KStream[K, V]:
+    def _repartition_for_join(self, name: str | None, key: Any, value: Any = None) -> KStream[K, V]:
         """Return this stream, sent through an internal topic if its keys may have changed."""
         if not self._repartition:
             return self
         prefix = name or self._name
         # As in Kafka Streams, each join takes indexes for a topic, even if it uses an earlier one's.
-        node = RepartitionGraphNode(self._graph, prefix, key or self._key, self._value)
+        node = RepartitionGraphNode(self._graph, prefix, key or self._key, value or self._value)
         if self._repartitioned is None or prefix != self._name:
             self._repartitioned = node
             self._graph.add(node, self._node)
         used = self._repartitioned
-        return KStream(
-            self._graph, node.name, used, key or self._key, self._value, frozenset({used.name}), repartition=False
-        )
+        serdes, sources = (key or self._key, value or self._value), frozenset({used.name})
+        return KStream(self._graph, node.name, used, *serdes, sources, repartition=False)
 
 
 class ProcessorGraphNode(OperatorNode):

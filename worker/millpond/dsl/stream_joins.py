@@ -1,21 +1,23 @@
-"""KStream.join and left_join with tables."""
+"""KStream.join and left_join, with streams and with tables."""
 
 # ruff: noqa: SLF001 - this is a part of KStream, in a module of its own
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
 from millpond.dsl.operators.stream_join import JoinGlobalTable, JoinTable
 from millpond.errors import TopologyError
-from millpond.names import PAGE
 from millpond.serdes import Serde
 
 from .functions import check_same_builder, check_value_function
 from .graph import OperatorNode
+from .joining.options import StreamJoined
+from .joining.streams import join_streams
+from .joining.windows import JoinWindows
 
 if TYPE_CHECKING:
     from .global_table import GlobalKTable
@@ -33,8 +35,36 @@ KG = TypeVar("KG")
 
 @checked
 class TableJoins(Generic[K, V]):
-    """The part of KStream that joins it with tables."""
+    """The part of KStream that joins it with streams and tables."""
 
+    @overload
+    def join(
+        self,
+        stream: KStream[K, VO],
+        with_: Callable[[V, VO], VR],
+        windows: JoinWindows,
+        /,
+        *,
+        with_key: Literal[False] = False,
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+        **joined: Unpack[StreamJoined[V, VO]],
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        stream: KStream[K, VO],
+        with_: Callable[[K, V, VO], VR],
+        windows: JoinWindows,
+        /,
+        *,
+        with_key: Literal[True],
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+        **joined: Unpack[StreamJoined[V, VO]],
+    ) -> KStream[K, VR]: ...
     @overload
     def join(
         self,
@@ -83,29 +113,42 @@ class TableJoins(Generic[K, V]):
         self,
         table: Any,
         with_: Callable[..., VR],
+        windows: JoinWindows | None = None,
         *,
         on: Callable[[K, V], Any] | None = None,
         with_key: bool = False,
         key: Serde[K] | None = None,
         value: Serde[VR] | None = None,
         name: str | None = None,
+        **joined: Unpack[StreamJoined[Any, Any]],
     ) -> KStream[K, VR]:
-        """Join each record with the table's row of its key, and drop records without such a row.
+        """Join each record with the table's row of its key, or with the other stream's records of its key and time.
+
+        *With a table*: records without such a row are dropped. *With a stream*: there is one result for each pair of
+        records with the same key whose times are within `windows`. It has the larger of the two timestamps.
+
+            orders.join(payments, Paid, mp.JoinWindows.of_time_difference_with_no_grace(timedelta(hours=1)))
 
         Records without a value, or without a key to look up, are dropped, and counted as dropped.
 
         Args:
-            table: a KTable with the same keys and the same number of partitions, or a GlobalKTable.
-            with_: f(stream's value, table's value) -> value of the result; with `with_key=True` the key comes first.
+            table: a KTable with the same keys and the same number of partitions, or a GlobalKTable; or a KStream with
+                the same keys and the same number of partitions.
+            with_: f(stream's value, other value) -> value of the result; with `with_key=True` the key comes first.
+            windows: for a KStream: how far apart the times of two records may be.
             on: for a GlobalKTable: f(key, value) -> the table's key, or None for no row.
             with_key: whether `with_` takes the stream's key too.
-            key: serde of the stream's keys, in case the stream is repartitioned for the join.
+            key: serde of the stream's keys, in case the stream is repartitioned for the join, and of a join's stores.
             value: serde of the result's values.
-            name: name of the node and of the repartition topic.
+            name: name of the node and of the repartition topic; for a KStream the beginning of these names.
+            joined: for a KStream: see `StreamJoined`.
 
         Raises:
-            TopologyError: the table is of another type or StreamsBuilder, or `on=` is missing or not needed.
+            TopologyError: the other side is of another type or StreamsBuilder, or an argument is missing or not needed.
         """
+        if isinstance(table, TableJoins):
+            return join_streams("join()", self, table, with_, windows, on, key, value, name, joined, with_key=with_key)
+        _check_no_windows("join()", windows, joined)
         return self._join(table, with_, on, key, value, name, with_key=with_key, left=False)
 
     @overload
@@ -204,16 +247,19 @@ class TableJoins(Generic[K, V]):
         return _join_table(stream, table, with_, key, value, name, with_key=with_key, left=left)
 
 
-def _no_table(what: str, given: object) -> str:
-    from .kstream import KStream
-
-    if isinstance(given, KStream):
-        return (
-            f"{what} of two streams is not there yet, see {PAGE}; make a table of one with to_table(), or look its "
-            "records up in a store with process()."
+def _check_no_windows(what: str, windows: object, joined: Mapping[str, object]) -> None:
+    if windows is not None:
+        raise TopologyError(
+            f"{what} with a table takes no windows, but was given {kind_of(windows)}: it joins with the table's "
+            "current row; leave the windows out, or join with a stream."
         )
+    for name in joined:
+        raise TopologyError(f"{what} with a table has no argument '{name}', because it has no store; leave it out.")
+
+
+def _no_table(what: str, given: object) -> str:
     hint = f"; builder.table({given!r}) reads a topic as one" if isinstance(given, str) else ""
-    return f"{what} needs a KTable or a GlobalKTable, not {kind_of(given)}{hint}."
+    return f"{what} needs a KTable, a GlobalKTable or a KStream, not {kind_of(given)}{hint}."
 
 
 def _join_table(  # noqa: PLR0913 - the arguments of join()

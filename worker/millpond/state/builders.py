@@ -10,6 +10,7 @@ from millpond.calls import checked_class
 from millpond.checks import kind_of
 from millpond.errors import ConfigError
 from millpond.serdes import Serde
+from millpond.state.stores.duplicate_windows import DuplicateWindowStore
 from millpond.state.stores.key_value import KeyValueStore, TimestampedKeyValueStore
 from millpond.state.stores.session import SessionStore
 from millpond.state.stores.time_ordered_buffer import TimeOrderedBuffer
@@ -224,15 +225,23 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
     """The length of a window in ms, from which reads compute the windows' ends."""
 
     timestamped: bool = False
-    """Whether the store keeps the timestamp of each value; all stores of the DSL do."""
+    """Whether the store keeps the timestamp of each value; those of the DSL's aggregations do."""
+
+    retain_duplicates: bool = False
+    """Whether the store keeps all values that are put for a key and window, as stream-stream joins need it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for given, what in ((self.retention_ms, "retention_ms"), (self.window_size_ms, "window_size_ms")):
             if not isinstance(given, int):
                 raise ConfigError(f"store '{self.name}': {what}= is in whole milliseconds, not {kind_of(given)}")
-        if self.window_size_ms <= 0:
+        if self.window_size_ms < 0 or (self.window_size_ms == 0 and not self.retain_duplicates):
             raise ConfigError(f"store '{self.name}': the window size must be positive, not {self.window_size_ms} ms")
+        if self.retain_duplicates and (self.timestamped or self.caching):
+            raise ConfigError(
+                f"store '{self.name}' retains duplicates, and such a store has neither timestamps nor a cache; leave "
+                f"{'timestamped' if self.timestamped else 'caching'}= out"
+            )
         if self.retention_ms < self.window_size_ms:
             raise ConfigError(
                 f"store '{self.name}': a retention of {self.retention_ms} ms is shorter than its windows of "
@@ -250,6 +259,17 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
         self, partition: int, backend: Backend, changelog_topic: str | None = None
     ) -> WindowStore[K, V] | TimestampedWindowStore[K, V]:
         """Return the store of one task; see `StoreBuilder.build`."""
+        if self.retain_duplicates:
+            return DuplicateWindowStore(
+                self.name,
+                partition,
+                backend,
+                *store_serdes(self, changelog_topic),
+                retention_ms=self.retention_ms,
+                window_size_ms=self.window_size_ms,
+                persistent=self.persistent,
+                changelog_topic=self._logged_to(changelog_topic),
+            )
         kind = TimestampedWindowStore[K, V] if self.timestamped else WindowStore[K, V]
         return kind(
             self.name,

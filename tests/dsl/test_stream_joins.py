@@ -1,0 +1,158 @@
+"""Joins of two streams: the windows, the options, and what is dropped. Results are compared in tests/oracle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.errors import TopologyError
+
+SECOND = timedelta(seconds=1)
+APART = mp.JoinWindows.of_time_difference_and_grace(5 * SECOND, 2 * SECOND)
+
+
+def stream(b: mp.StreamsBuilder, topic: str = "in") -> mp.KStream[str, str]:
+    return b.stream(topic, key=mp.String, value=mp.String)
+
+
+def both(one: str, other: str) -> str:
+    return f"{one}+{other}"
+
+
+def joined(**options: Any) -> mp.Topology:
+    b = mp.StreamsBuilder()
+    stream(b).join(stream(b, "others"), both, APART, **options).to("out", key=mp.String, value=mp.String)
+    return b.build()
+
+
+def test_windows_have_both_sides_and_grace() -> None:
+    """`before` and `after` replace one side each."""
+    windows = APART.before(3 * SECOND).after(-1 * SECOND)
+    assert (windows.before_ms, windows.after_ms, windows.size_ms, windows.grace_ms) == (3000, -1000, 2000, 2000)
+    assert mp.JoinWindows.of_time_difference_with_no_grace(5 * SECOND) == mp.JoinWindows(5 * SECOND, 5 * SECOND)
+
+
+WRONG: dict[str, tuple[Callable[[mp.StreamsBuilder], Any], str]] = {
+    "no windows": (
+        lambda b: stream(b).join(stream(b), both),  # type: ignore[call-overload]
+        "join() of two streams needs windows",
+    ),
+    "other windows": (
+        lambda b: stream(b).join(stream(b), both, mp.TimeWindows(SECOND)),  # type: ignore[call-overload]
+        "not a TimeWindows",
+    ),
+    "windows that end before they start": (lambda b: APART.before(-6 * SECOND), "must not be negative"),
+    "a negative difference": (
+        lambda b: mp.JoinWindows.of_time_difference_with_no_grace(-SECOND),
+        "time_difference=-1 day, 23:59:59 is negative",
+    ),
+    "a negative grace": (lambda b: mp.JoinWindows.of_time_difference_and_grace(SECOND, -SECOND), "is negative"),
+    "milliseconds": (lambda b: APART.after(5), "is not a duration"),  # type: ignore[arg-type]
+    "another builder's stream": (
+        lambda b: stream(b).join(stream(mp.StreamsBuilder()), both, APART),
+        "The two streams come from different StreamsBuilders",
+    ),
+    "a selector": (
+        lambda b: stream(b).join(stream(b), both, APART, on=both),  # type: ignore[call-overload]
+        "takes no on=",
+    ),
+    "a joiner of one value": (
+        lambda b: stream(b).join(stream(b), str.upper, APART),  # type: ignore[call-overload]
+        "join()",
+    ),
+    "an illegal name": (lambda b: stream(b).join(stream(b), both, APART, name="a b"), "may only have"),
+    "an illegal store name": (lambda b: stream(b).join(stream(b), both, APART, store="a/b"), "store name 'a/b'"),
+    "no configuration": (
+        lambda b: stream(b).join(stream(b), both, APART, logging="on"),  # type: ignore[call-overload]
+        "join() takes for logging=",
+    ),
+    "windows for a table": (
+        lambda b: stream(b).join(b.table("rows"), both, APART),  # type: ignore[call-overload]
+        "join() with a table takes no windows",
+    ),
+    "a store for a table": (
+        lambda b: stream(b).join(b.table("rows"), both, store="x"),  # type: ignore[call-overload]
+        "has no argument 'store'",
+    ),
+    "a repeated name": (
+        lambda b: (
+            stream(b).join(stream(b), both, APART, name="x"),
+            stream(b).join(stream(b), both, APART, name="x"),
+            b.build(),
+        ),
+        "already called",
+    ),
+    "different numbers of partitions": (
+        lambda b: (
+            stream(b)
+            .repartition(name="two", partitions=2)
+            .join(stream(b, "others").repartition(name="three", partitions=3), both, APART),
+            b.build().subtopologies(),
+        ),
+        "'three-repartition' 3, 'two-repartition' 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_mistakes_are_errors_at_build_time(mistake: str) -> None:
+    """The message has the cause."""
+    write, message = WRONG[mistake]
+    with pytest.raises(TopologyError, match=re.escape(message)):
+        write(mp.StreamsBuilder())
+
+
+def test_stores_keep_duplicates_for_window_and_grace() -> None:
+    """Changelogs are deleted by time, and never compacted."""
+    for store in joined(store="pairs", logging={"segment.bytes": "1000"}, persistent=False).stores.values():
+        assert isinstance(store, mp.WindowStoreBuilder)
+        assert (store.retention_ms, store.window_size_ms, store.retain_duplicates) == (12_000, 10_000, True)
+        assert (store.caching, store.timestamped, store.persistent) == (False, False, False)
+        assert store.changelog_config() == {
+            "cleanup.policy": "delete",
+            "message.timestamp.type": "CreateTime",
+            "retention.ms": "86412000",
+            "segment.bytes": "1000",
+        }
+
+
+def test_stores_without_a_changelog() -> None:
+    """`logging=False` is for both stores."""
+    assert [store.logging for store in joined(logging=False).stores.values()] == [False, False]
+
+
+def test_result_has_headers_of_the_later_record_and_the_larger_time() -> None:
+    """Headers are those of the record that completes the pair."""
+    with mp.testing.TopologyTestDriver(joined(), {"application.id": "app"}) as driver:
+        one, other = (driver.create_input_topic(name, key=mp.String, value=mp.String) for name in ("in", "others"))
+        out = driver.create_output_topic("out", key=mp.String, value=mp.String)
+        one.pipe_input("k", "a", 5000, headers=[("h", b"1")])
+        other.pipe_input("k", "b", 2000, headers=[("h", b"2")])
+        (record,) = out.read_records_to_list()
+    assert (record.value, record.timestamp, list(record.headers)) == ("a+b", 5000, [("h", b"2")])
+
+
+def test_failing_joiner_drops_the_rest_of_the_record() -> None:
+    """As in Kafka Streams: results before the error stay, and the record can still be joined by others."""
+
+    def picky(one: str, other: str) -> str:
+        if other == "bad":
+            raise ValueError(other)
+        return both(one, other)
+
+    b = mp.StreamsBuilder()
+    stream(b).join(stream(b, "others"), picky, APART).to("out", key=mp.String, value=mp.String)
+    config = {"application.id": "app", "processing.exception.handler": "continue"}
+    with mp.testing.TopologyTestDriver(b.build(), config) as driver:
+        one, other = (driver.create_input_topic(name, key=mp.String, value=mp.String) for name in ("in", "others"))
+        out = driver.create_output_topic("out", key=mp.String, value=mp.String)
+        for value in ("good", "bad", "late"):
+            other.pipe_input("k", value, 1000)
+        one.pipe_input("k", "a", 1000)
+        other.pipe_input("k", "last", 1000)
+        assert out.read_values_to_list() == ["a+good", "a+last"]

@@ -1,0 +1,94 @@
+"""Joins of two streams by key and time."""
+
+# ruff: noqa: SLF001 - this is a part of KStream, in a module of its own
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from millpond.checks import kind_of
+from millpond.dsl.functions import check_same_builder, check_value_function
+from millpond.dsl.operators.window_join.inner import JoinWindow
+from millpond.errors import TopologyError
+from millpond.serdes import Serde
+
+from .node import JoinSide, StreamJoinNode, windowed_node
+from .options import JoinStorage
+from .windows import JoinWindows
+
+if TYPE_CHECKING:
+    from millpond.dsl.kstream import KStream
+
+__all__ = ("join_streams",)
+
+
+def join_streams(  # noqa: PLR0913 - the arguments of join()
+    what: str,
+    left: object,
+    right: object,
+    combine: Callable[..., Any],
+    windows: JoinWindows | None,
+    on: object,
+    key: Serde[Any] | None,
+    value: Serde[Any] | None,
+    name: str | None,
+    options: Mapping[str, Any],
+    *,
+    with_key: bool,
+) -> KStream[Any, Any]:
+    """Add a join of two streams, with the processors, names and stores of Kafka Streams.
+
+    Raises:
+        TopologyError: the windows are missing, or the streams come from different StreamsBuilders.
+    """
+    from millpond.dsl.kstream import KStream
+
+    if not isinstance(windows, JoinWindows):
+        given = "they are not given" if windows is None else f"not {kind_of(windows)}"
+        raise TopologyError(
+            f"{what} of two streams needs windows, such as "
+            f"mp.JoinWindows.of_time_difference_with_no_grace(timedelta(minutes=5)); {given}."
+        )
+    if on is not None:
+        raise TopologyError(f"{what} of two streams takes no on=: it is by the streams' keys; use select_key().")
+    stream, other = cast("KStream[Any, Any]", left), cast("KStream[Any, Any]", right)
+    check_value_function(what, combine, "value", "other value", with_key=with_key)
+    graph = stream._graph
+    check_same_builder("The two streams", stream, other)
+    this_value, other_value = options.get("this_value") or stream._value, options.get("other_value") or other._value
+    storage = JoinStorage.of(what, options, windows, key or stream._key)
+    stream = stream._repartition_for_join(name and f"{name}-left", key, this_value)
+    other = other._repartition_for_join(name and f"{name}-right", key, other_value)
+    sources = stream._sources | other._sources
+    graph.copartition(sources)
+
+    # The order of generated names is that of Kafka Streams, including those that are not used.
+    this_windowed = graph.name_or(name, "KSTREAM-WINDOWED-", "-this-windowed")
+    other_windowed = graph.name_or(name, "KSTREAM-WINDOWED-", "-other-windowed")
+    this_join = graph.name_or(None, "KSTREAM-JOINTHIS-")
+    other_join = graph.name_or(None, "KSTREAM-JOINOTHER-")
+    merged = graph.name_or(name, "KSTREAM-MERGE-", "-merge")
+    base = storage.store
+    this_store = storage.window_store(f"{base}-this-join" if base else this_join, this_value)
+    other_store = storage.window_store(f"{base}-other-join" if base else other_join, other_value)
+    graph.add(windowed_node(this_windowed, this_store.name), stream._node)
+    graph.add(windowed_node(other_windowed, other_store.name), other._node)
+    before, after = windows.before_ms, windows.after_ms
+    node = StreamJoinNode(
+        merged,
+        JoinSide(
+            this_windowed,
+            f"{name}-this-join" if name else this_join,
+            this_store,
+            lambda: JoinWindow(other_store.name, before, after, combine, with_key, right=False),
+        ),
+        JoinSide(
+            other_windowed,
+            f"{name}-other-join" if name else other_join,
+            other_store,
+            lambda: JoinWindow(this_store.name, after, before, combine, with_key, right=True),
+        ),
+    )
+    graph.add(node, stream._node, other._node)
+    return KStream(graph, merged, node, key or stream._key, value, sources, repartition=False)

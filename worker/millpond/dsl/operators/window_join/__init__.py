@@ -1,0 +1,1 @@
+"""The bodies of the processors that join two streams by key and time."""

@@ -1,0 +1,67 @@
+"""The body of one side of an inner stream-stream join."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.dsl.operators.guard import FATAL
+from millpond.topology import NodeContext, StreamForward
+
+__all__ = ("JoinWindow", "joiner_of_side")
+
+Joiner = Callable[[Any, Any, Any], Any]
+"""f(key, value of this side, value of the other side) -> value of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinWindow:
+    """A body that joins each record with the records of the other side whose time is near, in the order of their times.
+
+    A result has the larger of the two timestamps. Records without a key or a value are dropped, and counted.
+    """
+
+    other_store: str
+    before_ms: int
+    after_ms: int
+    combine: Callable[..., Any]
+    with_key: bool
+    right: bool
+    """Whether this is the right side, whose value the joiner takes last."""
+
+    def bind(self, node: NodeContext) -> StreamForward:
+        """Return the function that one task calls for each record."""
+        store = node.store(self.other_store)
+        serialize, matches = store.serialize_key, store.matches
+        decode = None if store.value_serde.immutable else store.value_serde.deserialize
+        combine = joiner_of_side(self.combine, with_key=self.with_key, right=self.right)
+        before, after = self.before_ms, self.after_ms
+        forward, failed, dropped = node.forward, node.failed, node.dropped
+
+        def join(key: Any, value: Any, timestamp: int) -> None:
+            if key is None or value is None:
+                return dropped()
+            try:
+                found = matches(serialize(key), timestamp - before, timestamp + after)
+            except FATAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - the serdes are the user's
+                return failed(error, key, value, timestamp)
+            for time, _, other in found:
+                try:
+                    joined = combine(key, value, other if decode is None else decode(other))
+                except FATAL:
+                    raise
+                except Exception as error:  # noqa: BLE001 - user code raises anything
+                    return failed(error, key, value, timestamp)
+                forward(key, joined, max(time, timestamp))
+
+        return join
+
+
+def joiner_of_side(combine: Callable[..., Any], *, with_key: bool, right: bool) -> Joiner:
+    """Return the user's joiner as a function of key, this side's value and the other side's."""
+    if not with_key:
+        return (lambda _, one, other: combine(other, one)) if right else (lambda _, one, other: combine(one, other))
+    return (lambda key, one, other: combine(key, other, one)) if right else combine

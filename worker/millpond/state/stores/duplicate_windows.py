@@ -1,0 +1,306 @@
+"""The window store of stream-stream joins: it keeps every value of a key and time, in the order of the puts.
+
+Each put gets a sequence number, which is the last part of its key in the changelog. Numbers start at 1 with each task,
+as in Kafka Streams. There, a put after a restart may replace an older one of the same key and time; here, it gets a
+number above those of the rows that the task found.
+
+Rows are in memory by key: a key is either absent, or has all its rows that have not expired. Rows that were put to a
+key that is not in memory are kept apart until the key is read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+from millpond.serdes import Serde
+from millpond.state.backend import Backend, Rows
+from millpond.state.formats import (
+    MAX_SEQUENCE,
+    PARTITION_LENGTH,
+    SEGMENT_LENGTH,
+    segment_prefix,
+    split_window_key,
+    window_suffix,
+)
+
+from .encoding import Produced
+from .staged_store import ABSENT, ChangelogRecord, StoreContext
+from .window import WindowStore
+from .window_puts import Entry
+
+__all__ = ("DuplicateWindowStore", "JoinRow")
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+JoinRow = tuple[int, int, Any]
+"""Time in epoch ms, sequence number, value: an object of an immutable serde, else its bytes."""
+
+_ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
+
+
+class DuplicateWindowStore(WindowStore[K, V]):
+    """A window store that keeps all values that are put for a key and time, in the order of the puts.
+
+    A put of None is only logged: it deletes nothing. `fetch` without a range returns the value that was put last into
+    the store, if it is of that key and time, else None, as in Kafka Streams.
+    """
+
+    matches: Callable[[bytes, int, int], Sequence[JoinRow]]
+    """Returns the rows of a serialised key with first <= time <= last (epoch ms), by time and order of puts."""
+
+    append: Callable[[bytes, K, V | None, int], None]
+    """Puts a value: serialised key, key, value, time in epoch ms."""
+
+    def __init__(  # noqa: PLR0913  # keyword-only where optional
+        self,
+        name: str,
+        partition: int,
+        backend: Backend,
+        key: Serde[K],
+        value: Serde[V],
+        *,
+        retention_ms: int,
+        window_size_ms: int,
+        persistent: bool = True,
+        changelog_topic: str | None = None,
+    ) -> None:
+        self._held: dict[bytes, list[JoinRow]] = {}
+        # Rows put to keys that are not in `_held`.
+        self._apart: dict[bytes, list[JoinRow]] = {}
+        # Raw key, time, sequence, encoded value and the record's timestamp of each put since the last flush.
+        self._puts_since_flush: list[tuple[bytes, int, int, bytes | None, int]] = []
+        self._sequence = 0
+        # Rows in `_held` and `_apart`, as of the last flush.
+        self._row_count = 0
+        super().__init__(
+            name,
+            partition,
+            backend,
+            key,
+            value,
+            retention_ms=retention_ms,
+            window_size_ms=window_size_ms,
+            persistent=persistent,
+            changelog_topic=changelog_topic,
+        )
+        # The time up to which the backend may have rows with sequence numbers of an earlier task.
+        self._inherited = self._observed
+        # Whether every row of the backend is in memory, too (an empty backend at first).
+        self._complete = self._observed < 0
+
+    def attach(self, context: StoreContext) -> None:
+        """Attach the store to its task."""
+        self._context = context
+        self._bind()
+
+    def _bind(self) -> None:
+        self.matches = self._matching()
+        self.append = self._appending()
+        self.entry = self._last_put
+        self.stage = self.stage_count = self._stage
+
+    def _matching(self) -> Callable[[bytes, int, int], Sequence[JoinRow]]:
+        held, load = self._held.get, self._load_key
+
+        def matches(raw_key: bytes, first: int, last: int, /) -> Sequence[JoinRow]:
+            rows = held(raw_key)
+            if rows is None:
+                if self._complete:
+                    return ()
+                rows = load(raw_key)
+            floor = self._floor
+            if first <= floor:
+                first = floor + 1
+            if not rows or rows[-1][0] < first or first > last:
+                return ()
+            low = bisect_left(rows, (first,))
+            return rows[low : bisect_left(rows, (last + 1,), low)]
+
+        return matches
+
+    def _appending(self) -> Callable[[bytes, K, V | None, int], None]:  # noqa: C901  # one flat function per put
+        held, apart, put = self._held, self._apart, self._puts_since_flush.append
+        encode, encoded = self.value_serde.serialize, self._encoded
+        as_decoded, stable, immutable = self._as_decoded, self._stable_types, self.value_serde.immutable
+
+        def append(raw_key: bytes, key: K, value: V | None, time: int, /) -> None:  # noqa: C901
+            data = None
+            if value is not None:
+                if type(value) in stable:
+                    try:
+                        data = encode(value)
+                    except Exception:  # noqa: BLE001  # the serde is the user's
+                        data = encoded(key, value)
+                else:
+                    data = encoded(key, value)
+                    if immutable:
+                        value = as_decoded(value, data)
+            if time <= self._inherited:
+                self._skip_used_sequences(raw_key, time)
+            sequence = self._sequence = self._sequence + 1 & MAX_SEQUENCE
+            put((raw_key, time, sequence, data, self._timestamp()))
+            if data is None:
+                return
+            if time > self._observed:
+                self._advance(time)
+            elif time <= self._floor:
+                if self._expired(time):
+                    self.expired_puts += 1
+                return
+            rows = held.get(raw_key)
+            if rows is None:
+                rows = (held if self._complete else apart).setdefault(raw_key, [])
+            row = (time, sequence, value if immutable else data)
+            if not rows or rows[-1][0] <= time:
+                rows.append(row)
+            else:
+                insort(rows, row)
+
+        return append
+
+    def _skip_used_sequences(self, raw_key: bytes, time: int) -> None:
+        """Raise the sequence number above those of rows of this key and time that an earlier task put."""
+        prefix = segment_prefix(self.partition, time // self._interval) + raw_key
+        low, high = prefix + window_suffix(time), prefix + window_suffix(time, MAX_SEQUENCE) + b"\0"
+        for key, _ in self._backend.range(self.name, low, high, reverse=True):
+            self._sequence = max(self._sequence, split_window_key(key)[2])
+            return
+
+    def _stage(  # noqa: PLR0913  # the signature of `stage`
+        self, raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /
+    ) -> None:
+        self.append(raw_key, key, value, start)
+
+    def _last_put(self, raw_key: bytes, start: int, /) -> Entry:
+        for _, sequence, value in self.matches(raw_key, start, start):
+            if sequence == self._sequence:
+                return (value if self.value_serde.immutable else self.value_serde.deserialize(value)), -1
+        return ABSENT
+
+    def _load_key(self, raw_key: bytes) -> list[JoinRow]:
+        """Return the rows of a key that is not in memory; from now on it is."""
+        self._check_open()
+        self.backend_reads += 1
+        decode = self.value_serde.deserialize if self.value_serde.immutable else bytes
+        rows = {
+            (start, sequence): (start, sequence, decode(data)) for start, sequence, data in self._rows_of_key(raw_key)
+        }
+        rows.update(((row[0], row[1]), row) for row in self._apart.pop(raw_key, ()))
+        found = self._held[raw_key] = sorted(rows.values(), key=_place)
+        self._row_count += len(found)
+        return found
+
+    def _rows_of_key(self, raw_key: bytes) -> Iterator[tuple[int, int, bytes]]:
+        first, last = max(self._floor + 1, 0), self._observed
+        if last < first:
+            return
+        for segment in range(first // self._interval, last // self._interval + 1):
+            prefix = segment_prefix(self.partition, segment) + raw_key
+            low = prefix + window_suffix(first)
+            high = prefix + window_suffix(last, MAX_SEQUENCE) + b"\0"
+            for key, data in self._backend.range(self.name, low, high):
+                found, start, sequence = split_window_key(key, _ROW_PREFIX_LENGTH)
+                if found == raw_key and first <= start <= last:
+                    yield start, sequence, data
+
+    def _advance(self, observed: int) -> None:
+        self._observed = observed
+        self._floor = observed - self.retention_ms
+
+    # For the runtime
+
+    def flush(self, out: list[Produced]) -> None:
+        """Turn puts into rows and changelog records (appended to `out`)."""
+        puts = self._puts_since_flush.copy()
+        self._puts_since_flush.clear()
+        partition, interval, topic = self.partition, self._interval, self.changelog_topic
+        rows: Rows = self._flushed
+        written = len(rows)
+        for raw_key, time, sequence, data, timestamp in puts:
+            key = raw_key + window_suffix(time, sequence)
+            if topic is not None:
+                out.append((topic, data, key, partition, None, None, timestamp))
+            if data is not None and not self._expired(time):
+                rows.append((segment_prefix(partition, time // interval) + key, data))
+        self._row_size.sample(rows[written : written + 16])
+        self._entry_size.sample(puts)
+        self._row_count += len(puts)
+        before = self._swept
+        self._sweep(rows)
+        if self._swept != before:
+            self._discard_expired()
+        self._flushed_metadata = self._encode_metadata()
+
+    def _discard_expired(self) -> None:
+        oldest = (self._floor + 1,)
+        for held in (self._held, self._apart):
+            for raw_key, rows in list(held.items()):
+                if rows and rows[0] < oldest:
+                    del rows[: bisect_left(rows, oldest)]
+                if not rows:
+                    del held[raw_key]
+        self._row_count = sum(map(len, self._held.values())) + sum(map(len, self._apart.values()))
+
+    def restore(self, records: Iterable[ChangelogRecord]) -> Rows:
+        """Return the backend rows of changelog records, to write with their offset and `metadata()`; skip null keys."""
+        rows = super().restore(records)
+        self._inherited = self._observed
+        return rows
+
+    def revert(self) -> None:
+        """Go back to the backend's rows and stream time."""
+        super().revert()
+        self._inherited = max(self._inherited, self._observed)
+
+    def _discard_entries(self) -> None:
+        super()._discard_entries()
+        self._held.clear()
+        self._apart.clear()
+        self._puts_since_flush.clear()
+        self._complete = False
+        self._row_count = 0
+
+    def _evict(self, count: int) -> None:
+        uncommitted = {split_window_key(key, _ROW_PREFIX_LENGTH)[0] for key in self._uncommitted_rows()}
+        uncommitted.update(put[0] for put in self._puts_since_flush)
+        for held in (self._apart, self._held):
+            for raw_key in list(islice((key for key in held if key not in uncommitted), count)):
+                evicted = len(held.pop(raw_key))
+                count -= evicted
+                self._row_count -= evicted
+                self._complete = False
+                if count <= 0:
+                    return
+
+    def _dirty_count(self) -> int:
+        return len(self._puts_since_flush)
+
+    def _entry_count(self) -> int:
+        return self._row_count
+
+    def _some_entries(self) -> Iterable[object]:
+        return ((raw_key, row) for raw_key, rows in self._held.items() for row in rows)
+
+    def _staged_between(self, first: int, last: int) -> dict[bytes, Any]:
+        """Return the uncommitted rows with first <= time <= last, by full row key."""
+        partition, interval = self.partition, self._interval
+        staged = {
+            segment_prefix(partition, time // interval) + raw_key + window_suffix(time, sequence): data
+            for raw_key, time, sequence, data, _ in self._puts_since_flush
+            if data is not None and first <= time <= last
+        }
+        for rows in (self._sealed, self._flushed):
+            staged.update(
+                (key, data)
+                for key, data in rows
+                if data is not None and first <= split_window_key(key, _ROW_PREFIX_LENGTH)[1] <= last
+            )
+        return staged
+
+
+def _place(row: JoinRow) -> tuple[int, int]:
+    return row[0], row[1]
