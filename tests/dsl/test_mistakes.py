@@ -205,7 +205,8 @@ def test_every_misspelled_argument_gets_the_nearest_name(name: str) -> None:
     parameters = inspect.signature(call).parameters.values()
     known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        known += ["store", "persistent", "logging", *(["caching"] if "join" not in name else ["this_value"])]
+        joined = name in ("KStream.join", "KStream.left_join", "KStream.outer_join")
+        known += ["store", "persistent", "logging", "this_value" if joined else "caching"]
     for argument in known:
         with pytest.raises(TopologyError, match=rf"did you mean '{argument}'\?"):
             call(*((None,) if "." in name else ()), **{f"{argument[:-1]}{argument[-1] * 2}": 1})
