@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from millpond.dsl.operators.guard import FATAL
 from millpond.state import MemoryBackend, StoreBuilder
 from millpond.topology import Body, TaskId
+from millpond.topology.user_metrics import TaskMetrics, UserMetrics
 
 
 class Task:
@@ -26,9 +28,15 @@ class Task:
         self.stream_time = -1
         self.config: Mapping[str, object] = {}
         self.commits = 0
+        self.metrics = TaskMetrics(UserMetrics())
+        self.key_serde: Any = None
+        self.value_serde: Any = None
 
     def now_ms(self) -> int:
         return 0
+
+    def state_dir(self) -> Path:
+        raise NotImplementedError
 
     def request_commit(self) -> None:
         self.commits += 1

@@ -157,6 +157,17 @@ class Lengths(mp.Processor[str, Flight, str, int]):
         self.context.forward(record.with_value(len(record.value.carrier)))
 
 
+class Stored(mp.Processor[str, Flight, str, int]):
+    def init(self, context: mp.ProcessorContext[str, int]) -> None:
+        assert_type(context.get_state_store("counts", mp.KeyValueStore[str, int]), mp.KeyValueStore[str, int])
+        assert_type(context.get_state_store("hours", mp.WindowStore[str, int]).fetch("a", 0), int | None)
+        context.metrics.counter("flights", tags={"kind": "late"}).inc()
+        assert_type(context.key_serde, mp.Serde[Any] | None)
+
+    def process(self, record: mp.Record[str, Flight]) -> None:
+        pass
+
+
 class Origins(mp.FixedKeyProcessor[str, Flight, str]):
     def process(self, record: mp.FixedKeyRecord[str, Flight]) -> None:
         self.context.forward(record.with_value(record.value.origin))

@@ -86,4 +86,10 @@ class Count(mp.Processor[int, int, int, int]):
         self.context.forward(record.with_value("one"))  # wrong
 
 
+class Stored(mp.Processor[str, str, str, str]):
+    def init(self, context: mp.ProcessorContext[str, str]) -> None:
+        context.get_state_store("counts", mp.KeyValueStore[str, int]).put("a", "b")  # wrong
+        context.metrics.counter("orders", level="INF")  # wrong
+
+
 words.process(Count)  # wrong

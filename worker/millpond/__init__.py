@@ -64,11 +64,17 @@ if TYPE_CHECKING:
     from .serdes import Void as Void
     from .serdes import Window as Window
     from .serdes import Windowed as Windowed
+    from .state import KeyValueStore as KeyValueStore
     from .state import KeyValueStoreBuilder as KeyValueStoreBuilder
+    from .state import SessionStore as SessionStore
     from .state import SessionStoreBuilder as SessionStoreBuilder
+    from .state import TimestampedKeyValueStore as TimestampedKeyValueStore
+    from .state import TimestampedWindowStore as TimestampedWindowStore
     from .state import ValueAndTimestamp as ValueAndTimestamp
+    from .state import VersionedKeyValueStore as VersionedKeyValueStore
     from .state import VersionedKeyValueStoreBuilder as VersionedKeyValueStoreBuilder
     from .state import VersionedRecord as VersionedRecord
+    from .state import WindowStore as WindowStore
     from .state import WindowStoreBuilder as WindowStoreBuilder
     from .topology import FailOnInvalidTimestamp as FailOnInvalidTimestamp
     from .topology import FixedKeyProcessor as FixedKeyProcessor
@@ -77,6 +83,7 @@ if TYPE_CHECKING:
     from .topology import LogAndSkipOnInvalidTimestamp as LogAndSkipOnInvalidTimestamp
     from .topology import Processor as Processor
     from .topology import ProcessorContext as ProcessorContext
+    from .topology import ProcessorMetrics as ProcessorMetrics
     from .topology import ProcessorSupplier as ProcessorSupplier
     from .topology import PunctuationType as PunctuationType
     from .topology import Record as Record
@@ -143,11 +150,17 @@ _MODULES = {
         "Windowed",
     ),
     "millpond.state": (
+        "KeyValueStore",
         "KeyValueStoreBuilder",
+        "SessionStore",
         "SessionStoreBuilder",
+        "TimestampedKeyValueStore",
+        "TimestampedWindowStore",
         "ValueAndTimestamp",
+        "VersionedKeyValueStore",
         "VersionedKeyValueStoreBuilder",
         "VersionedRecord",
+        "WindowStore",
         "WindowStoreBuilder",
     ),
     "millpond.topology": (
@@ -158,6 +171,7 @@ _MODULES = {
         "LogAndSkipOnInvalidTimestamp",
         "Processor",
         "ProcessorContext",
+        "ProcessorMetrics",
         "ProcessorSupplier",
         "PunctuationType",
         "Record",

@@ -7,10 +7,13 @@ processed in turn. So caches are flushed after every record. Wall-clock time pas
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -39,8 +42,9 @@ from millpond.state import (
     VersionedKeyValueStore,
     WindowStore,
 )
-from millpond.topology import Subtopology, Topology
+from millpond.topology import Subtopology, TaskId, Topology
 from millpond.topology.topology import check_topology
+from millpond.topology.user_metrics import UserMetrics
 
 from .stores import KeyValueStoreFacade, WindowStoreFacade
 from .topics import Instant, RawRecord, TestInputTopic, TestOutputTopic, epoch_ms
@@ -84,6 +88,7 @@ class TopologyTestDriver:
         self._outputs: dict[str, deque[RawRecord]] = {}
         self._produced: set[str] = set()
         self._offsets: dict[str, int] = {}
+        self._directory: Path | None = None
         self._environment = Environment(
             application_id=config.application_id,
             handlers=Handlers(
@@ -100,11 +105,19 @@ class TopologyTestDriver:
             cache_bytes=config.statestore_cache_max_bytes,
             settings=config.as_mapping(),
             now_ms=lambda: self._now_ms,
+            metrics=UserMetrics(config.metrics_recording_level),
+            task_directory=self._task_directory,
         )
         self._globals = {updater.topic: updater for updater in self._global_updaters(topology)}
         whole = _whole(topology)
         self._pattern_sources = [source for source in whole.sources if source.pattern]
         self._task = self._make_task(whole, frozenset(topology.repartition_topics), config)
+
+    def _task_directory(self, task: TaskId) -> Path:
+        """Return the directory of the task's own files: a temporary one, until the driver is closed."""
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="millpond-test-"))
+        return self._directory / str(task)
 
     def _global_updaters(self, topology: Topology) -> list[GlobalStateUpdater]:
         updaters = []
@@ -303,6 +316,9 @@ class TopologyTestDriver:
         for store in self.get_all_state_stores().values():
             store.close()
         self._backend.close()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
 
     def __enter__(self) -> Self:
         return self

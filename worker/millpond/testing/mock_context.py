@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar, overload
 
 from millpond.checks import check_function, kind_of
 from millpond.errors import TopologyError
@@ -13,22 +14,28 @@ from millpond.runtime.config.model import Config
 from millpond.runtime.processing.context import TaskContext
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.processing.handlers import Handlers
+from millpond.serdes import Serde
 from millpond.state import MemoryBackend
 from millpond.state.builders import StoreBuilder
 from millpond.topology import (
     FixedKeyProcessor,
     FixedKeyRecord,
+    Headers,
     Processor,
     PunctuationType,
     Record,
     RecordContext,
     TaskId,
 )
+from millpond.topology.app_configs import with_prefix
+from millpond.topology.store_kinds import check_kind
+from millpond.topology.user_metrics import ProcessorMetrics, UserMetrics
 
 __all__ = ("CapturedForward", "CapturedPunctuator", "MockProcessorContext")
 
 K = TypeVar("K")
 V = TypeVar("V")
+S = TypeVar("S")
 P = TypeVar("P", Processor[Any, Any, Any, Any], FixedKeyProcessor[Any, Any, Any])
 
 _FIRST_TASK = TaskId(0, 0)
@@ -72,6 +79,7 @@ class MockProcessorContext(Generic[K, V]):
     Args:
         config: settings by name, as in a configuration file, or a `Config`. `bootstrap.servers` is not needed.
         task_id: the id of the task.
+        state_dir: the directory of the task's own files; None if the processor has none.
 
     Raises:
         ConfigError: a setting cannot be used.
@@ -88,12 +96,28 @@ class MockProcessorContext(Generic[K, V]):
         ['HELLO']
     """
 
-    def __init__(self, config: Mapping[str, object] | Config | None = None, *, task_id: TaskId = _FIRST_TASK) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, object] | Config | None = None,
+        *,
+        task_id: TaskId = _FIRST_TASK,
+        state_dir: Path | None = None,
+    ) -> None:
         if not isinstance(config, Config):
             config = Config.of({"application.id": "mock-application", **(config or {})}, required=())
         self._config = config
         self._settings = config.as_mapping()
-        self._task = TaskContext(task_id, config.application_id, self._settings, [])
+        self._metrics = UserMetrics(config.metrics_recording_level)
+        self._task = TaskContext(
+            task_id,
+            config.application_id,
+            self._settings,
+            [],
+            key_serde=config.default_key_serde,
+            value_serde=config.default_value_serde,
+            directory=None if state_dir is None else lambda _task: state_dir,
+            metrics=self._metrics,
+        )
         self._backend = MemoryBackend()
         self._stores: dict[str, Any] = {}
         self._metadata: RecordContext | None = None
@@ -119,6 +143,38 @@ class MockProcessorContext(Generic[K, V]):
     def config(self) -> Mapping[str, object]:
         """The application's settings by name."""
         return self._settings
+
+    @property
+    def key_serde(self) -> Serde[Any] | None:
+        """The default serde of keys in the configuration; None without one."""
+        return self._task.key_serde
+
+    @property
+    def value_serde(self) -> Serde[Any] | None:
+        """The default serde of values in the configuration; None without one."""
+        return self._task.value_serde
+
+    @property
+    def state_dir(self) -> Path:
+        """The directory that the test has given.
+
+        Raises:
+            TopologyError: the test has given none.
+        """
+        return self._task.state_dir()
+
+    @property
+    def metrics(self) -> ProcessorMetrics:
+        """The metrics that the processor records. The test gets the same instruments by the same names."""
+        return self._task.metrics.of_node("processor")
+
+    def app_configs(self) -> dict[str, object]:
+        """Return the settings by name."""
+        return dict(self._settings)
+
+    def app_configs_with_prefix(self, prefix: str) -> dict[str, object]:
+        """Return the settings whose names begin with a prefix, by their names without it."""
+        return with_prefix(self._settings, prefix)
 
     def forward(self, record: Record[K, V] | FixedKeyRecord[K, V], child: str | None = None) -> None:
         """Keep a record that the processor forwards.
@@ -154,19 +210,26 @@ class MockProcessorContext(Generic[K, V]):
         """Keep that the processor has asked for a commit."""
         self._committed = True
 
-    def get_state_store(self, name: str) -> Any:
+    @overload
+    def get_state_store(self, name: str) -> Any: ...
+    @overload
+    def get_state_store(self, name: str, kind: type[S]) -> S: ...
+    def get_state_store(self, name: str, kind: Any = None) -> Any:
         """Return a store that the test has added.
 
         Raises:
-            TopologyError: the test has added no such store.
+            TopologyError: the test has added no such store, or one of another class than `kind`.
         """
         try:
-            return self._stores[name]
+            store = self._stores[name]
         except KeyError:
             raise TopologyError(
                 f"the processor uses store '{name}', which the context does not have; give its builder to "
                 "add_state_store() first."
             ) from None
+        if kind is not None:
+            check_kind("the processor", name, store, kind)
+        return store
 
     def record_metadata(self) -> RecordContext | None:
         """Return what the test has set with `set_record_metadata`; None before that, as in punctuations."""
@@ -196,9 +259,21 @@ class MockProcessorContext(Generic[K, V]):
         processor.init(self)
         return processor
 
-    def set_record_metadata(self, topic: str, partition: int = 0, offset: int = 0) -> None:
-        """Set the source position of the current record."""
-        self._metadata = RecordContext(topic, partition, offset, self._task.timestamp, None)
+    def set_record_metadata(
+        self,
+        topic: str,
+        partition: int = 0,
+        offset: int = 0,
+        *,
+        timestamp: int = -1,
+        headers: Headers | None = None,
+    ) -> None:
+        """Set the source position of the current record, and its timestamp (epoch ms) and headers."""
+        self._metadata = RecordContext(topic, partition, offset, timestamp, headers)
+
+    def reset_record_metadata(self) -> None:
+        """Let `record_metadata()` return None, as in punctuations."""
+        self._metadata = None
 
     def set_current_system_time_ms(self, now_ms: int) -> None:
         """Set the wall-clock time, in epoch ms."""

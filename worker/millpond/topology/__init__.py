@@ -49,6 +49,7 @@ from .timestamps import (
     WallclockTimestampExtractor,
 )
 from .topology import Topology
+from .user_metrics import ProcessorMetrics
 
 __all__ = (
     "Body",
@@ -67,6 +68,7 @@ __all__ = (
     "NodeContext",
     "Processor",
     "ProcessorContext",
+    "ProcessorMetrics",
     "ProcessorNode",
     "ProcessorSupplier",
     "PunctuationType",

@@ -8,7 +8,12 @@ used parts of a record (headers, topic, offset) are in the one mutable `TaskCont
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+from millpond.serdes import Serde
+
+from .user_metrics import TaskMetrics
 
 __all__ = (
     "Body",
@@ -106,6 +111,25 @@ class TaskContext(Protocol):
     @property
     def config(self) -> Mapping[str, object]:
         """The application's settings by name."""
+
+    @property
+    def metrics(self) -> TaskMetrics:
+        """The metrics that the task's processors record."""
+
+    @property
+    def key_serde(self) -> Serde[Any] | None:
+        """The default serde of keys; None without one."""
+
+    @property
+    def value_serde(self) -> Serde[Any] | None:
+        """The default serde of values; None without one."""
+
+    def state_dir(self) -> Path:
+        """Return the task's directory for files of the application.
+
+        Raises:
+            TopologyError: there is none here.
+        """
 
     def now_ms(self) -> int:
         """Return wall-clock time in epoch ms."""

@@ -6,16 +6,19 @@ import enum
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, overload
 
 import msgspec
 
 from millpond.checks import check_function, kind_of, nearest
 from millpond.errors import TopologyError
+from millpond.serdes import Serde
 
 from .context import Cancellable, Headers, RecordContext, TaskId
 from .headers import NO_HEADERS, check_headers
 from .nodes import StoreBuilder
+from .user_metrics import ProcessorMetrics
 
 __all__ = (
     "FixedKeyProcessor",
@@ -37,6 +40,7 @@ KIn = TypeVar("KIn")
 VIn = TypeVar("VIn")
 KOut = TypeVar("KOut")
 VOut = TypeVar("VOut")
+S = TypeVar("S")
 
 
 class PunctuationType(enum.Enum):
@@ -165,6 +169,31 @@ class _Context(Protocol):
     def config(self) -> Mapping[str, object]:
         """The application's settings by name."""
 
+    @property
+    def key_serde(self) -> Serde[Any] | None:
+        """The default serde of keys, `default.key.serde`; None without one."""
+
+    @property
+    def value_serde(self) -> Serde[Any] | None:
+        """The default serde of values, `default.value.serde`; None without one."""
+
+    @property
+    def state_dir(self) -> Path:
+        """The task's own directory, for files such as a temporary index. It is made if it does not exist.
+
+        What is in it is no state: it does not move with the task, and is not restored.
+        """
+
+    @property
+    def metrics(self) -> ProcessorMetrics:
+        """Metrics of the application's own, which the worker shows on `/metrics`."""
+
+    def app_configs(self) -> dict[str, object]:
+        """Return the application's settings by name, as a new dictionary; secrets stay hidden."""
+
+    def app_configs_with_prefix(self, prefix: str) -> dict[str, object]:
+        """Return the settings whose names begin with a prefix, by their names without it, such as `app.`."""
+
     def schedule(self, interval: timedelta, kind: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
         """Call a function at intervals of stream time or wall-clock time.
 
@@ -185,11 +214,20 @@ class _Context(Protocol):
     def commit(self) -> None:
         """Ask for a commit after the current record."""
 
-    def get_state_store(self, name: str) -> Any:
+    @overload
+    def get_state_store(self, name: str) -> Any: ...
+    @overload
+    def get_state_store(self, name: str, kind: type[S]) -> S: ...
+    def get_state_store(self, name: str, kind: Any = None) -> Any:
         """Return a store that is connected to this processor, or a global store, which can only be read.
 
+        Args:
+            name: the store's name.
+            kind: the store's class, such as `mp.KeyValueStore[str, int]`: type checkers know its methods then, and a
+                store of another class is an error. None accepts every store.
+
         Raises:
-            TopologyError: the store is not connected to this processor.
+            TopologyError: the store is not connected to this processor, or is of another class.
         """
 
     def record_metadata(self) -> RecordContext | None:

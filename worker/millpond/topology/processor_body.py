@@ -6,11 +6,14 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, ClassVar
 
 from millpond.checks import check_function, kind_of
 from millpond.errors import TopologyError
+from millpond.serdes import Serde
 
+from .app_configs import with_prefix
 from .context import Cancellable, NodeContext, RecordContext, StreamForward, TaskId
 from .headers import NO_HEADERS, RecordHeaders, check_headers
 from .nodes import StoreBuilder
@@ -24,6 +27,8 @@ from .processor import (
     check_process,
 )
 from .read_only import ReadOnlyStore
+from .store_kinds import check_kind
+from .user_metrics import ProcessorMetrics
 
 __all__ = ("ProcessorBody", "supplied_stores")
 
@@ -108,6 +113,28 @@ class _ProcessorContext:
     def config(self) -> Mapping[str, object]:
         return self._task.config
 
+    @property
+    def key_serde(self) -> Serde[Any] | None:
+        return self._task.key_serde
+
+    @property
+    def value_serde(self) -> Serde[Any] | None:
+        return self._task.value_serde
+
+    @property
+    def state_dir(self) -> Path:
+        return self._task.state_dir()
+
+    @property
+    def metrics(self) -> ProcessorMetrics:
+        return self._task.metrics.of_node(self._node.name)
+
+    def app_configs(self) -> dict[str, object]:
+        return dict(self._task.config)
+
+    def app_configs_with_prefix(self, prefix: str) -> dict[str, object]:
+        return with_prefix(self._task.config, prefix)
+
     def forward(self, record: Any, child: str | None = None) -> None:
         try:
             headers = record.headers
@@ -154,8 +181,10 @@ class _ProcessorContext:
     def commit(self) -> None:
         self._task.request_commit()
 
-    def get_state_store(self, name: str) -> Any:
+    def get_state_store(self, name: str, kind: Any = None) -> Any:
         store = self._node.store(name)
+        if kind is not None:
+            check_kind(f"Processor '{self._node.name}'", name, store, kind)
         return ReadOnlyStore(store) if self._node.is_global(name) else store
 
     def record_metadata(self) -> RecordContext | None:

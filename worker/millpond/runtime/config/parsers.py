@@ -20,6 +20,7 @@ from millpond.checks import check_function, nearest
 from millpond.durations import Duration, milliseconds
 from millpond.errors import TopologyError
 from millpond.serdes.checking import check_serde
+from millpond.topology.user_metrics import LEVELS
 
 __all__ = (
     "HIDDEN",
@@ -210,6 +211,15 @@ def as_choice(*names: str, also: dict[str, str] | None = None) -> Parser:
         return text
 
     return parse
+
+
+def as_level(given: object) -> str:
+    """Return a level of `metrics.recording.level`, in upper case as in Kafka Streams."""
+    text = str(given).strip().upper()
+    if text not in LEVELS:
+        near = nearest(text, LEVELS)
+        raise ValueError(f"expected {_listed(LEVELS)}{f'; did you mean {near!r}?' if near else ''}")
+    return text
 
 
 def as_path(given: object) -> Path:

@@ -18,6 +18,7 @@ from .parsers import (
     as_count,
     as_duration_ms,
     as_handler,
+    as_level,
     as_names,
     as_object,
     as_path,
@@ -317,6 +318,11 @@ class WorkerSettings:
         "catalog.location", as_text, None,
         "Location to which the application's stores are written as Apache Iceberg tables when a snapshot is made: "
         "`s3://bucket/prefix`, `file:///directory` or a path. It uses the credentials of `bootstrap.location`.",
+    )  # fmt: skip
+    metrics_recording_level: str = _setting(
+        "metrics.recording.level", as_level, "INFO",
+        "How detailed metrics are: `INFO`, `DEBUG` or `TRACE`. `DEBUG` adds figures of each node of the topology, "
+        "which costs time for each record; `TRACE` adds latencies of nodes with stores.",
     )  # fmt: skip
     revision: str = _setting(
         "revision", as_text, "",

@@ -17,6 +17,7 @@ __all__ = (
     "INPUTS",
     "INPUT_LAGS",
     "LOAD",
+    "NODES",
     "RESTORATIONS",
     "ROCKSDB",
     "STORES",
@@ -118,6 +119,25 @@ INPUTS = (
         "millpond_processor_caught_up",
         "1 when the end of the topic was reached and all records are processed.",
         lambda queue: float(queue.at_end and not queue.chunks),
+    ),
+)
+
+#: Metrics of a node of a task, with `metrics.recording.level` DEBUG or TRACE; labels: task, node.
+NODES = (
+    MetricRow(
+        "millpond_node_processed_records", "Records that reached the node.", lambda node: node.processed, counter=True
+    ),
+    MetricRow(
+        "millpond_node_forwarded_records",
+        "Records that the node sent on; of suppress() and windowed aggregations, the results that it emitted.",
+        lambda node: node.forwarded,
+        counter=True,
+    ),
+    MetricRow(
+        "millpond_node_dropped_records",
+        "Records that the node dropped (without a key or value, late, or failed); also counted for the task.",
+        lambda node: node.dropped,
+        counter=True,
     ),
 )
 

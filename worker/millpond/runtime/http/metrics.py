@@ -1,7 +1,7 @@
 """The metrics of a worker in Prometheus' format on `/metrics`, and its probes `/healthz` and `/readyz`.
 
-Nothing is measured per record: the loop counts per batch and per commit, and a scrape reads the counters of tasks,
-stores and clients. Metrics have base units.
+Nothing is measured per record, unless `metrics.recording.level` asks for it: the loop counts per batch and per commit,
+and a scrape reads the counters of tasks, stores and clients. Metrics have base units.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from millpond.runtime.blockers import Blockers
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.broker_contact import BrokerContact
+from millpond.runtime.processing.node_figures import LATENCIES
 from millpond.runtime.states import WorkerState
 
 from .metric_families import (
@@ -38,6 +39,7 @@ from .metric_families import (
     families,
 )
 from .server import HttpServer
+from .user_metrics import node_families, user_families
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -51,7 +53,6 @@ log: logging.Logger = logging.getLogger(__name__)
 _STUCK_S = 300.0
 _PAGE_BYTES = resource.getpagesize()
 
-_LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 COMMIT_FAILURES = ("fenced", "timeout", "error")
 """Reasons of failed commits."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -125,7 +126,7 @@ class WorkerMetrics:
             "the first record of the commit, which waited longest.",
             list(self._labels),
             registry=self.registry,
-            buckets=_LATENCIES,
+            buckets=LATENCIES,
         ).labels(**self._labels)
         self._commit_failures = Counter(
             "millpond_worker_commit_failures",
@@ -253,6 +254,8 @@ class WorkerMetrics:
         yield from families(TASKS, labels, ["task"], [((str(task.id),), task) for task in tasks])
         inputs = [((str(task.id), topic), queue) for task in tasks for topic, queue in list(task.inputs.items())]
         yield from families(INPUTS, labels, ["task", "topic"], inputs)
+        yield from node_families(labels, tasks)
+        yield from user_families(labels, tasks)
         yield from self._load_families()
         stores = [((str(task.id), name), store) for task in tasks for name, store in task.stores.items()]
         yield from families(STORES, labels, ["task", "store"], stores)

@@ -17,6 +17,7 @@ from .context import TaskContext
 from .encoding_errors import explain_store_error
 from .environment import Environment
 from .handlers import Handlers
+from .node_figures import NodeFigures
 from .punctuation import PunctuationQueue, Schedule
 from .sinks import bind_sink
 
@@ -39,10 +40,16 @@ class NodeBinding:
         handlers: Handlers,
         hooks: TaskHooks,
         global_stores: Collection[str] = (),
+        figures: NodeFigures | None = None,
     ) -> None:
         self.name = name
         self.task = task
-        self.forward: Forward = fan_out(tuple(children.values()))
+        self._figures = figures
+        forward = fan_out(tuple(children.values()))
+        if figures is not None:
+            children = {child: figures.sending(function) for child, function in children.items()}
+            forward = figures.sending(forward)
+        self.forward: Forward = forward
         self._children = children
         self._stores = stores
         self._global_stores = global_stores
@@ -96,14 +103,18 @@ class NodeBinding:
         error = explain_store_error(error, key, self._stores)
         context = self._handlers.describe("Processing", self.name, self.task, (key, value, timestamp))
         self._handlers.handle(self._handlers.processing, context, error, self.task)
+        if self._figures is not None:
+            self._figures.dropped += 1
 
     def dropped(self) -> None:
         """Count a record that an operator dropped."""
         self.task.dropped += 1
+        if self._figures is not None:
+            self._figures.dropped += 1
 
     def late(self) -> None:
         """Count a record that an operator dropped because its window had closed."""
-        self.task.dropped += 1
+        self.dropped()
         self.task.late += 1
 
     def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001 - the signature of `NodeContext`
@@ -138,6 +149,7 @@ class TaskHooks:
         wall_clock: punctuators of wall-clock time.
         closers: functions to call when the task closes.
         memories: functions that return the integer to commit, by "node.name".
+        figures: figures of single nodes, parents before children; empty unless they are recorded.
     """
 
     def __init__(self, task: TaskContext, remembered: Mapping[str, int]) -> None:
@@ -147,6 +159,7 @@ class TaskHooks:
         self.stream_time: PunctuationQueue = PunctuationQueue()
         self.wall_clock: PunctuationQueue = PunctuationQueue()
         self.closers: list[Callable[[], None]] = []
+        self.figures: list[NodeFigures] = []
 
     def remember(self, name: str, value: Callable[[], int]) -> int | None:
         """Commit `value()` with each later offset; return the last committed value, None without one."""
@@ -226,16 +239,28 @@ def compile_graph(  # noqa: C901, PLR0913 - one pass over the nodes; its closure
     def children_of(name: str) -> dict[str, Forward]:
         return dict(sorted(children.get(name, {}).items(), key=lambda item: ranks[item[0]]))
 
+    def figures_of(name: str, *, latency: bool = False, stores: bool = False) -> NodeFigures | None:
+        if not environment.metrics.records("DEBUG"):
+            return None
+        latency = latency or name not in children or (stores and environment.metrics.records("TRACE"))
+        hooks.figures.append(NodeFigures(name, latency=latency))
+        return hooks.figures[-1]
+
+    def counted(forward: Forward, figures: NodeFigures | None) -> Forward:
+        return forward if figures is None else figures.counting(forward, task.now_ms)
+
     reads_origin: set[str] = set()
     for sink in sinks:
-        connect(sink.name, sink.parents, bind_sink(sink, task, environment))
+        connect(sink.name, sink.parents, counted(bind_sink(sink, task, environment), figures_of(sink.name)))
         if not isinstance(sink.topic, str):
             reads_origin.add(sink.name)
     for node in reversed(processors):
         connected = {**global_stores, **{name: stores[name] for name in node.stores if name in stores}}
+        figures = figures_of(node.name, stores=bool(node.stores))
         binding = NodeBinding(
-            node.name, task, children_of(node.name), connected, environment.handlers, hooks, global_stores.keys()
-        )
+            node.name, task, children_of(node.name), connected, environment.handlers, hooks, global_stores.keys(),
+            figures,
+        )  # fmt: skip
         body: Body = node.body
         below = reads_origin.intersection(children.get(node.name, ()))
         if below or getattr(body, "reads_origin", False):
@@ -243,9 +268,15 @@ def compile_graph(  # noqa: C901, PLR0913 - one pass over the nodes; its closure
         if below:
             for name in connected.keys() - global_stores.keys():
                 connected[name].keep_origins()
-        connect(node.name, node.parents, body.bind(binding))
+        connect(node.name, node.parents, counted(body.bind(binding), figures))
         bound.append(binding)
     for binding in reversed(bound):
         for initialise in binding.initialisers:
             initialise()
-    return {source.name: fan_out(tuple(children_of(source.name).values())) for source in sources}, hooks
+    entries: dict[str, Forward] = {}
+    for source in sources:
+        entry = fan_out(tuple(children_of(source.name).values()))
+        figures = figures_of(source.name, latency=True)
+        entries[source.name] = entry if figures is None else figures.counting(figures.sending(entry), task.now_ms)
+    hooks.figures.reverse()
+    return entries, hooks

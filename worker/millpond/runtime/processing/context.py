@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 from confluent_kafka import Message
 
+from millpond.errors import TopologyError
+from millpond.serdes import Serde
 from millpond.state import RecordContext
 from millpond.topology import TaskId
+from millpond.topology.user_metrics import TaskMetrics, UserMetrics
 
 __all__ = ("Outgoing", "TaskContext", "headers_of", "wall_clock_ms")
 
@@ -53,9 +57,13 @@ class TaskContext:
         late: number of those that came after their window had closed.
         failed: number of those that a handler dropped after an error.
         dead_letters: number of records sent to dead-letter topics.
+        metrics: what its processors record.
+        key_serde: the default serde of keys; None without one.
+        value_serde: the default serde of values; None without one.
     """
 
     __slots__ = (
+        "_directory",
         "_now",
         "application_id",
         "commit_requested",
@@ -64,22 +72,30 @@ class TaskContext:
         "dropped",
         "failed",
         "headers",
+        "key_serde",
         "late",
         "message",
+        "metrics",
         "origin",
         "outbox",
         "stream_time",
         "task_id",
         "timestamp",
+        "value_serde",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the environment makes it
         self,
         task_id: TaskId,
         application_id: str,
         config: Mapping[str, object],
         outbox: list[Outgoing],
         now_ms: Callable[[], int] = wall_clock_ms,
+        *,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+        directory: Callable[[TaskId], Path] | None = None,
+        metrics: UserMetrics | None = None,
     ) -> None:
         self.task_id: TaskId = task_id
         self.application_id: str = application_id
@@ -95,6 +111,10 @@ class TaskContext:
         self.late: int = 0
         self.failed: int = 0
         self.dead_letters: int = 0
+        self.metrics: TaskMetrics = TaskMetrics(UserMetrics() if metrics is None else metrics)
+        self.key_serde: Serde[Any] | None = key_serde
+        self.value_serde: Serde[Any] | None = value_serde
+        self._directory = directory
         self._now = now_ms
 
     @property
@@ -118,6 +138,18 @@ class TaskContext:
         if source is None:
             return -1
         return source.offset if isinstance(source, RecordContext) else int(source.offset() or 0)
+
+    def state_dir(self) -> Path:
+        """Return the task's directory for files of the application, which is made if it does not exist.
+
+        Raises:
+            TopologyError: there is no such directory here.
+        """
+        if self._directory is None:
+            raise TopologyError("there is no directory for state here; a running worker and the test driver have one.")
+        path = self._directory(self.task_id)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
 
     def now_ms(self) -> int:
         """Return the wall-clock time in epoch milliseconds; under the `TopologyTestDriver`, its mock time."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
-from millpond.topology import decorate
+from millpond.topology import TaskId, decorate
+from millpond.topology.user_metrics import UserMetrics
 
-from .context import wall_clock_ms
+from .context import Outgoing, TaskContext, wall_clock_ms
 from .handlers import Handlers
 
 __all__ = ("Environment",)
@@ -44,6 +46,24 @@ class Environment:
     """Returns the partition count of a topic, by its name in Kafka."""
     now_ms: Callable[[], int] = wall_clock_ms
     """Returns the wall-clock time in epoch milliseconds."""
+    metrics: UserMetrics = field(default_factory=UserMetrics)
+    """The definitions of the application's own metrics, and `metrics.recording.level`."""
+    task_directory: Callable[[TaskId], Path] | None = None
+    """Returns the directory of a task for files of the application; None where there is none."""
+
+    def context(self, task_id: TaskId, outbox: list[Outgoing]) -> TaskContext:
+        """Return the context of a new task."""
+        return TaskContext(
+            task_id,
+            self.application_id,
+            self.settings,
+            outbox,
+            self.now_ms,
+            key_serde=self.default_key,
+            value_serde=self.default_value,
+            directory=self.task_directory,
+            metrics=self.metrics,
+        )
 
     def real_topic(self, name: str) -> str:
         """Return the name in Kafka of a topic of the topology."""

@@ -14,6 +14,7 @@ from millpond.topology import SourceNode, Subtopology, TaskId
 from .compile import compile_graph
 from .context import Outgoing, TaskContext
 from .environment import Environment
+from .node_figures import NodeFigures
 from .partition_group import PartitionGroup
 from .record_queue import Chunk, RecordQueue
 from .sources import make_decoder
@@ -39,6 +40,7 @@ class StreamTask:
         commit_needed: whether the task has changes since the last commit.
         processed: number of records processed since the task was created.
         punctuated: number of punctuators fired since then.
+        node_figures: figures of its nodes, if `metrics.recording.level` asks for them.
         latest_timestamp: timestamp of the last processed record, in epoch milliseconds.
         first_timestamp: timestamp of the first record processed since the last commit began; -1 without one.
     """
@@ -56,9 +58,7 @@ class StreamTask:
     ) -> None:
         self.id: TaskId = TaskId(subtopology.id, partition)
         self.outbox: list[Outgoing] = [] if outbox is None else outbox
-        self.context: TaskContext = TaskContext(
-            self.id, environment.application_id, environment.settings, self.outbox, environment.now_ms
-        )
+        self.context: TaskContext = environment.context(self.id, self.outbox)
         self.stores: dict[str, Any] = dict(stores)
         for store in self.stores.values():
             store.attach(self.context)
@@ -73,6 +73,7 @@ class StreamTask:
             subtopology.sources, subtopology.processors, subtopology.sinks,
             self.stores, global_stores, self.context, environment, remembered or {}, subtopology.order,
         )  # fmt: skip
+        self.node_figures: list[NodeFigures] = self._hooks.figures
         self.inputs: dict[str, RecordQueue] = {}
         self.group: PartitionGroup = PartitionGroup((), environment.max_task_idle_ms)
         for source in subtopology.sources:

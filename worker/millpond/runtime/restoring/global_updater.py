@@ -64,9 +64,7 @@ class GlobalStateUpdater:
         self.completeness: dict[int, Completeness] = {}
         self.facts: TopicIdentity = TopicIdentity("", None)
         self._stamped_ms = 0
-        self.context: TaskContext = TaskContext(
-            self.id, environment.application_id, environment.settings, [], environment.now_ms
-        )
+        self.context: TaskContext = environment.context(self.id, [])
         store.attach(self.context)
         entries, self._hooks = compile_graph(
             (definition.source,), (definition.processor,), (), {store.name: store}, {}, self.context, environment, {},

@@ -30,6 +30,7 @@ from millpond.runtime.topics.plan import Plan, plan_with
 from millpond.runtime.topics.watch import TopicWatch
 from millpond.state import StateFile, StateFileOptions
 from millpond.topology import Topology
+from millpond.topology.user_metrics import UserMetrics
 
 __all__ = ("Assembly", "assemble")
 
@@ -217,4 +218,6 @@ def _environment(topology: Topology, config: Config, cluster: KafkaAdmin) -> Env
         row_cache_bytes=config.rocksdb_row_cache_bytes,
         settings=config.as_mapping(),
         partition_count=cluster.partition_count,
+        metrics=UserMetrics(config.metrics_recording_level),
+        task_directory=lambda task: config.directory / "tasks" / str(task),
     )
