@@ -55,6 +55,12 @@ class DuplicateWindowStore(WindowStore[K, V]):
     append: Callable[[bytes, K, V | None, int], None]
     """Puts a value: serialised key, key, value, time in epoch ms."""
 
+    # Declared again, since a type checker does not take the types of what `_bind` assigns from the base class.
+    entry: Callable[[bytes, int], tuple[V | None, int]]
+    stage: Callable[[bytes, int, K, V | None, int, V | None], None]
+    stage_count: Callable[[bytes, int, K, V | None, int, V | None], None]
+    backend_reads: int
+
     def __init__(  # noqa: PLR0913  # keyword-only where optional
         self,
         name: str,
