@@ -45,6 +45,31 @@ def add(_key: Any, _value: Any, aggregate: Any) -> Any:
     return aggregate
 
 
+def cogrouped() -> Any:
+    return stream().group_by_key().cogroup(add)
+
+
+def cogrouped_sessions() -> Any:
+    return cogrouped().windowed_by(mp.SessionWindows(timedelta(minutes=5)))
+
+
+def grouped_twice() -> Any:
+    grouped = stream().group_by_key()
+    return grouped.cogroup(add).cogroup(grouped, add)
+
+
+def two_topics_of_one_name() -> Any:
+    builder = mp.StreamsBuilder()
+    groups = [stream(builder).group_by(first), builder.stream("x", key=mp.String).group_by(first)]
+    return groups[0].cogroup(add).cogroup(groups[1], add).aggregate(str, store="sums")
+
+
+def two_cogroups_of_one_store(builder: mp.StreamsBuilder) -> None:
+    for topic in ("a", "b"):
+        grouped = builder.stream(topic, key=mp.String, value=mp.String).group_by_key()
+        grouped.cogroup(add).aggregate(str, store="sums")
+
+
 class Idle(mp.Processor[Any, Any, Any, Any]):
     def process(self, record: Any) -> None:
         pass
@@ -154,6 +179,23 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: stream().join(mp.StreamsBuilder().global_table("g"), first, on=first),
         "different StreamsBuilders",
     ),
+    "a duration for windows of a cogroup": (lambda: cogrouped().windowed_by(timedelta(1)), "not a timedelta"),
+    "a stream for a cogroup": (lambda: cogrouped().cogroup(stream(), add), "such as stream.group_by_key(), not"),
+    "a cogroup of two builders": (
+        lambda: cogrouped().cogroup(stream().group_by_key(), add),
+        "The streams of cogroup() come from different StreamsBuilders; build both with one.",
+    ),
+    "a grouped stream in a cogroup twice": (grouped_twice, "twice, but a record goes to one aggregator"),
+    "a cogroup with one topic for two streams": (two_topics_of_one_name, "into one topic, 'sums-repartition'; group"),
+    "two cogroups of one store": (lambda: built(two_cogroups_of_one_store), "Another store is already called 'sums'"),
+    "a short retention of cogrouped windows": (
+        lambda: cogrouped().windowed_by(HOUR).aggregate(str, retention=timedelta(minutes=1)),
+        "keeps windows for 60000 ms, but they are needed for 3600000 ms",
+    ),
+    "a short retention of cogrouped sessions": (
+        lambda: cogrouped_sessions().aggregate(str, add, retention=timedelta(minutes=1)),
+        "keeps sessions for 60000 ms, but they are open for 300000 ms",
+    ),
     "a duration for windows": (lambda: stream().group_by_key().windowed_by(timedelta(1)), "not a timedelta"),
     "a function for a suppression": (lambda: table().suppress(mp.until_window_closes), "until_window_closes() or"),
     "a number for a topic": (lambda: stream().to(5), "to() needs a topic's name"),
@@ -262,6 +304,12 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "KTable.outer_join with_": lambda f: table(b := mp.StreamsBuilder()).outer_join(b.table("more"), f),
     "KGroupedTable.reduce adder": lambda f: table().group_by(first).reduce(f, first),
     "KGroupedTable.reduce subtractor": lambda f: table().group_by(first).reduce(first, f),
+    "KGroupedStream.cogroup aggregator": lambda f: stream().group_by_key().cogroup(f),
+    "CogroupedKStream.cogroup aggregator": lambda f: cogrouped().cogroup(stream().group_by_key(), f),
+    "CogroupedKStream.aggregate initializer": lambda f: cogrouped().aggregate(f),
+    "TimeWindowedCogroupedKStream.aggregate initializer": lambda f: cogrouped().windowed_by(HOUR).aggregate(f),
+    "SessionWindowedCogroupedKStream.aggregate initializer": lambda f: cogrouped_sessions().aggregate(f, add),
+    "SessionWindowedCogroupedKStream.aggregate session_merger": lambda f: cogrouped_sessions().aggregate(str, f),
     "SessionWindowedKStream.reduce reducer": lambda f: sessions().reduce(f),
     "SessionWindowedKStream.aggregate initializer": lambda f: sessions().aggregate(f, add, add),
     "SessionWindowedKStream.aggregate aggregator": lambda f: sessions().aggregate(str, f, add),

@@ -17,6 +17,7 @@ def main() -> int:
         ("Topologies.java", "describe", "golden"),
         ("Behaviours.java", "run", "golden-behaviours"),
         ("TableJoins.java", "run", "golden-table-joins"),
+        ("WindowResults.java", "run", "golden-window-results"),
     )
     return max(make(*run) for run in runs)
 

@@ -40,8 +40,9 @@ MODULES: dict[str, tuple[str, ...] | None] = {
 """Public modules with their public names; None stands for the module's `__all__`."""
 
 MADE_BY_MILLPOND = frozenset({
-    "BranchedKStream", "GlobalKTable", "KGroupedStream", "KGroupedTable", "KStream", "KTable", "KeyValueStore", "Rows",
-    "SessionStore", "SessionWindowedKStream", "Store", "TestInputTopic", "TestOutputTopic", "TimeWindowedKStream",
+    "BranchedKStream", "CogroupedKStream", "GlobalKTable", "KGroupedStream", "KGroupedTable", "KStream", "KTable",
+    "KeyValueStore", "Rows", "SessionStore", "SessionWindowedCogroupedKStream", "SessionWindowedKStream", "Store",
+    "TestInputTopic", "TestOutputTopic", "TimeWindowedCogroupedKStream", "TimeWindowedKStream",
     "TimestampedKeyValueStore", "TimestampedWindowStore", "TopologyDescription", "VersionedKeyValueStore",
     "WindowStore",
 })  # fmt: skip

@@ -33,11 +33,15 @@ def objects() -> dict[str, Any]:
     builder = mp.StreamsBuilder()
     stream, table = builder.stream("in", key=mp.String, value=mp.String), builder.table("rows")
     grouped = stream.group_by_key()
+    cogrouped = grouped.cogroup(lambda key, value, total: total + 1)
     made = [
         builder, mp.Topology(), mp.TimeWindows(timedelta(hours=1)), stream, table, builder.global_table("all"), grouped,
         stream.split(),
         grouped.windowed_by(mp.TimeWindows(timedelta(hours=1))),
-        grouped.windowed_by(mp.SessionWindows(timedelta(hours=1))), table.group_by(lambda key, value: (key, value)),
+        grouped.windowed_by(mp.SessionWindows(timedelta(hours=1))),
+        cogrouped, cogrouped.windowed_by(mp.TimeWindows(timedelta(hours=1))),
+        cogrouped.windowed_by(mp.SessionWindows(timedelta(hours=1))),
+        table.group_by(lambda key, value: (key, value)),
     ]  # fmt: skip
     return {type(each).__name__: each for each in made}
 

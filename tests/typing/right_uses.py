@@ -37,6 +37,14 @@ def add_flight(_origin: str, flight: Flight, delay: Delay) -> Delay:
     return Delay(delay.flights + 1, delay.minutes + (flight.dep_delay or 0.0))
 
 
+def add_word(_origin: str, word: str, delay: Delay) -> Delay:
+    return Delay(delay.flights, delay.minutes + len(word))
+
+
+def merge_delays(_origin: str, one: Delay, two: Delay) -> Delay:
+    return Delay(one.flights + two.flights, one.minutes + two.minutes)
+
+
 def no_names() -> set[str]:
     return set()
 
@@ -115,6 +123,19 @@ final = delays.suppress(mp.until_window_closes())
 assert_type(final, mp.KTable[mp.Windowed[str], Delay])
 assert_type(final.to_stream(), mp.KStream[mp.Windowed[str], Delay])
 assert_type(final.to_stream().select_key(lambda windowed, _: windowed.key), mp.KStream[str, Delay])
+
+words = builder.stream("words", key=mp.String, value=mp.String)
+cogrouped = grouped.cogroup(add_flight).cogroup(words.group_by_key(), add_word)
+assert_type(cogrouped, mp.CogroupedKStream[str, Delay])
+assert_type(cogrouped.aggregate(Delay, name="all", store="all", value=mp.Json(Delay)), mp.KTable[str, Delay])
+cogrouped_hours = cogrouped.windowed_by(mp.TimeWindows(timedelta(hours=1)))
+assert_type(cogrouped_hours, mp.TimeWindowedCogroupedKStream[str, Delay])
+assert_type(cogrouped_hours.aggregate(Delay, value=mp.Json(Delay)), mp.KTable[mp.Windowed[str], Delay])
+cogrouped_sessions = cogrouped.windowed_by(mp.SessionWindows(timedelta(hours=1)))
+assert_type(cogrouped_sessions, mp.SessionWindowedCogroupedKStream[str, Delay])
+assert_type(
+    cogrouped_sessions.aggregate(Delay, merge_delays, retention=timedelta(1)), mp.KTable[mp.Windowed[str], Delay]
+)
 
 # Tables
 assert_type(flights.to_table(store="latest"), mp.KTable[str, Flight])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from . import testing as testing
     from .dsl import BranchedKStream as BranchedKStream
+    from .dsl import CogroupedKStream as CogroupedKStream
     from .dsl import GlobalKTable as GlobalKTable
     from .dsl import JoinWindows as JoinWindows
     from .dsl import KGroupedStream as KGroupedStream
@@ -35,12 +36,14 @@ if TYPE_CHECKING:
     from .dsl import KTable as KTable
     from .dsl import Materialized as Materialized
     from .dsl import MaterializedWindows as MaterializedWindows
+    from .dsl import SessionWindowedCogroupedKStream as SessionWindowedCogroupedKStream
     from .dsl import SessionWindowedKStream as SessionWindowedKStream
     from .dsl import SessionWindows as SessionWindows
     from .dsl import SlidingWindows as SlidingWindows
     from .dsl import StreamJoined as StreamJoined
     from .dsl import StreamsBuilder as StreamsBuilder
     from .dsl import Suppressed as Suppressed
+    from .dsl import TimeWindowedCogroupedKStream as TimeWindowedCogroupedKStream
     from .dsl import TimeWindowedKStream as TimeWindowedKStream
     from .dsl import TimeWindows as TimeWindows
     from .dsl import UnlimitedWindows as UnlimitedWindows
@@ -103,6 +106,7 @@ _MODULES = {
     "msgspec.structs": ("replace",),
     "millpond.dsl": (
         "BranchedKStream",
+        "CogroupedKStream",
         "GlobalKTable",
         "JoinWindows",
         "KGroupedStream",
@@ -111,12 +115,14 @@ _MODULES = {
         "KTable",
         "Materialized",
         "MaterializedWindows",
+        "SessionWindowedCogroupedKStream",
         "SessionWindowedKStream",
         "SessionWindows",
         "SlidingWindows",
         "StreamJoined",
         "StreamsBuilder",
         "Suppressed",
+        "TimeWindowedCogroupedKStream",
         "TimeWindowedKStream",
         "TimeWindows",
         "UnlimitedWindows",

@@ -19,7 +19,6 @@ MODULE = "millpond"
 #: Names of Kafka Streams 4.1 that millpond does not have yet, by their owner.
 NOT_YET: dict[str, tuple[str, ...]] = {
     MODULE: (
-        "CogroupedKStream",
         "EmitStrategy",
         "TableJoined",
     ),
@@ -27,7 +26,6 @@ NOT_YET: dict[str, tuple[str, ...]] = {
     "Topology": ("add_read_only_state_store",),
     "KStream": ("outer_join",),
     "KTable": ("transform_values",),
-    "KGroupedStream": ("cogroup",),
     "TimeWindowedKStream": ("emit_strategy",),
 }
 
@@ -43,6 +41,10 @@ _NOT_OF_TABLES = (
 )  # fmt: skip
 _AGGREGATE_FIRST = "it is only grouped; call count(), reduce() or aggregate() on it first"
 _AGGREGATIONS = ("aggregate", "count", "reduce")
+_COGROUP_FIRST = "it is only cogrouped; call aggregate() on it first"
+_COGROUP_ABOVE = "call cogroup() before windowed_by()"
+_NO_COUNT = "cogrouped streams have an aggregator each; call aggregate()"
+_NO_STRATEGY = "results of cogrouped streams are sent at each update; suppress(until_window_closes()) sends final ones"
 
 #: What to use in place of names that are called otherwise, or are elsewhere, by their owner.
 _ELSEWHERE: dict[str, dict[str, str]] = {
@@ -95,6 +97,22 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
         (*_OF_STREAMS, *_AGGREGATIONS), "a global table is only joined: stream.join(table, …, on=…)"
     ),
     "KGroupedStream": dict.fromkeys((name for name in _OF_STREAMS if name != "windowed_by"), _AGGREGATE_FIRST),
+    "CogroupedKStream": {
+        **dict.fromkeys((name for name in _OF_STREAMS if name != "windowed_by"), _COGROUP_FIRST),
+        **dict.fromkeys(("count", "reduce"), _NO_COUNT),
+    },
+    "SessionWindowedCogroupedKStream": {
+        **dict.fromkeys(_OF_STREAMS, _COGROUP_FIRST),
+        **dict.fromkeys(("count", "reduce"), _NO_COUNT),
+        "cogroup": _COGROUP_ABOVE,
+        "emit_strategy": _NO_STRATEGY,
+    },
+    "TimeWindowedCogroupedKStream": {
+        **dict.fromkeys(_OF_STREAMS, _COGROUP_FIRST),
+        **dict.fromkeys(("count", "reduce"), _NO_COUNT),
+        "cogroup": _COGROUP_ABOVE,
+        "emit_strategy": _NO_STRATEGY,
+    },
     "SessionWindowedKStream": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
     "TimeWindowedKStream": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
     "KGroupedTable": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),

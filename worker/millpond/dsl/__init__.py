@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .branching import BranchedKStream
 from .builder import StreamsBuilder
+from .cogrouped import CogroupedKStream, SessionWindowedCogroupedKStream, TimeWindowedCogroupedKStream
 from .global_table import GlobalKTable
 from .grouped_stream import KGroupedStream, TimeWindowedKStream
 from .grouped_table import KGroupedTable
@@ -19,6 +20,7 @@ from .windows import SlidingWindows, TimeWindows, UnlimitedWindows
 
 __all__ = (
     "BranchedKStream",
+    "CogroupedKStream",
     "GlobalKTable",
     "JoinWindows",
     "KGroupedStream",
@@ -27,12 +29,14 @@ __all__ = (
     "KTable",
     "Materialized",
     "MaterializedWindows",
+    "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
     "SessionWindows",
     "SlidingWindows",
     "StreamJoined",
     "StreamsBuilder",
     "Suppressed",
+    "TimeWindowedCogroupedKStream",
     "TimeWindowedKStream",
     "TimeWindows",
     "UnlimitedWindows",

@@ -6,15 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from millpond.calls import checked
-from millpond.checks import check_function, kind_of
+from millpond.checks import check_function
 from millpond.dsl.operators.lookup import StoreLookup, WindowLookup
 from millpond.dsl.operators.stream_aggregation import AggregateStream, CountStream, ReduceStream
 from millpond.dsl.operators.windowing.bodies import aggregation, counting, reduction
-from millpond.errors import TopologyError
 from millpond.serdes import Serde, Windowed
 from millpond.serdes.windowed import time_windowed
 from millpond.topology import Body
 
+from .cogrouped import CogroupedKStream
+from .cogrouping import Cogrouping
 from .functions import check_initializer
 from .graph import Graph, GraphNode
 from .grouping import Grouping
@@ -24,7 +25,7 @@ from .grouping import resolve_sliding_count as _resolve_sliding_count
 from .materialized import Materialized, MaterializedWindows, Storage
 from .session_windowed import SessionWindowedKStream
 from .session_windows import SessionWindows
-from .windows import FixedWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from .windows import FixedWindows, SlidingWindows, check_fixed_windows
 
 if TYPE_CHECKING:
     from .ktable import KTable
@@ -104,6 +105,18 @@ class KGroupedStream(Generic[K, V]):
             name, storage, lambda send_old: AggregateStream(storage.name, initializer, aggregator, send_old)
         )
 
+    def cogroup(self, aggregator: Callable[[K, V, VR], VR]) -> CogroupedKStream[K, VR]:
+        """Begin an aggregate of several streams, of which this is the first (KIP-150).
+
+        Args:
+            aggregator: f(key, value, aggregate) -> new aggregate; it may change and return the old one.
+
+        Returns:
+            an object to which `cogroup()` adds other grouped streams, each with its own aggregator.
+        """
+        check_function("cogroup()", aggregator, "key", "value", "aggregate")
+        return CogroupedKStream(Cogrouping(self._grouping, aggregator))
+
     @overload
     def windowed_by(self, windows: FixedWindows) -> TimeWindowedKStream[K, V]: ...
 
@@ -123,10 +136,7 @@ class KGroupedStream(Generic[K, V]):
         """
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(self._grouping, windows)
-        if not isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows):
-            raise TopologyError(
-                f"windowed_by() needs windows, such as mp.TimeWindows(timedelta(hours=1)), not {kind_of(windows)}."
-            )
+        check_fixed_windows(windows)
         return TimeWindowedKStream(self._grouping, windows)
 
     def _aggregate(self, name: str, storage: Storage, make: Callable[[bool], Body]) -> KTable[K, Any]:

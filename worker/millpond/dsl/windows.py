@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from millpond.calls import checked_call, checked_class
+from millpond.checks import kind_of
 from millpond.errors import TopologyError
 
 from .durations import milliseconds
 
-__all__ = ("FixedWindows", "SlidingWindows", "TimeWindows", "UnlimitedWindows")
+__all__ = ("FixedWindows", "SlidingWindows", "TimeWindows", "UnlimitedWindows", "check_fixed_windows")
 
 MAX_LONG = 2**63 - 1
 """The end of windows that never end, in epoch ms."""
@@ -199,3 +200,15 @@ def _epoch_ms(start: datetime) -> int:
 
 FixedWindows: TypeAlias = TimeWindows | SlidingWindows | UnlimitedWindows
 """The windows whose start gives their end."""
+
+
+def check_fixed_windows(windows: object) -> None:
+    """Check the argument of `windowed_by()` that is no session.
+
+    Raises:
+        TopologyError: it is none of `FixedWindows`.
+    """
+    if not isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows):
+        raise TopologyError(
+            f"windowed_by() needs windows, such as mp.TimeWindows(timedelta(hours=1)), not {kind_of(windows)}."
+        )

@@ -1,0 +1,1 @@
+"""Cogroups and final results of windows, compared with Kafka Streams': descriptions, results, changelogs' bytes."""
