@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+import millpond as mp
 from millpond.dsl.operators.stream_aggregation import AggregateStream, CountStream, ReduceStream
 from millpond.dsl.operators.table_aggregation import AggregateTable, ReduceTable
 from millpond.dsl.operators.table_grouping import RegroupTable
@@ -135,3 +136,19 @@ def test_a_row_that_stays_in_its_group_is_one_change() -> None:
         ("h", (3, None), 6),
         ("h", (None, 3), 7),
     ]
+
+
+def test_a_bounded_store_starts_again_with_evicted_keys() -> None:
+    """A count in a store with a maximum forgets the key that was counted least recently."""
+    builder = mp.StreamsBuilder()
+    counts = builder.stream("in", key=String, value=String).group_by_key().count(store="recent", max_entries=2)
+    counts.to_stream().to("out", key=String, value=Long)
+    with mp.testing.TopologyTestDriver(builder.build()) as driver:
+        records = driver.create_input_topic("in", key=String, value=String)
+        for key in "abacab":
+            records.pipe_input(key, "v", 0)
+        out = driver.create_output_topic("out", key=String, value=Long)
+        assert out.read_key_values_to_list() == [("a", 1), ("b", 1), ("a", 2), ("c", 1), ("a", 3), ("b", 1)]
+        store = driver.get_key_value_store("recent")
+        assert store is not None
+        assert list(store.all()) == [("a", 3), ("b", 1)]

@@ -110,6 +110,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a topology's serde": (lambda: mp.Topology().add_source("s", "in", key=str), "use mp.String"),
     # Names of arguments
     "a misspelled option": (lambda: stream().group_by_key().count(stor="x"), "did you mean 'store'?"),
+    "a maximum number of windows": (
+        lambda: stream().group_by_key().windowed_by(HOUR).count(store="w", max_entries=3),
+        "Store 'w' keeps windows, which expire by time; leave out max_entries=",
+    ),
     "retention without windows": (
         lambda: stream().group_by_key().count(retention=timedelta(1)),
         "count() has no argument 'retention', because only windows have a retention",

@@ -18,6 +18,7 @@ def main() -> int:
         ("Behaviours.java", "run", "golden-behaviours"),
         ("TableJoins.java", "run", "golden-table-joins"),
         ("WindowResults.java", "run", "golden-window-results"),
+        ("StoreReads.java", "run", "golden-store-reads"),
     )
     return max(make(*run) for run in runs)
 

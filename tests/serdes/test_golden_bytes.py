@@ -35,7 +35,23 @@ def _change(text: str) -> tuple[str | None, ...]:
     return tuple(map(side, text.split("|")))
 
 
-READ: dict[str, tuple[serdes.Serde[Any], Callable[[str], Any]]] = {
+def _list_of(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """The text before the colon counts the entries, because an empty entry is an empty text."""
+
+    def entries(text: str) -> list[Any]:
+        count, _, shown = text.partition(":")
+        parts = shown.split(",") if int(count) else []
+        return [None if part == "null" else read(part) for part in parts]
+
+    return entries
+
+
+def _lists_of_numbers(text: str) -> list[list[int | None] | None]:
+    lists = [None if part == "null" else part.split(",") for part in text.split(";")]
+    return [None if part is None else [None if one == "null" else int(one) for one in part if one] for part in lists]
+
+
+PRIMITIVES: dict[str, tuple[serdes.Serde[Any], Callable[[str], Any]]] = {
     "String": (serdes.String, str),
     "Short": (serdes.Short, int),
     "Int": (serdes.Int, int),
@@ -45,6 +61,13 @@ READ: dict[str, tuple[serdes.Serde[Any], Callable[[str], Any]]] = {
     "Boolean": (serdes.Boolean, lambda text: text == "true"),
     "UUID": (serdes.UUID, UUID),
     "Bytes": (serdes.Bytes, bytes.fromhex),
+    "ByteBuffer": (serdes.ByteBuffer, lambda text: memoryview(bytes.fromhex(text))),
+}
+
+READ: dict[str, tuple[serdes.Serde[Any], Callable[[str], Any]]] = {
+    **PRIMITIVES,
+    **{f"List({name})": (serdes.ListSerde(serde), _list_of(read)) for name, (serde, read) in PRIMITIVES.items()},
+    "List(List(Int))": (serdes.ListSerde(serdes.ListSerde(serdes.Int)), _lists_of_numbers),
     "TimeWindowed": (serdes.TimeWindowedSerde(serdes.String, timedelta(seconds=5)), _windowed),
     "SessionWindowed": (serdes.SessionWindowedSerde(serdes.String), _windowed),
     "Change": (serdes.ChangeSerde(serdes.String), _change),
@@ -69,7 +92,8 @@ def test_bytes_equal_those_of_kafkas_serializer(name: str, value: str, written: 
     assert _shown(data) == written
     again = serde.deserialize(data)
     assert again == expected
-    assert str(again) == str(expected)  # tells -0.0 from 0.0
+    if "Buffer" not in name:
+        assert str(again) == str(expected)  # tells -0.0 from 0.0
 
 
 def test_the_golden_file_covers_every_serde() -> None:

@@ -14,6 +14,8 @@ from millpond.errors import SerializationError
 
 windowed = serdes.TimeWindowedSerde(serdes.String, timedelta(seconds=1))
 session = serdes.SessionWindowedSerde(serdes.String)
+strings = serdes.ListSerde(serdes.String)
+numbers = serdes.ListSerde(serdes.Int)
 change = serdes.ChangeSerde(serdes.Int)
 
 
@@ -39,6 +41,15 @@ change = serdes.ChangeSerde(serdes.Int)
         (serdes.MsgPack(int), b""),
         (windowed, b"1234567"),
         (session, b"123456789012345"),
+        (strings, b""),
+        (strings, b"\x02\x00\x00\x00\x00"),
+        (strings, b"\x00\x00\x00\x00\x00\x00\x00\x00\x00"),
+        (strings, b"\x01\x00\x00\x00\x01\x00\x00\x00\x02a"),
+        (strings, b"\x01\x00\x00\x00\x01\xff\xff\xff\xfe"),
+        (strings, b"\x01\x00\x00\x00\x00more"),
+        (strings, b"\x01\x7f\xff\xff\xff"),
+        (numbers, b"\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00"),
+        (numbers, b"\x00\xff\xff\xff\xff\x00\x00\x00\x00"),
         (change, b""),
         (change, b"\x06"),
         (change, b"\x00\x00\x00\x01\x02\x04"),
@@ -69,6 +80,11 @@ def test_malformed_bytes_are_rejected(serde: serdes.Serde[Any], data: bytes) -> 
         (serdes.Boolean, 1),
         (serdes.UUID, "00000000-0000-0000-0000-000000000000"),
         (serdes.Void, "anything"),
+        (serdes.ByteBuffer, 5),
+        (serdes.ByteBuffer, "text"),
+        (strings, "text"),
+        (strings, ("a",)),
+        (strings, [1]),
         (serdes.Json(), object()),
         (change, (None, None)),
     ],

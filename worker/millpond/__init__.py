@@ -52,11 +52,13 @@ if TYPE_CHECKING:
     from .errors import MillpondError as MillpondError
     from .serdes import UUID as UUID
     from .serdes import Boolean as Boolean
+    from .serdes import ByteBuffer as ByteBuffer
     from .serdes import Bytes as Bytes
     from .serdes import Double as Double
     from .serdes import Float as Float
     from .serdes import Int as Int
     from .serdes import Json as Json
+    from .serdes import ListSerde as ListSerde
     from .serdes import Long as Long
     from .serdes import MsgPack as MsgPack
     from .serdes import Serde as Serde
@@ -139,11 +141,13 @@ _MODULES = {
     "millpond.serdes": (
         "UUID",
         "Boolean",
+        "ByteBuffer",
         "Bytes",
         "Double",
         "Float",
         "Int",
         "Json",
+        "ListSerde",
         "Long",
         "MsgPack",
         "Serde",

@@ -1,3 +1,7 @@
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import java.util.UUID;
 import org.apache.kafka.common.serialization.*;
@@ -39,8 +43,47 @@ public class GoldenSerdes {
         for (final byte[] bytes : new byte[][] {{}, {0}, {-1, 0, 127, -128}}) {
             print("Bytes", hex(bytes), new ByteArraySerializer().serialize(TOPIC, bytes));
         }
+        for (final byte[] bytes : new byte[][] {{}, {0}, {-1, 0, 127, -128}}) {
+            print("ByteBuffer", hex(bytes), new ByteBufferSerializer().serialize(TOPIC, ByteBuffer.wrap(bytes)));
+        }
         windowed();
         changes();
+        lists();
+    }
+
+    static void lists() {
+        final UUID id = new UUID(0x0123456789abcdefL, 0xfedcba9876543210L);
+        list("Short", Serdes.Short(), (short) 1, null, Short.MIN_VALUE);
+        list("Int", Serdes.Integer(), null, 7, null, -1);
+        list("Long", Serdes.Long(), 1L, Long.MIN_VALUE);
+        list("Float", Serdes.Float(), 1.5f, null);
+        list("Double", Serdes.Double(), null, -2.25);
+        list("UUID", Serdes.UUID(), id, null);
+        list("Boolean", Serdes.Boolean(), true, null, false);
+        list("String", Serdes.String(), "", "日本", null, "a");
+        list("Bytes", Serdes.ByteArray(), new byte[0], null, new byte[] {0, -1});
+        list("ByteBuffer", Serdes.ByteBuffer(), ByteBuffer.wrap(new byte[] {1}), null);
+        final var inner = Serdes.ListSerde(ArrayList.class, Serdes.Integer());
+        print("List(List(Int))", "1,null;;null", Serdes.ListSerde(ArrayList.class, inner).serializer().serialize(
+            TOPIC, Arrays.asList(Arrays.asList(1, null), List.of(), null)));
+    }
+
+    /** The first 0, 1, … entries as a list, and all of them reversed. */
+    @SafeVarargs
+    static <T> void list(final String name, final Serde<T> inner, final T... entries) {
+        final var serializer = Serdes.ListSerde(ArrayList.class, inner).serializer();
+        for (int count = 0; count <= entries.length; count++) {
+            final List<T> first = Arrays.asList(entries).subList(0, count);
+            final String shown = String.join(",", first.stream().map(GoldenSerdes::entry).toList());
+            print("List(" + name + ")", count + ":" + shown, serializer.serialize(TOPIC, first));
+        }
+    }
+
+    static String entry(final Object entry) {
+        if (entry instanceof final byte[] bytes) {
+            return hex(bytes);
+        }
+        return entry instanceof final ByteBuffer buffer ? hex(buffer.array()) : String.valueOf(entry);
     }
 
     static void windowed() {

@@ -39,6 +39,9 @@ class Materialized(TypedDict, Generic[K, V], total=False):
     """Whether the store has a changelog topic, or that topic's configuration; default: True."""
     persistent: bool
     """Whether the store is on disk (True, the default) or in memory."""
+    max_entries: int
+    """The largest number of entries of a task's store, which is then in memory and forgets the entry that was read or
+    put least recently, as `Stores.lruMap` in Kafka Streams; default: no maximum."""
 
 
 class MaterializedWindows(Materialized[K, V], Generic[K, V], total=False):
@@ -64,6 +67,7 @@ class Storage:
     log_config: Mapping[str, str] | None = None
     persistent: bool = True
     retention_ms: int | None = None
+    max_entries: int | None = None
 
     @classmethod
     def of(
@@ -105,6 +109,7 @@ class Storage:
             None if isinstance(logging, bool) else logging,
             options.get("persistent", True),
             None if retention is None else milliseconds(retention, "retention"),
+            options.get("max_entries"),
         )
 
     def key_value(self) -> KeyValueStoreBuilder[Any, Any]:
@@ -118,6 +123,7 @@ class Storage:
             logging=self.logging,
             log_config=self.log_config or {},
             caching=self.caching,
+            max_entries=self.max_entries,
         )
 
     def windows(self, windows: FixedWindows) -> WindowStoreBuilder[Any, Any]:
@@ -126,6 +132,7 @@ class Storage:
         Raises:
             TopologyError: the retention is shorter than windows are needed.
         """
+        self._check_unbounded("windows")
         needed = windows.kept_ms
         retention = needed if self.retention_ms is None else self.retention_ms
         if retention < needed:
@@ -153,6 +160,7 @@ class Storage:
         Raises:
             TopologyError: the retention is shorter than gap plus grace.
         """
+        self._check_unbounded("sessions")
         needed = windows.gap_ms + windows.grace_ms
         retention = needed if self.retention_ms is None else self.retention_ms
         if retention < needed:
@@ -170,3 +178,10 @@ class Storage:
             caching=self.caching,
             retention_ms=retention,
         )
+
+    def _check_unbounded(self, kept: str) -> None:
+        if self.max_entries is not None:
+            raise TopologyError(
+                f"Store '{self.name}' keeps {kept}, which expire by time; leave out max_entries=, which is for "
+                "key-value stores."
+            )

@@ -158,7 +158,7 @@ def _staged_key_values(info: StoreInfo, store: Any, read: Read, partition: int, 
     row = _row_encoder(info, store)
     low, high, reverse = read.low, read.high, read.reverse
     if read.exact:
-        entry = store.entry(low)
+        entry = store.peek(low)
         if entry[0] is not None and not _passed(read, low, resume):
             yield low, partition, row(*entry)
         return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .change import ChangeSerde
-from .primitives import UUID, Boolean, Bytes, Double, Float, Int, Long, Short, String, Void
+from .lists import ListSerde
+from .primitives import UUID, Boolean, ByteBuffer, Bytes, Double, Float, Int, Long, Short, String, Void
 from .serde import Serde
 from .structured import Json, MsgPack
 from .windowed import SessionWindowedSerde, TimeWindowedSerde, Window, Windowed
@@ -11,12 +12,14 @@ from .windowed import SessionWindowedSerde, TimeWindowedSerde, Window, Windowed
 __all__ = (
     "UUID",
     "Boolean",
+    "ByteBuffer",
     "Bytes",
     "ChangeSerde",
     "Double",
     "Float",
     "Int",
     "Json",
+    "ListSerde",
     "Long",
     "MsgPack",
     "Serde",

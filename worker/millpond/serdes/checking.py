@@ -11,21 +11,31 @@ from millpond.errors import TopologyError
 
 from .serde import Serde
 
-__all__ = ("check_serde",)
+__all__ = ("check_inner", "check_serde")
 
-_NAMES = ("Boolean", "Bytes", "Double", "Float", "Int", "Long", "Short", "String", "UUID", "Void")
-_MAKERS = ("Json", "MsgPack", "SessionWindowedSerde", "TimeWindowedSerde", "Avro", "JsonSchema", "Protobuf")
+_NAMES = ("Boolean", "ByteBuffer", "Bytes", "Double", "Float", "Int", "Long", "Short", "String", "UUID", "Void")
+_MAKERS = (
+    "Json",
+    "ListSerde",
+    "MsgPack",
+    "SessionWindowedSerde",
+    "TimeWindowedSerde",
+    "Avro",
+    "JsonSchema",
+    "Protobuf",
+)
 
 _OF_CLASS: dict[type, str] = {
     str: "mp.String",
     bytes: "mp.Bytes",
-    bytearray: "mp.Bytes",
+    bytearray: "mp.ByteBuffer",
+    memoryview: "mp.ByteBuffer",
     bool: "mp.Boolean",
     int: "mp.Long (8 bytes) or mp.Int (4 bytes)",
     float: "mp.Double",
     uuid.UUID: "mp.UUID",
     dict: "mp.Json()",
-    list: "mp.Json()",
+    list: "mp.ListSerde(…) or mp.Json()",
 }
 
 
@@ -42,6 +52,17 @@ def check_serde(what: str, given: object) -> None:
     if given is None or isinstance(given, Serde):
         return
     raise TopologyError(f"{what} needs a serde, not {kind_of(given)}; {_cure(given)}.")
+
+
+def check_inner(maker: str, given: object) -> None:
+    """Check that an object is a serde, for a function that makes a serde of it.
+
+    Raises:
+        TopologyError: it is none; the message suggests a serde.
+    """
+    if given is None:
+        raise TopologyError(f"{maker} needs the serde inside it, not None; such as {maker}(mp.String, …).")
+    check_serde(maker, given)
 
 
 def _cure(given: Any) -> str:

@@ -16,7 +16,7 @@ from millpond.errors import SerializationError
 
 from .serde import Serde
 
-__all__ = ("UUID", "Boolean", "Bytes", "Double", "Float", "Int", "Long", "Short", "String", "Void")
+__all__ = ("UUID", "Boolean", "ByteBuffer", "Bytes", "Double", "Float", "Int", "Long", "Short", "String", "Void")
 
 _short = struct.Struct(">h")
 _int = struct.Struct(">i")
@@ -83,6 +83,10 @@ def _uuid_from(data: bytes, /) -> uuid.UUID:
     return _convert(data.decode("ascii"), uuid.UUID)
 
 
+def _buffer_to(value: bytes | bytearray | memoryview, /) -> bytes:
+    return bytes(memoryview(value))
+
+
 def _void(_: object, /) -> NoReturn:
     raise SerializationError(
         "Void is for keys or values that are always null, so it encodes and decodes nothing; use another serde"
@@ -92,6 +96,13 @@ def _void(_: object, /) -> NoReturn:
 # `bytes.__bytes__` returns the object itself and, unlike `bytes(...)`, rejects everything that is not bytes.
 Bytes: Serde[bytes] = Serde("Bytes", bytes.__bytes__, bytes.__bytes__, immutable=True)
 """Bytes, unchanged."""
+
+ByteBuffer: Serde[bytes | bytearray | memoryview] = Serde("ByteBuffer", _buffer_to, memoryview)
+"""Anything with a buffer, such as a bytearray, a memoryview or an array: all of its bytes, read as a memoryview.
+
+The bytes are those of the whole buffer, as in Kafka, whose serializer takes a ByteBuffer from its beginning to its
+limit.
+"""
 
 String: Serde[str] = Serde("String", str.encode, bytes.decode, immutable=True)
 """A string as UTF-8."""

@@ -56,6 +56,9 @@ class Serde(Generic[T]):
     inner: Serde[Any] | None = None
     """For keys in time windows: the serde of the key itself; its bytes come first, then the window's start."""
 
+    entries: Serde[Any] | None = None
+    """For lists: the serde of the entries."""
+
     def __post_init__(self) -> None:
         check_function(f"Serde {self.name}", self.serialize, "value")
         check_function(f"Serde {self.name}", self.deserialize, "data")

@@ -12,7 +12,7 @@ import msgspec
 from millpond.checks import kind_of
 from millpond.errors import TopologyError
 
-from .checking import check_serde
+from .checking import check_inner
 from .serde import Serde
 
 __all__ = ("SessionWindowedSerde", "TimeWindowedSerde", "Window", "Windowed")
@@ -59,18 +59,20 @@ class Windowed(msgspec.Struct, Generic[K], frozen=True, gc=False):
         return f"[{self.key}@{self.start_ms}/{self.end_ms}]"
 
 
-def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
+def TimeWindowedSerde(inner: Serde[K], size: timedelta, *, changelog: bool = False) -> Serde[Windowed[K]]:
     """Return a serde of keys in time windows: the key's bytes, then the window's start (8 bytes, big-endian).
 
     Args:
         inner: serde of the key.
         size: size of the windows, because only the start is written.
+        changelog: True for the keys in the changelog of a window store, which have a sequence number (4 bytes) after
+            the start; as `TimeWindowedSerde.forChangelog` in Kafka Streams. The number is not kept, and written as 0.
 
     Raises:
         ValueError: the size is not positive.
         TopologyError: `inner` is not a serde, or the size is not a duration.
     """
-    check_serde("TimeWindowedSerde", inner)
+    check_inner("TimeWindowedSerde", inner)
     if not isinstance(size, timedelta):
         raise TopologyError(
             "TimeWindowedSerde needs the size of the windows as a timedelta, such as timedelta(hours=1), not "
@@ -79,30 +81,32 @@ def TimeWindowedSerde(inner: Serde[K], size: timedelta) -> Serde[Windowed[K]]:
     size_ms = size // _MILLISECOND
     if size_ms <= 0:
         raise ValueError(f"the window size must be at least a millisecond, not {size}")
-    return time_windowed(inner, size_ms)
+    return time_windowed(inner, size_ms, changelog=changelog)
 
 
-def time_windowed(inner: Serde[K], size_ms: int) -> Serde[Windowed[K]]:
+def time_windowed(inner: Serde[K], size_ms: int, *, changelog: bool = False) -> Serde[Windowed[K]]:
     """Return the same as `TimeWindowedSerde`, for a size in ms, which may be that of windows without an end."""
     encode, decode = inner.serialize, inner.deserialize
     pack, unpack_from = _start.pack, _start.unpack_from
+    sequence = bytes(4) if changelog else b""
+    length = 8 + len(sequence)
 
     def serialize(windowed: Windowed[K], /) -> bytes:
-        return encode(windowed.key) + pack(windowed.start_ms)
+        return encode(windowed.key) + pack(windowed.start_ms) + sequence
 
     def deserialize(data: bytes, /) -> Windowed[K]:
-        at = _suffix(data, 8)
+        at = _suffix(data, length)
         (start,) = unpack_from(data, at)
         # As in Kafka Streams, no window ends after the highest timestamp.
         return Windowed(decode(data[:at]), start, min(start + size_ms, _MAX_LONG))
 
     def specialize(topic: str, is_key: bool) -> Serde[Windowed[K]]:  # noqa: FBT001 - see Serde
-        return time_windowed(inner.for_topic(topic, is_key), size_ms)
+        return time_windowed(inner.for_topic(topic, is_key), size_ms, changelog=changelog)
 
     shown = "unlimited" if size_ms == _MAX_LONG else timedelta(milliseconds=size_ms)
     name = f"TimeWindowed({inner.name}, {shown})"
     special = None if inner.specialize is None else specialize
-    return Serde(name, serialize, deserialize, inner.immutable, special, _without(8), inner)
+    return Serde(name, serialize, deserialize, inner.immutable, special, _without(length), None if changelog else inner)
 
 
 def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:
@@ -111,7 +115,7 @@ def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:
     Raises:
         TopologyError: `inner` is not a serde.
     """
-    check_serde("SessionWindowedSerde", inner)
+    check_inner("SessionWindowedSerde", inner)
     encode, decode = inner.serialize, inner.deserialize
     pack, unpack_from = _end_and_start.pack, _end_and_start.unpack_from
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import inspect
 
-from millpond.serdes import UUID, Boolean, Bytes, Double, Float, Int, Long, Serde, Short, String
+from millpond.serdes import UUID, Boolean, ByteBuffer, Bytes, Double, Float, Int, Long, Serde, Short, String
 from millpond.serdes.plain import plain_json
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ def column_of_serde(serde: Serde[Any], *, inner: bool = False) -> Column:
     primitive: dict[Serde[Any], Column] = {
         String: Column(pa.string()),
         Bytes: Column(pa.binary()),
+        ByteBuffer: Column(pa.binary(), bytes),
         Boolean: Column(pa.bool_()),
         Short: Column(pa.int32()),
         Int: Column(pa.int32()),
@@ -145,6 +146,9 @@ def column_of_serde(serde: Serde[Any], *, inner: bool = False) -> Column:
     }
     if serde in primitive:
         return primitive[serde]
+    if serde.entries is not None:
+        item = column_of_serde(serde.entries)
+        return _List(pa.list_(item.type), item=item)
     # The serdes Json and MsgPack decode with a method of msgspec's decoder, which has the type.
     decoder = getattr(serde.deserialize, "__self__", None)
     if isinstance(decoder, msgspec.json.Decoder | msgspec.msgpack.Decoder):

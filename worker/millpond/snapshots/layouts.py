@@ -74,8 +74,11 @@ class StoreLayout(msgspec.Struct, frozen=True, omit_defaults=True):
 def covered(builder: StoreBuilder[Any, Any]) -> bool:
     """Return whether snapshots can include the stores that a builder makes.
 
-    Those of versioned stores would need the order of the changelog: a put that was too late is logged, too.
+    Those of versioned stores would need the order of the changelog: a put that was too late is logged, too. A store
+    with `max_entries` is small, and has its entries in the order of the puts in the changelog.
     """
+    if isinstance(builder, KeyValueStoreBuilder) and builder.max_entries is not None:
+        return False
     return isinstance(builder, KeyValueStoreBuilder | WindowStoreBuilder | TimeOrderedBufferBuilder)
 
 
@@ -90,7 +93,7 @@ def layout_of(builder: StoreBuilder[Any, Any], *, is_global: bool = False, serde
     Raises:
         StateError: the builder is of a kind that snapshots do not cover.
     """
-    if isinstance(builder, KeyValueStoreBuilder):
+    if isinstance(builder, KeyValueStoreBuilder) and builder.max_entries is None:
         kind = StoreKind.TIMESTAMPED_KEY_VALUE if builder.timestamped else StoreKind.KEY_VALUE
         return StoreLayout(kind, is_global=is_global, serdes=serdes)
     if isinstance(builder, WindowStoreBuilder):
@@ -98,8 +101,10 @@ def layout_of(builder: StoreBuilder[Any, Any], *, is_global: bool = False, serde
         return StoreLayout(kind, builder.retention_ms, is_global, serdes)
     if isinstance(builder, TimeOrderedBufferBuilder):
         return StoreLayout(StoreKind.BUFFER, is_global=is_global, serdes=serdes)
+    bounded = " with max_entries=" if isinstance(builder, KeyValueStoreBuilder) else ""
     raise StateError(
-        f"snapshots do not cover stores of {type(builder).__name__}: exclude store '{builder.name}' from the snapshot"
+        f"snapshots do not cover stores of {type(builder).__name__}{bounded}: exclude store '{builder.name}' from the "
+        "snapshot"
     )
 
 

@@ -12,6 +12,7 @@ from millpond.errors import ConfigError
 from millpond.serdes import Serde
 from millpond.state.stores.duplicate_windows import DuplicateWindowStore
 from millpond.state.stores.key_value import KeyValueStore, TimestampedKeyValueStore
+from millpond.state.stores.lru import LruKeyValueStore, TimestampedLruKeyValueStore
 from millpond.state.stores.session import SessionStore
 from millpond.state.stores.time_ordered_buffer import TimeOrderedBuffer
 from millpond.state.stores.versioned import VersionedKeyValueStore
@@ -125,10 +126,37 @@ class KeyValueStoreBuilder(StoreBuilder[K, V]):
     timestamped: bool = False
     """Whether the store keeps the timestamp of each value; all stores of the DSL do."""
 
+    max_entries: int | None = None
+    """The largest number of entries of a task's store: a put that exceeds it evicts the entry that was read or put
+    least recently. Such a store is in memory, whatever `persistent` says. As `Stores.lruMap` in Kafka Streams."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_entries is None:
+            return
+        if not isinstance(self.max_entries, int) or isinstance(self.max_entries, bool):
+            raise ConfigError(
+                f"store '{self.name}': max_entries= is a number of entries, not {kind_of(self.max_entries)}"
+            )
+        if self.max_entries < 0:
+            raise ConfigError(f"store '{self.name}': max_entries= must not be negative, but is {self.max_entries}")
+        object.__setattr__(self, "persistent", False)
+
     def build(
         self, partition: int, backend: Backend, changelog_topic: str | None = None
     ) -> KeyValueStore[K, V] | TimestampedKeyValueStore[K, V]:
         """Return the store of one task; see `StoreBuilder.build`."""
+        if self.max_entries is not None:
+            bounded = TimestampedLruKeyValueStore[K, V] if self.timestamped else LruKeyValueStore[K, V]
+            return bounded(
+                self.name,
+                partition,
+                backend,
+                *store_serdes(self, changelog_topic),
+                max_entries=self.max_entries,
+                caching=self.caching,
+                changelog_topic=self._logged_to(changelog_topic),
+            )
         kind = TimestampedKeyValueStore[K, V] if self.timestamped else KeyValueStore[K, V]
         return kind(
             self.name,

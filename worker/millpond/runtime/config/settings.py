@@ -37,7 +37,7 @@ REQUIRED = ("application.id", "bootstrap.servers")
 
 _SERDES = {
     name: f"millpond.serdes:{name}"
-    for name in ("Bytes", "String", "Short", "Int", "Long", "Float", "Double", "Boolean", "UUID", "Void")
+    for name in ("ByteBuffer", "Bytes", "String", "Short", "Int", "Long", "Float", "Double", "Boolean", "UUID", "Void")
 }
 _EXTRACTORS = {
     name: f"millpond.topology:{name}"

@@ -80,6 +80,8 @@ class DuplicateWindowStore(WindowStore[K, V]):
         # Raw key, time, sequence, encoded value and the record's timestamp of each put since the last flush.
         self._puts_since_flush: list[tuple[bytes, int, int, bytes | None, int]] = []
         self._sequence = 0
+        # The sequence number of the last put of a value.
+        self._last_value = 0
         # Rows in `_held` and `_apart`, as of the last flush.
         self._row_count = 0
         super().__init__(
@@ -150,13 +152,19 @@ class DuplicateWindowStore(WindowStore[K, V]):
             sequence = self._sequence = self._sequence + 1 & MAX_SEQUENCE
             put((raw_key, time, sequence, data, self._timestamp()))
             if data is None:
+                # As in Kafka Streams, where the store on disk does not take notice of it.
+                if time > self._observed and not self.persistent:
+                    self._advance(time)
                 return
             if time > self._observed:
                 self._advance(time)
             elif time <= self._floor:
                 if self._expired(time):
                     self.expired_puts += 1
+                if self.persistent:
+                    self._last_value = sequence
                 return
+            self._last_value = sequence
             rows = held.get(raw_key)
             if rows is None:
                 rows = (held if self._complete else apart).setdefault(raw_key, [])
@@ -183,7 +191,7 @@ class DuplicateWindowStore(WindowStore[K, V]):
 
     def _last_put(self, raw_key: bytes, start: int, /) -> Entry:
         for _, sequence, value in self.matches(raw_key, start, start):
-            if sequence == self._sequence:
+            if sequence == self._last_value:
                 return (value if self.value_serde.immutable else self.value_serde.deserialize(value)), -1
         return ABSENT
 

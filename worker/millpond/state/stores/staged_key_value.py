@@ -64,6 +64,9 @@ class StagedKeyValues(StagedStore[K, V]):
     timestamps.
     """
 
+    peek: Callable[[bytes], tuple[V | None, int]]
+    """As `entry`, for queries: it does not count as a use of the entry, where uses count."""
+
     stage: Callable[[bytes, K, V | None, int, V | None], None]
     """Puts a value, or with None deletes: serialised key, key, value, timestamp in ms, the value before this put."""
 
@@ -101,7 +104,7 @@ class StagedKeyValues(StagedStore[K, V]):
     # The hot path: plain functions over local names, specialised once
 
     def _bind(self) -> None:
-        self.entry = self._immutable_entry() if self.value_serde.immutable else self._copied_entry()
+        self.entry = self.peek = self._immutable_entry() if self.value_serde.immutable else self._copied_entry()
         self.stage = self._immutable_stage() if self.value_serde.immutable else self._copied_stage()
         if self.caching and self._context is not None and not self.value_serde.immutable:
             self.stage = self._with_headers(self.stage, self._context)

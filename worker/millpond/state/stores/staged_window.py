@@ -2,8 +2,8 @@
 
 A segment spans max(retention / 2, 60 s) of window starts, as in Kafka Streams' RocksDB store. Expiry deletes whole
 segments. Reads are stricter: they never return a window that starts before stream time - retention + 1. Windows between
-the two bounds may still be put (they reach the changelog) but are not returned. Kafka Streams' in-memory store rejects
-those puts; so does this one when it is not persistent.
+the two bounds may still be put but are not returned. Kafka Streams' in-memory store rejects those puts; so does this
+one when it is not persistent. All puts reach the changelog.
 
 Stream time here is the largest window start ever put, and is committed with the rows.
 """
@@ -225,8 +225,6 @@ class StagedWindows(WindowPuts[K, V]):
         data: list[bytes | None],
         timestamps: list[int],
     ) -> None:
-        if self._expired(start):
-            return
         encode_entries(
             raw_keys,
             data,
@@ -237,7 +235,8 @@ class StagedWindows(WindowPuts[K, V]):
             prefix=segment_prefix(self.partition, start // self._interval),
             suffix=window_suffix(start),
             out=out,
-            rows=self._flushed,
+            # Rejected puts are logged, too, as in Kafka Streams, whose restore rejects them again.
+            rows=Rows() if self._expired(start) else self._flushed,
         )
 
     def seal(self) -> Rows:
