@@ -290,6 +290,9 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
         b.global_table("g"), f, on=first, with_key=True
     ),
     "KStream.left_join on": lambda f: stream(b := mp.StreamsBuilder()).left_join(b.global_table("g"), first, on=f),
+    "KStream.outer_join with_": lambda f: stream(b := mp.StreamsBuilder()).outer_join(
+        stream(b), f, mp.JoinWindows.of_time_difference_with_no_grace(timedelta(seconds=1))
+    ),
     "BranchedKStream.branch predicate": lambda f: stream().split().branch(f),
     "BranchedKStream.branch chain": lambda f: stream().split().branch(first, chain=f),
     "BranchedKStream.default_branch chain": lambda f: stream().split().default_branch(chain=f),

@@ -79,6 +79,18 @@ WRONG: dict[str, tuple[Callable[[mp.StreamsBuilder], Any], str]] = {
         lambda b: stream(b).join(b.table("rows"), both, store="x"),  # type: ignore[call-overload]
         "has no argument 'store'",
     ),
+    "no windows of a left join": (
+        lambda b: stream(b).left_join(stream(b), both),  # type: ignore[call-overload]
+        "left_join() of two streams needs windows",
+    ),
+    "an outer join with a table": (
+        lambda b: stream(b).outer_join(b.table("rows"), both, APART),  # type: ignore[call-overload]
+        "outer_join() of a stream needs another KStream, not a KTable",
+    ),
+    "windows of a left join with a table": (
+        lambda b: stream(b).left_join(b.table("rows"), both, APART),  # type: ignore[call-overload]
+        "left_join() with a table takes no windows",
+    ),
     "a repeated name": (
         lambda b: (
             stream(b).join(stream(b), both, APART, name="x"),
@@ -156,3 +168,33 @@ def test_failing_joiner_drops_the_rest_of_the_record() -> None:
         one.pipe_input("k", "a", 1000)
         other.pipe_input("k", "last", 1000)
         assert out.read_values_to_list() == ["a+good", "a+last"]
+
+
+def test_waiting_records_have_a_compacted_changelog() -> None:
+    """The store of a left or outer join has the settings that the user gives, but no retention."""
+    b = mp.StreamsBuilder()
+    options: dict[str, Any] = {"store": "pairs", "logging": {"segment.bytes": "1000"}}
+    stream(b).outer_join(stream(b, "others"), both, APART, **options).to("out", key=mp.String, value=mp.String)
+    stores = b.build().stores
+    assert sorted(stores) == [f"pairs-outer-{part}-join-store" for part in ("other", "shared", "this")]
+    assert stores["pairs-outer-shared-join-store"].changelog_config() == {
+        "cleanup.policy": "compact",
+        "message.timestamp.type": "CreateTime",
+        "segment.bytes": "1000",
+    }
+
+
+def test_result_without_a_partner_has_the_headers_of_the_record_that_closes_its_window() -> None:
+    """Its key and timestamp are its own."""
+    b = mp.StreamsBuilder()
+    stream(b).left_join(stream(b, "others"), both, APART).to("out", key=mp.String, value=mp.String)
+    with mp.testing.TopologyTestDriver(b.build(), {"application.id": "app"}) as driver:
+        one, other = (driver.create_input_topic(name, key=mp.String, value=mp.String) for name in ("in", "others"))
+        out = driver.create_output_topic("out", key=mp.String, value=mp.String)
+        one.pipe_input("k", "a", 1000, headers=[("h", b"1")])
+        other.pipe_input("x", "b", 8000, headers=[("h", b"2")])
+        assert out.is_empty
+        other.pipe_input("x", "b", 8001, headers=[("h", b"3")])
+        (record,) = out.read_records_to_list()
+    assert (record.key, record.value, record.timestamp) == ("k", "a+None", 1000)
+    assert list(record.headers) == [("h", b"3")]

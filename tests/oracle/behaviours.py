@@ -38,6 +38,11 @@ def run(name: str) -> str:
         out = driver.create_output_topic("out", key=String, value=String)
         sessions = driver.create_output_topic("app-sessions-changelog", key=mp.Bytes, value=mp.Bytes)
         log = driver.create_output_topic("app-s-changelog", key=String, value=String)
+        kept = {
+            part: driver.create_output_topic(f"app-kept-{part}-join-store-changelog", key=mp.Bytes, value=mp.Bytes)
+            for part in ("outer-other", "outer-shared", "outer-this")
+            if not name.endswith("-cached") and "(stores: [kept-" in description
+        }
         for _ in range(RECORDS):
             topic = "rows" if dice.roll(3) == 0 else "in"
             k, v = dice.roll(6), dice.roll(7)
@@ -50,6 +55,10 @@ def run(name: str) -> str:
             inputs[topic].pipe_input(key, value, timestamp)
             lines.append(f"{topic} {_java(key)} {_java(value)} {timestamp}")
             lines += [f"  {_java(r.key)} {_java(r.value)} {r.timestamp}" for r in out.read_records_to_list()]
+            for part, changelog in kept.items():
+                lines += [
+                    f"  {part}: {_hex(r.key)} {_hex(r.value)} {r.timestamp}" for r in changelog.read_records_to_list()
+                ]
             if name.endswith("-cached") and "(stores: [sessions])" in description:
                 lines += [
                     f"  sessions: {_hex(r.key)} {_hex(r.value)} {r.timestamp}" for r in sessions.read_records_to_list()

@@ -67,3 +67,58 @@ def stream_join_rekeyed(b: mp.StreamsBuilder, h: bool) -> None:
 def stream_join_self(b: mp.StreamsBuilder, h: bool) -> None:
     s = in_(b)
     out(s.join(s, plainly, apart(30, 30, 20)))
+
+
+def either(v: str | None, r: str | None) -> str:
+    return f"{v}{r}".replace("None", "null")
+
+
+def keyed(k: str, v: str | None, r: str | None) -> str:
+    return f"{k}{v}{r}".replace("None", "null")
+
+
+@case
+def stream_left_join(b: mp.StreamsBuilder, h: bool) -> None:
+    out(in_(b).left_join(other(b), keyed, apart(100, 100, 50), with_key=True))
+
+
+@case
+def stream_outer_join(b: mp.StreamsBuilder, h: bool) -> None:
+    out(in_(b).outer_join(other(b), keyed, apart(100, 100, 50), with_key=True, store="kept"))
+
+
+@case
+def stream_outer_join_before(b: mp.StreamsBuilder, h: bool) -> None:
+    out(in_(b).outer_join(other(b), either, apart(200, 0, 0), persistent=False))
+
+
+@case
+def stream_left_join_gap(b: mp.StreamsBuilder, h: bool) -> None:
+    out(in_(b).left_join(other(b), either, apart(-10, 200, 40)))
+
+
+@case
+def stream_outer_join_gap(b: mp.StreamsBuilder, h: bool) -> None:
+    out(in_(b).outer_join(other(b), either, apart(150, -20, 10)))
+
+
+@case
+def stream_outer_join_same_time(b: mp.StreamsBuilder, h: bool) -> None:
+    out(coarse(in_(b)).outer_join(coarse(other(b)), either, apart(0, 0, 300)))
+
+
+@case
+def stream_outer_join_no_time(b: mp.StreamsBuilder, h: bool) -> None:
+    out(in_(b).outer_join(other(b), either, apart(0, 0, 0)))
+
+
+@case
+def stream_outer_join_rekeyed(b: mp.StreamsBuilder, h: bool) -> None:
+    by_letter = in_(b).select_key(lambda _, v: letter(v), key=String)
+    out(by_letter.outer_join(other(b).select_key(lambda _, v: letter(v), key=String), either, apart(100, 50, 10)))
+
+
+@case
+def stream_left_join_self(b: mp.StreamsBuilder, h: bool) -> None:
+    s = in_(b)
+    out(s.left_join(s, either, apart(-5, 30, 20)))

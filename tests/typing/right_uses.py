@@ -103,6 +103,21 @@ assert_type(
     flights.left_join(airlines, lambda flight, airline: airline is None, on=lambda _, flight: flight.carrier),
     mp.KStream[str, bool],
 )
+near = mp.JoinWindows.of_time_difference_with_no_grace(timedelta(hours=1))
+delayed = flights.map_values(lambda flight: len(flight.origin), value=mp.Int)
+assert_type(flights.join(delayed, lambda flight, by: flight.origin * by, near), mp.KStream[str, str])
+assert_type(flights.left_join(delayed, lambda flight, by: by or len(flight.origin), near), mp.KStream[str, int])
+assert_type(
+    flights.left_join(delayed, lambda key, flight, by: (key, by), near, with_key=True, other_value=mp.Int),
+    mp.KStream[str, tuple[str, int | None]],
+)
+assert_type(
+    flights.outer_join(delayed, lambda flight, by: None if flight is None else by, near, store="both"),
+    mp.KStream[str, int | None],
+)
+assert_type(
+    flights.outer_join(delayed, lambda key, flight, by: key, near, with_key=True, name="both"), mp.KStream[str, str]
+)
 
 # Aggregations
 grouped = flights.group_by(lambda _, flight: flight.origin, key=mp.String)

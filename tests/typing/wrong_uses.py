@@ -12,6 +12,8 @@ numbers = builder.table("numbers", key=mp.Int, value=mp.Double)
 lengths = builder.table("lengths", key=mp.String, value=mp.Int)
 names = builder.global_table("names", key=mp.Int, value=mp.String)
 
+NEAR = mp.JoinWindows.of_time_difference_with_no_grace(timedelta(seconds=1))
+
 
 def shout(word: str) -> str:
     return word.upper()
@@ -55,6 +57,9 @@ words.join(lengths, plus, on=length_of)  # wrong
 words.left_join(lengths, plus)  # wrong
 words.join(words, plus_name)  # wrong
 words.join(lengths, plus, with_key=True)  # wrong
+words.outer_join(lengths, plus, NEAR)  # wrong
+words.outer_join(words, plus_name, NEAR)  # wrong
+words.left_join(words, plus_name, NEAR)  # wrong
 
 # Functions over values and serdes of other types
 numbers.map_values(shout)  # wrong

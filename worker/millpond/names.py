@@ -24,7 +24,6 @@ NOT_YET: dict[str, tuple[str, ...]] = {
     ),
     "StreamsBuilder": ("add_read_only_state_store",),
     "Topology": ("add_read_only_state_store",),
-    "KStream": ("outer_join",),
     "KTable": ("transform_values",),
     "TimeWindowedKStream": ("emit_strategy",),
 }

@@ -75,6 +75,10 @@ public class Behaviours {
             final TestOutputTopic<byte[], byte[]> sessions = driver.createOutputTopic(
                 "app-sessions-changelog", Serdes.ByteArray().deserializer(), Serdes.ByteArray().deserializer());
             final TestOutputTopic<String, String> log = driver.createOutputTopic("app-s-changelog", STR.deserializer(), STR.deserializer());
+            final Map<String, TestOutputTopic<byte[], byte[]>> kept = new TreeMap<>();
+            for (final String part : List.of("outer-this", "outer-other", "outer-shared"))
+                kept.put(part, driver.createOutputTopic("app-kept-" + part + "-join-store-changelog",
+                    Serdes.ByteArray().deserializer(), Serdes.ByteArray().deserializer()));
             for (int i = 0; i < RECORDS; i++) {
                 final String topic = dice.roll(3) == 0 ? "rows" : "in";
                 final int k = dice.roll(6);
@@ -88,6 +92,10 @@ public class Behaviours {
                 text.append(topic).append(' ').append(key).append(' ').append(value).append(' ').append(timestamp).append('\n');
                 for (final TestRecord<String, String> r : out.readRecordsToList())
                     text.append("  ").append(r.key()).append(' ').append(r.value()).append(' ').append(r.timestamp()).append('\n');
+                if (!caching && description.contains("(stores: [kept-"))
+                    for (final Map.Entry<String, TestOutputTopic<byte[], byte[]>> each : kept.entrySet())
+                        for (final TestRecord<byte[], byte[]> r : each.getValue().readRecordsToList())
+                            text.append("  ").append(each.getKey()).append(": ").append(hex(r.key())).append(' ').append(hex(r.value())).append(' ').append(r.timestamp()).append('\n');
                 if (caching && description.contains("(stores: [sessions])"))
                     for (final TestRecord<byte[], byte[]> r : sessions.readRecordsToList())
                         text.append("  sessions: ").append(hex(r.key())).append(' ').append(hex(r.value())).append(' ').append(r.timestamp()).append('\n');
@@ -365,6 +373,20 @@ public class Behaviours {
         c.put("stream_join_self", (b, h) -> {
             final KStream<String, String> s = in(b);
             out(s.join(s, (v, r) -> v + r, apart(30, 30, 20), sides()));
+        });
+        c.put("stream_left_join", (b, h) -> out(in(b).leftJoin(other(b), (k, v, r) -> k + v + r, apart(100, 100, 50), sides())));
+        c.put("stream_outer_join", (b, h) -> out(in(b).outerJoin(other(b), (k, v, r) -> k + v + r, apart(100, 100, 50), sides().withStoreName("kept"))));
+        c.put("stream_outer_join_before", (b, h) -> out(in(b).outerJoin(other(b), (v, r) -> v + r, apart(200, 0, 0), sides()
+            .withDslStoreSuppliers(BuiltInDslStoreSuppliers.IN_MEMORY))));
+        c.put("stream_left_join_gap", (b, h) -> out(in(b).leftJoin(other(b), (v, r) -> v + r, apart(-10, 200, 40), sides())));
+        c.put("stream_outer_join_gap", (b, h) -> out(in(b).outerJoin(other(b), (v, r) -> v + r, apart(150, -20, 10), sides())));
+        c.put("stream_outer_join_same_time", (b, h) -> out(coarse(in(b)).outerJoin(coarse(other(b)), (v, r) -> v + r, apart(0, 0, 300), sides())));
+        c.put("stream_outer_join_no_time", (b, h) -> out(in(b).outerJoin(other(b), (v, r) -> v + r, apart(0, 0, 0), sides())));
+        c.put("stream_outer_join_rekeyed", (b, h) -> out(in(b).selectKey((k, v) -> letter(v))
+            .outerJoin(other(b).selectKey((k, v) -> letter(v)), (v, r) -> v + r, apart(100, 50, 10), sides())));
+        c.put("stream_left_join_self", (b, h) -> {
+            final KStream<String, String> s = in(b);
+            out(s.leftJoin(s, (v, r) -> v + r, apart(-5, 30, 20), sides()));
         });
         c.put("siblings", (b, h) -> {
             final KStream<String, String> s = in(b);

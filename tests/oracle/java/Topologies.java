@@ -383,6 +383,16 @@ public class Topologies {
             final KStream<String, String> s = stream(b, "in");
             s.join(s, (v, r) -> v, apart(), sides()).to("out", Produced.with(STR, STR));
         }));
+        c.put("stream_left_join", dsl(b -> stream(b, "in").leftJoin(stream(b, "others"), (v, r) -> v, apart(), sides())
+            .to("out", Produced.with(STR, STR))));
+        c.put("stream_left_join_named", dsl(b -> stream(b, "in").leftJoin(stream(b, "others"), (v, r) -> v, apart(), sides().withName("pair").withStoreName("kept"))
+            .to("out", Produced.with(STR, STR))));
+        c.put("stream_outer_join", dsl(b -> stream(b, "in").outerJoin(stream(b, "others"), (v, r) -> v, apart(), sides())
+            .to("out", Produced.with(STR, STR))));
+        c.put("stream_outer_join_named", dsl(b -> stream(b, "in").outerJoin(stream(b, "others"), (v, r) -> v, apart(), sides().withName("pair").withStoreName("kept"))
+            .to("out", Produced.with(STR, STR))));
+        c.put("stream_outer_join_rekeyed", dsl(b -> stream(b, "in").selectKey((k, v) -> v)
+            .outerJoin(stream(b, "others").selectKey((k, v) -> v), (v, r) -> v, apart(), sides()).groupByKey(Grouped.with(STR, STR)).count()));
         c.put("stream_join_chain", dsl(b -> {
             final KStream<String, String> s = stream(b, "in").selectKey((k, v) -> v);
             s.join(stream(b, "others"), (v, r) -> v, apart(), sides())

@@ -49,6 +49,37 @@ def stream_join_self(b: StreamsBuilder) -> None:
 
 
 @dsl
+def stream_left_join(b: StreamsBuilder) -> None:
+    s = stream(b, "in")
+    s.left_join(stream(b, "others"), first, APART).to("out")
+
+
+@dsl
+def stream_left_join_named(b: StreamsBuilder) -> None:
+    s = stream(b, "in")
+    s.left_join(stream(b, "others"), first, APART, name="pair", store="kept").to("out")
+
+
+@dsl
+def stream_outer_join(b: StreamsBuilder) -> None:
+    s = stream(b, "in")
+    s.outer_join(stream(b, "others"), first, APART).to("out")
+
+
+@dsl
+def stream_outer_join_named(b: StreamsBuilder) -> None:
+    s = stream(b, "in")
+    s.outer_join(stream(b, "others"), first, APART, name="pair", store="kept").to("out")
+
+
+@dsl
+def stream_outer_join_rekeyed(b: StreamsBuilder) -> None:
+    s = stream(b, "in").select_key(value_of)
+    others = stream(b, "others").select_key(value_of)
+    s.outer_join(others, first, APART, key=String, value=String).group_by_key().count()
+
+
+@dsl
 def stream_join_chain(b: StreamsBuilder) -> None:
     s = stream(b, "in").select_key(value_of, key=String)
     once = s.join(stream(b, "others"), first, APART, value=String)

@@ -1,4 +1,4 @@
-"""KStream.join and left_join, with streams and with tables."""
+"""KStream.join, left_join and outer_join, with streams and with tables."""
 
 # ruff: noqa: SLF001 - this is a part of KStream, in a module of its own
 
@@ -154,6 +154,34 @@ class TableJoins(Generic[K, V]):
     @overload
     def left_join(
         self,
+        stream: KStream[K, VO],
+        with_: Callable[[V, VO | None], VR],
+        windows: JoinWindows,
+        /,
+        *,
+        with_key: Literal[False] = False,
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+        **joined: Unpack[StreamJoined[V, VO]],
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        stream: KStream[K, VO],
+        with_: Callable[[K, V, VO | None], VR],
+        windows: JoinWindows,
+        /,
+        *,
+        with_key: Literal[True],
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+        **joined: Unpack[StreamJoined[V, VO]],
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
         table: KTable[K, VO],
         with_: Callable[[V, VO | None], VR],
         *,
@@ -199,19 +227,101 @@ class TableJoins(Generic[K, V]):
         self,
         table: Any,
         with_: Callable[..., VR],
+        windows: JoinWindows | None = None,
         *,
         on: Callable[[K, V], Any] | None = None,
         with_key: bool = False,
         key: Serde[K] | None = None,
         value: Serde[VR] | None = None,
         name: str | None = None,
+        **joined: Unpack[StreamJoined[Any, Any]],
     ) -> KStream[K, VR]:
-        """Join each record with the table's row of its key, or with None if the table has no such row. See `join`.
+        """Join each record as `join` does, and with None if there is nothing to join it with.
 
-        Records without a key to look up are joined with None (KIP-962). Records without a value are
-        dropped, and counted as dropped.
+        *With a table*: a record is joined with None if the table has no row of its key. *With a stream*: a record of
+        this stream that no record of the other one joins is joined with None, once its window and the grace have passed
+        in stream time. Such a result has the record's time, and comes before the result of the record that moved
+        stream time on; while a worker runs, they are looked for once a second at most.
+
+        Records without a key are joined with None at once (KIP-962). Records without a value are dropped, and counted
+        as dropped. See `join` for the arguments.
         """
+        if isinstance(table, TableJoins):
+            return join_streams(
+                "left_join()", self, table, with_, windows, on, key, value, name, joined,
+                with_key=with_key, left_outer=True,
+            )  # fmt: skip
+        _check_no_windows("left_join()", windows, joined)
         return self._join(table, with_, on, key, value, name, with_key=with_key, left=True)
+
+    @overload
+    def outer_join(
+        self,
+        stream: KStream[K, VO],
+        with_: Callable[[V | None, VO | None], VR],
+        windows: JoinWindows,
+        /,
+        *,
+        with_key: Literal[False] = False,
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+        **joined: Unpack[StreamJoined[V, VO]],
+    ) -> KStream[K, VR]: ...
+    @overload
+    def outer_join(
+        self,
+        stream: KStream[K, VO],
+        with_: Callable[[K, V | None, VO | None], VR],
+        windows: JoinWindows,
+        /,
+        *,
+        with_key: Literal[True],
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+        **joined: Unpack[StreamJoined[V, VO]],
+    ) -> KStream[K, VR]: ...
+    def outer_join(  # noqa: PLR0913 - options are keywords
+        self,
+        stream: KStream[K, Any],
+        with_: Callable[..., VR],
+        windows: JoinWindows,
+        /,
+        *,
+        with_key: bool = False,
+        key: Serde[K] | None = None,
+        value: Serde[VR] | None = None,
+        name: str | None = None,
+        **joined: Unpack[StreamJoined[Any, Any]],
+    ) -> KStream[K, VR]:
+        """Join the records of both streams as `left_join` does; those of the other stream are joined with None, too.
+
+            orders.outer_join(payments, matched, mp.JoinWindows.of_time_difference_with_no_grace(timedelta(hours=1)))
+
+        Args:
+            stream: a KStream with the same keys and the same number of partitions.
+            with_: f(value or None, other value or None) -> value of the result; with `with_key=True` the key comes
+                first. At most one of the values is None.
+            windows: how far apart the times of two records may be.
+            with_key: whether `with_` takes the key, too.
+            key: serde of the keys, in case a stream is repartitioned for the join, and of the join's stores.
+            value: serde of the result's values.
+            name: the beginning of the names of the nodes and of the repartition topics.
+            joined: see `StreamJoined`.
+
+        Raises:
+            TopologyError: the other side is no stream of the same StreamsBuilder, or an option is wrong.
+        """
+        if not isinstance(stream, TableJoins):
+            raise TopologyError(
+                f"outer_join() of a stream needs another KStream, not {kind_of(stream)}; a stream joins a table with "
+                "join() or left_join()."
+            )
+        return join_streams(
+            "outer_join()", self, stream, with_, windows, None, key, value, name, joined,
+            with_key=with_key, left_outer=True, right_outer=True,
+        )  # fmt: skip
 
     def _join(  # noqa: PLR0913 - the arguments of join()
         self,

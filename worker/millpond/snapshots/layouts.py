@@ -75,7 +75,8 @@ def covered(builder: StoreBuilder[Any, Any]) -> bool:
     """Return whether snapshots can include the stores that a builder makes.
 
     Those of versioned stores would need the order of the changelog: a put that was too late is logged, too. A store
-    with `max_entries` is small, and has its entries in the order of the puts in the changelog.
+    with `max_entries` is small, and has its entries in the order of the puts in the changelog. Records that
+    wait for a partner in an outer join are few, and no table.
     """
     if isinstance(builder, KeyValueStoreBuilder) and builder.max_entries is not None:
         return False

@@ -5,6 +5,7 @@ from millpond.state.rocksdb.options import StateFileOptions as StateFileOptions
 from millpond.state.rocksdb.state_file import StateFile as StateFile
 from millpond.state.stores.key_value import KeyValueStore as KeyValueStore
 from millpond.state.stores.key_value import TimestampedKeyValueStore as TimestampedKeyValueStore
+from millpond.state.stores.outer_join import OuterJoinStore as OuterJoinStore
 from millpond.state.stores.session import SessionStore as SessionStore
 from millpond.state.stores.time_ordered_buffer import Pending as Pending
 from millpond.state.stores.time_ordered_buffer import TimeOrderedBuffer as TimeOrderedBuffer
@@ -18,6 +19,7 @@ from .backend import Row as Row
 from .backend import Rows as Rows
 from .backend import Written as Written
 from .builders import KeyValueStoreBuilder as KeyValueStoreBuilder
+from .builders import OuterJoinStoreBuilder as OuterJoinStoreBuilder
 from .builders import SessionStoreBuilder as SessionStoreBuilder
 from .builders import StoreBuilder as StoreBuilder
 from .builders import TimeOrderedBufferBuilder as TimeOrderedBufferBuilder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from millpond.calls import checked_class
@@ -13,6 +13,7 @@ from millpond.serdes import Serde
 from millpond.state.stores.duplicate_windows import DuplicateWindowStore
 from millpond.state.stores.key_value import KeyValueStore, TimestampedKeyValueStore
 from millpond.state.stores.lru import LruKeyValueStore, TimestampedLruKeyValueStore
+from millpond.state.stores.outer_join import OuterJoinStore
 from millpond.state.stores.session import SessionStore
 from millpond.state.stores.time_ordered_buffer import TimeOrderedBuffer
 from millpond.state.stores.versioned import VersionedKeyValueStore
@@ -22,6 +23,7 @@ from .backend import Backend
 
 __all__ = (
     "KeyValueStoreBuilder",
+    "OuterJoinStoreBuilder",
     "SessionStoreBuilder",
     "StoreBuilder",
     "TimeOrderedBufferBuilder",
@@ -375,4 +377,23 @@ class TimeOrderedBufferBuilder(StoreBuilder[K, V]):
             *store_serdes(self, changelog_topic),
             changelog_topic=self._logged_to(changelog_topic),
             count_bytes=self.count_bytes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OuterJoinStoreBuilder(StoreBuilder[K, V]):
+    """The store of records that a left or outer join of streams has not joined yet: Kafka Streams' ListValueStore.
+
+    Its key serde is that of the records' keys, its value serde that of the left side's values.
+    """
+
+    right: Serde[Any] | None = None
+    """The serde of the right side's values; None is the configured default."""
+
+    def build(self, partition: int, backend: Backend, changelog_topic: str | None = None) -> OuterJoinStore[K]:
+        """Return the store of one task; see `StoreBuilder.build`."""
+        key, left = store_serdes(self, changelog_topic)
+        _, right = store_serdes(replace(self, value=self.right), changelog_topic)
+        return OuterJoinStore(
+            self.name, partition, backend, key, left, right, changelog_topic=self._logged_to(changelog_topic)
         )

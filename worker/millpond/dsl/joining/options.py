@@ -9,7 +9,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 from millpond.checks import kind_of
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
-from millpond.state import WindowStoreBuilder
+from millpond.state import OuterJoinStoreBuilder, WindowStoreBuilder
 from millpond.topology.naming import validate_name
 
 from .windows import JoinWindows
@@ -85,4 +85,18 @@ class JoinStorage:
             retention_ms=windows.size_ms + windows.grace_ms,
             window_size_ms=windows.size_ms,
             retain_duplicates=True,
+        )
+
+    def waiting_store(
+        self, name: str, left: Serde[Any] | None, right: Serde[Any] | None
+    ) -> OuterJoinStoreBuilder[Any, Any]:
+        """Return the builder of the store of a left or outer join's records without a partner."""
+        return OuterJoinStoreBuilder(
+            name=f"{name}-store",
+            key=self.key,
+            value=left,
+            right=right,
+            persistent=self.persistent,
+            logging=self.logging,
+            log_config=self.log_config,
         )

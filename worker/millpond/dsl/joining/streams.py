@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from millpond.checks import kind_of
 from millpond.dsl.functions import check_same_builder, check_value_function
 from millpond.dsl.operators.window_join.inner import JoinWindow
+from millpond.dsl.operators.window_join.outer import OuterJoinWindow
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
+from millpond.topology import Body
 
 from .node import JoinSide, StreamJoinNode, windowed_node
 from .options import JoinStorage
@@ -36,8 +38,12 @@ def join_streams(  # noqa: PLR0913 - the arguments of join()
     options: Mapping[str, Any],
     *,
     with_key: bool,
+    left_outer: bool = False,
+    right_outer: bool = False,
 ) -> KStream[Any, Any]:
     """Add a join of two streams, with the processors, names and stores of Kafka Streams.
+
+    With `left_outer`, records of the left side are sent without a partner, too; with `right_outer` those of the right.
 
     Raises:
         TopologyError: the windows are missing, or the streams come from different StreamsBuilders.
@@ -66,29 +72,47 @@ def join_streams(  # noqa: PLR0913 - the arguments of join()
     # The order of generated names is that of Kafka Streams, including those that are not used.
     this_windowed = graph.name_or(name, "KSTREAM-WINDOWED-", "-this-windowed")
     other_windowed = graph.name_or(name, "KSTREAM-WINDOWED-", "-other-windowed")
-    this_join = graph.name_or(None, "KSTREAM-JOINTHIS-")
-    other_join = graph.name_or(None, "KSTREAM-JOINOTHER-")
+    this_join = graph.generate("KSTREAM-OUTERTHIS-" if right_outer else "KSTREAM-JOINTHIS-")
+    other_join = graph.generate("KSTREAM-OUTEROTHER-" if left_outer else "KSTREAM-JOINOTHER-")
     merged = graph.name_or(name, "KSTREAM-MERGE-", "-merge")
+    this_suffix = "-outer-this-join" if right_outer else "-this-join"
+    other_suffix = "-outer-other-join" if left_outer else "-other-join"
     base = storage.store
-    this_store = storage.window_store(f"{base}-this-join" if base else this_join, this_value)
-    other_store = storage.window_store(f"{base}-other-join" if base else other_join, other_value)
+    this_store = storage.window_store(f"{base}{this_suffix}" if base else this_join, this_value)
+    other_store = storage.window_store(f"{base}{other_suffix}" if base else other_join, other_value)
     graph.add(windowed_node(this_windowed, this_store.name), stream._node)
     graph.add(windowed_node(other_windowed, other_store.name), other._node)
-    before, after = windows.before_ms, windows.after_ms
+    waiting = None
+    if left_outer:
+        shared_suffix = "-outer-shared-join" if right_outer else "-left-shared-join"
+        number = this_join.rpartition("-")[2]
+        waiting_name = f"{base}{shared_suffix}" if base else f"KSTREAM-OUTERSHARED-{number}"
+        waiting = storage.waiting_store(waiting_name, this_value, other_value)
+    before, after, grace = windows.before_ms, windows.after_ms, windows.grace_ms
+
+    def body(other: str, *, right: bool, unmatched: bool) -> Body:
+        if waiting is not None:
+            return OuterJoinWindow(
+                other, waiting.name, before, after, grace, combine, with_key, right=right, unmatched=unmatched
+            )
+        return JoinWindow(other, *((after, before) if right else (before, after)), combine, with_key, right=right)
+
     node = StreamJoinNode(
         merged,
         JoinSide(
             this_windowed,
-            f"{name}-this-join" if name else this_join,
+            f"{name}{this_suffix}" if name else this_join,
             this_store,
-            lambda: JoinWindow(other_store.name, before, after, combine, with_key, right=False),
+            lambda: body(other_store.name, right=False, unmatched=left_outer),
         ),
         JoinSide(
             other_windowed,
-            f"{name}-other-join" if name else other_join,
+            f"{name}{other_suffix}" if name else other_join,
             other_store,
-            lambda: JoinWindow(this_store.name, after, before, combine, with_key, right=True),
+            lambda: body(this_store.name, right=True, unmatched=right_outer),
         ),
+        shared=waiting,
+        relaxed_null_key=left_outer,
     )
     graph.add(node, stream._node, other._node)
     return KStream(graph, merged, node, key or stream._key, value, sources, repartition=False)

@@ -9,6 +9,7 @@ from typing import Any
 
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
+from millpond.state import OuterJoinStoreBuilder
 from millpond.topology import TaskId, decorate
 from millpond.topology.user_metrics import UserMetrics
 
@@ -75,6 +76,8 @@ class Environment:
         Raises:
             TopologyError: neither the store nor the configuration names a serde.
         """
+        if isinstance(builder, OuterJoinStoreBuilder) and builder.right is None:
+            builder = replace(builder, right=_resolve(None, self.default_value, builder.name, "value"))
         caching = builder.caching and self.cache_bytes > 0
         if builder.key is not None and builder.value is not None and caching == builder.caching:
             return builder

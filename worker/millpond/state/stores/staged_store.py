@@ -205,20 +205,26 @@ class StagedStore(Generic[K, V]):
         """
         self._keeps_origins = self.caching
 
-    def _encoded(self, key: K, value: V) -> bytes:
+    def _encoded(self, key: K, value: V, serde: Serde[Any] | None = None) -> bytes:
         """Encode a value at its put, so that an error belongs to the record that puts it.
+
+        Args:
+            key: the key, for the error's message.
+            value: the value.
+            serde: the value's serde; None is `value_serde`.
 
         Raises:
             SerializationError: the serde cannot encode the value.
         """
+        serde = self.value_serde if serde is None else serde
         try:
-            return self.value_serde.serialize(value)
+            return serde.serialize(value)
         except BrokerError:
             raise  # a schema registry that does not answer is no error of the value
         except SerializationError as error:
             cause: Exception = error
         except Exception as error:  # noqa: BLE001  # the serde is the user's
-            cause = self.value_serde.encoding_failed(value, error)
+            cause = serde.encoding_failed(value, error)
         shown = repr(key)
         shown = shown if len(shown) <= _LONGEST_KEY else f"{shown[:_LONGEST_KEY]}…"
         raise SerializationError(f"store '{self.name}' cannot keep a value for key {shown}: {cause}") from cause

@@ -42,8 +42,10 @@ class JoinWindow:
         def join(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
                 return dropped()
+            last = timestamp + after
             try:
-                found = matches(serialize(key), timestamp - before, timestamp + after)
+                # As in Kafka Streams: a range that ends before the epoch becomes that of time 0.
+                found = matches(serialize(key), timestamp - before, max(0, last))
             except FATAL:
                 raise
             except Exception as error:  # noqa: BLE001 - the serdes are the user's
