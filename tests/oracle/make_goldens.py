@@ -19,6 +19,7 @@ def main() -> int:
         ("TableJoins.java", "run", "golden-table-joins"),
         ("WindowResults.java", "run", "golden-window-results"),
         ("StoreReads.java", "run", "golden-store-reads"),
+        ("VersionedTables.java", "run", "golden-versioned"),
     )
     return max(make(*run) for run in runs)
 

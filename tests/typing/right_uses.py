@@ -154,6 +154,10 @@ assert_type(
 
 # Tables
 assert_type(flights.to_table(store="latest"), mp.KTable[str, Flight])
+assert_type(
+    flights.to_table(store="history", history_retention=timedelta(days=1), segment_interval=timedelta(hours=1)),
+    mp.KTable[str, Flight],
+)
 assert_type(planes.filter(lambda _, plane: plane.name != ""), mp.KTable[str, Airline])
 assert_type(planes.map_values(lambda plane: len(plane.name)), mp.KTable[str, int])
 assert_type(planes.map_values(lambda plane: len(plane.name), value=mp.Int, store="lengths"), mp.KTable[str, int])

@@ -108,6 +108,7 @@ class StreamsBuilder:
         name = graph.name_or(name, "KTABLE-SOURCE-")
         logic = SourceTable(storage)
         node = _TableSourceGraphNode(name, source, topic, storage, logic, timestamp, reset)
+        node.output_versioned = storage.history_ms is not None
         graph.add(node, graph.root)
         return KTable(graph, name, node, storage.key, storage.value, frozenset({source}), logic, storage)
 
@@ -139,6 +140,11 @@ class StreamsBuilder:
                     f"global_table() takes no {option}=: its topic is the changelog, and its rows are written at once; "
                     "leave it out."
                 )
+        if "history_retention" in materialized:
+            raise TopologyError(
+                "global_table() takes no history_retention=: global tables are not versioned; use table(), or leave it "
+                "out."
+            )
         graph = self._graph
         # No changelog, since the topic is one; no cache, since no commit would flush it.
         storage = Storage.of({**materialized, "logging": False, "caching": False}, graph, f"{topic}-")

@@ -46,12 +46,15 @@ class GraphNode:
         name: its name in the topology, by which its children name their parent.
         relaxed_null_key: whether it is a left join, which joins records without a key too (KIP-962).
         grace_ms: for windowed aggregations, how long a window stays open after its end; None for other operators.
+        output_versioned: for tables with options of a store, whether that store is versioned (KIP-914); None for other
+            operators, which are versioned if all their inputs are.
     """
 
     def __init__(self, name: str, *, relaxed_null_key: bool = False, grace_ms: int | None = None) -> None:
         self.name = name
         self.relaxed_null_key = relaxed_null_key
         self.grace_ms = grace_ms
+        self.output_versioned: bool | None = None
         self.parents: list[GraphNode] = []
         self.children: list[GraphNode] = []
         self.priority = -1
@@ -71,6 +74,13 @@ class GraphNode:
     def parent_names(self) -> list[str]:
         """The names of its parents, in the order in which they were connected."""
         return [parent.name for parent in self.parents]
+
+    @property
+    def is_versioned(self) -> bool:
+        """Whether its changes are those of a versioned table, so that some are not the latest of their key."""
+        if self.output_versioned is None:
+            return bool(self.parents) and all(parent.is_versioned for parent in self.parents)
+        return self.output_versioned
 
     def write(self, topology: Topology) -> None:
         """Add this operator to the topology; its parents are already there."""

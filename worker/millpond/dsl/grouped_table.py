@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
 from millpond.calls import checked
 from millpond.checks import check_function
-from millpond.dsl.operators.lookup import StoreLookup
 from millpond.dsl.operators.table_aggregation import AggregateTable, ReduceTable
 from millpond.serdes import Long, Serde
 from millpond.topology import Body
@@ -15,7 +14,7 @@ from millpond.topology import Body
 from .functions import check_initializer
 from .graph import Graph, GraphNode, OperatorNode, TableRepartitionGraphNode
 from .materialized import Materialized, Storage
-from .tables import Aggregated
+from .tables import Aggregated, stored_view
 
 if TYPE_CHECKING:
     from .ktable import KTable
@@ -126,8 +125,9 @@ class KGroupedTable(Generic[K, V]):
             topic = f"{self._topic_name or storage.name}-repartition"
             self._repartitioned = TableRepartitionGraphNode(source, sink, topic, self._key, self._value)
         graph.add(self._repartitioned, self._node)
-        logic = Aggregated(StoreLookup(storage.name), storage.name, make)
+        logic = Aggregated(stored_view(storage), make)
         node = OperatorNode(name, logic.body, store=storage.key_value, table=True)
+        node.output_versioned = storage.history_ms is not None
         graph.add(node, self._repartitioned)
         sources = frozenset({self._repartitioned.name})
         return KTable(graph, name, node, storage.key, storage.value, sources, logic, storage)

@@ -12,7 +12,7 @@ from millpond.topology import Body, StoreBuilder
 
 from .graph import Graph, GraphNode, OperatorNode, RepartitionGraphNode
 from .materialized import Storage
-from .tables import Aggregated
+from .tables import Aggregated, View
 
 if TYPE_CHECKING:
     from .ktable import KTable
@@ -55,8 +55,9 @@ class Grouping:
                 self._repartitioned = node
             self.graph.add(self._repartitioned, parent)
             parent, sources = self._repartitioned, frozenset({self._repartitioned.name})
-        logic = Aggregated(lookup, storage.name, make)
+        logic = Aggregated(View(lookup, (storage.name,), storage.history_ms), make)
         operator = OperatorNode(name, logic.body, store=builder, table=True, grace_ms=grace_ms)
+        operator.output_versioned = storage.history_ms is not None
         self.graph.add(operator, parent)
         return KTable(self.graph, name, operator, key, storage.value, sources, logic, storage)
 

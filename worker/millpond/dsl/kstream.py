@@ -376,6 +376,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             sources = frozenset({parent.name})
         logic = SourceTable(storage)
         node = OperatorNode(name, logic.body, store=logic.store, table=True)
+        node.output_versioned = storage.history_ms is not None
         graph.add(node, parent)
         return KTable(graph, name, node, storage.key, storage.value, sources, logic, storage)
 

@@ -133,7 +133,8 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
             name: name of the node; its store is named `<name>-store`.
 
         Raises:
-            TopologyError: `until_window_closes()` for a table without windows, or without a serde of its keys.
+            TopologyError: the table is versioned or comes from a versioned one; or `until_window_closes()` for a table
+                without windows, or without a serde of its keys.
         """
         if not isinstance(suppressed, Suppressed):
             raise TopologyError(
@@ -141,6 +142,11 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
                 f"{kind_of(suppressed)}."
             )
         graph = self._graph
+        if self._node.is_versioned:
+            raise TopologyError(
+                f"suppress() cannot hold back the changes of '{self._name}', because it comes from a versioned table: "
+                "leave out history_retention= above, or give a store without it to an operator in between."
+            )
         grace_ms = windows_grace_ms(self._node) if suppressed.final else 0
         if suppressed.final and self._key is None:
             raise TopologyError(
@@ -172,7 +178,10 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
             name: name of the node and of the repartition topic.
         """
         check_function("group_by()", selector, "key", "value")
-        node = OperatorNode(self._graph.name_or(name, "KTABLE-SELECT-"), lambda: RegroupTable(selector))
+        above = self._node
+        node = OperatorNode(
+            self._graph.name_or(name, "KTABLE-SELECT-"), lambda: RegroupTable(selector, above.is_versioned)
+        )
         self._graph.add(node, self._node)
         self.send_old_values(materialize=True)
         return KGroupedTable(self._graph, node, key, value, name)
@@ -193,7 +202,8 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         self, predicate: Callable[[K, V], object], name: str | None, options: Any, *, negate: bool
     ) -> KTable[K, V]:
         storage = self._derived_storage(options, "KTABLE-FILTER-", self._value)
-        logic = FilteredTable(self, storage, predicate, negate=negate)
+        above = self._node
+        logic = FilteredTable(self, storage, predicate, negate=negate, versioned=lambda: above.is_versioned)
         return self._derive(logic, storage, "KTABLE-FILTER-", name, self._value)
 
     def _derived_storage(self, options: Any, prefix: str, value: Serde[Any] | None) -> Storage | None:
@@ -210,6 +220,8 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
     ) -> KTable[K, Any]:
         name = self._graph.name_or(name, prefix)
         node = OperatorNode(name, logic.body, store=logic.store, table=True)
+        if storage is not None:
+            node.output_versioned = storage.history_ms is not None
         self._graph.add(node, self._node)
         key = self._key if storage is None else storage.key
         value = value if storage is None else storage.value

@@ -10,7 +10,12 @@ from typing import Any, Generic, TypedDict, TypeVar
 from millpond.checks import kind_of
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
-from millpond.state import KeyValueStoreBuilder, SessionStoreBuilder, WindowStoreBuilder
+from millpond.state import (
+    KeyValueStoreBuilder,
+    SessionStoreBuilder,
+    VersionedKeyValueStoreBuilder,
+    WindowStoreBuilder,
+)
 from millpond.topology.naming import validate_name
 
 from .durations import milliseconds
@@ -18,14 +23,14 @@ from .graph import Graph
 from .session_windows import SessionWindows
 from .windows import FixedWindows, SlidingWindows
 
-__all__ = ("Materialized", "MaterializedWindows", "Storage")
+__all__ = ("Materialized", "MaterializedStore", "MaterializedWindows", "Storage")
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Materialized(TypedDict, Generic[K, V], total=False):
-    """Keyword arguments of operators that have, or may have, a key-value store. All are optional."""
+class MaterializedStore(TypedDict, Generic[K, V], total=False):
+    """Keyword arguments of operators that have, or may have, a store of any kind. All are optional."""
 
     store: str
     """Name of the store, for queries and in the name of its changelog topic; default: a generated one."""
@@ -44,7 +49,20 @@ class Materialized(TypedDict, Generic[K, V], total=False):
     put least recently, as `Stores.lruMap` in Kafka Streams; default: no maximum."""
 
 
-class MaterializedWindows(Materialized[K, V], Generic[K, V], total=False):
+class Materialized(MaterializedStore[K, V], Generic[K, V], total=False):
+    """Keyword arguments of operators that have, or may have, a key-value store. All are optional."""
+
+    history_retention: timedelta
+    """How long, in stream time, old values of a key are kept: this makes the table versioned (KIP-914). Updates that
+    are late by more than that are dropped, and counted as dropped. Joins of streams read the value at the time of the
+    stream's record; `group_by()` and joins of two tables ignore updates that are not the latest of their key. The store
+    needs a name, and has no cache."""
+
+    segment_interval: timedelta
+    """For versioned tables: old values expire together with those of this interval; default: by the retention."""
+
+
+class MaterializedWindows(MaterializedStore[K, V], Generic[K, V], total=False):
     """Keyword arguments of windowed aggregations. All are optional."""
 
     retention: timedelta
@@ -68,6 +86,9 @@ class Storage:
     persistent: bool = True
     retention_ms: int | None = None
     max_entries: int | None = None
+    history_ms: int | None = None
+    """For versioned stores, how long old values are kept; None for other stores."""
+    segment_ms: int | None = None
 
     @classmethod
     def of(
@@ -88,8 +109,8 @@ class Storage:
             value: serde of the values when none was given.
 
         Raises:
-            TopologyError: the name is invalid, logging is neither a flag nor a configuration, or the retention is no
-                duration.
+            TopologyError: the name is invalid, logging is neither a flag nor a configuration, a retention is no
+                duration, or options of a versioned store are missing or contradict each other.
         """
         name = options.get("store")
         logging = options.get("logging", True)
@@ -99,21 +120,35 @@ class Storage:
                 "logging= takes True, False, or the changelog topic's configuration as a dictionary, not "
                 f"{kind_of(logging)}."
             )
+        history_ms, segment_ms = _versions(options, prefix)
         return cls(
             graph.generate_store(prefix) if name is None else validate_name(name, "store"),
             name is not None,
             key if (given := options.get("key")) is None else given,
             value if (given := options.get("value")) is None else given,
-            options.get("caching", True),
+            options.get("caching", history_ms is None),
             bool(logging) if isinstance(logging, bool) else True,
             None if isinstance(logging, bool) else logging,
             options.get("persistent", True),
             None if retention is None else milliseconds(retention, "retention"),
             options.get("max_entries"),
+            history_ms,
+            segment_ms,
         )
 
-    def key_value(self) -> KeyValueStoreBuilder[Any, Any]:
-        """Return the builder of a timestamped key-value store."""
+    def key_value(self) -> KeyValueStoreBuilder[Any, Any] | VersionedKeyValueStoreBuilder[Any, Any]:
+        """Return the builder of a timestamped or a versioned key-value store."""
+        if self.history_ms is not None:
+            return VersionedKeyValueStoreBuilder(
+                name=self.name,
+                key=self.key,
+                value=self.value,
+                persistent=self.persistent,
+                logging=self.logging,
+                log_config=self.log_config or {},
+                history_retention_ms=self.history_ms,
+                segment_interval_ms=self.segment_ms,
+            )
         return KeyValueStoreBuilder(
             name=self.name,
             key=self.key,
@@ -185,3 +220,26 @@ class Storage:
                 f"Store '{self.name}' keeps {kept}, which expire by time; leave out max_entries=, which is for "
                 "key-value stores."
             )
+
+
+def _versions(options: Mapping[str, Any], prefix: str) -> tuple[int | None, int | None]:
+    """Return history retention and segment interval of a versioned store, in ms; None where they are not given."""
+    history, segment = options.get("history_retention"), options.get("segment_interval")
+    what = f"The store '{options.get('store') or prefix.removesuffix('-')}'"
+    if history is None:
+        if segment is not None:
+            raise TopologyError(
+                f"{what} has segment_interval=, which only versioned stores have; give history_retention= too, or "
+                "leave it out."
+            )
+        return None, None
+    if options.get("store") is None:
+        raise TopologyError(f"{what} is versioned, since it has history_retention=, but has no name; give store= too.")
+    if options.get("max_entries") is not None:
+        raise TopologyError(f"{what} is versioned, and versioned stores have no maximum; leave max_entries= out.")
+    if options.get("caching"):
+        raise TopologyError(f"{what} is versioned, and versioned stores have no cache; leave caching= out.")
+    segment_ms = None if segment is None else milliseconds(segment, "segment_interval")
+    if segment_ms is not None and segment_ms < 1:
+        raise TopologyError(f"{what} has a segment_interval= of 0 ms; it must be at least 1 ms, or be left out.")
+    return milliseconds(history, "history_retention"), segment_ms

@@ -394,7 +394,7 @@ def _join_table(  # noqa: PLR0913 - the arguments of join()
     view = table.view()
     node = OperatorNode(
         graph.name_or(name, "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-"),
-        lambda: JoinTable(view.lookup, combine, with_key, left),
+        lambda: JoinTable(view.lookup, combine, with_key, left, view.history_ms is not None),
         uses=view.stores,
         relaxed_null_key=left,
     )

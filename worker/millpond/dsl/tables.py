@@ -14,12 +14,11 @@ from millpond.dsl.operators.lookup import FilteredLookup, Lookup, MappedLookup, 
 from millpond.dsl.operators.table_filter import FilterTable
 from millpond.dsl.operators.table_mapping import MapTableValues
 from millpond.dsl.operators.table_source import MaterializedSource, PassingSource
-from millpond.state import KeyValueStoreBuilder
-from millpond.topology import Body
+from millpond.topology import Body, StoreBuilder
 
 from .materialized import Storage
 
-__all__ = ("Aggregated", "FilteredTable", "MappedTable", "SourceTable", "TableLogic", "View")
+__all__ = ("Aggregated", "FilteredTable", "MappedTable", "SourceTable", "TableLogic", "View", "stored_view")
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,13 @@ class View:
 
     lookup: Lookup
     stores: tuple[str, ...]
+    history_ms: int | None = None
+    """For a versioned table, how long it keeps old values, in ms; joins of streams then read it as of their time."""
+
+
+def stored_view(storage: Storage) -> View:
+    """Return the view of a table that has a key-value store."""
+    return View(StoreLookup(storage.name), (storage.name,), storage.history_ms)
 
 
 class TableLogic(Protocol):
@@ -65,7 +71,7 @@ class SourceTable:
     def view(self) -> View:
         """See `TableLogic`."""
         self._materialized = True
-        return View(StoreLookup(self._storage.name), (self._storage.name,))
+        return stored_view(self._storage)
 
     def body(self) -> Body:
         """Return the body of the table's node."""
@@ -73,7 +79,7 @@ class SourceTable:
             return PassingSource()
         return MaterializedSource(self._storage.name, self._send_old)
 
-    def store(self) -> KeyValueStoreBuilder[Any, Any] | None:
+    def store(self) -> StoreBuilder | None:
         """Return the builder of the table's store; None without a store."""
         return self._storage.key_value() if self._materialized else None
 
@@ -81,8 +87,8 @@ class SourceTable:
 class Aggregated:
     """The result of an aggregation, which always has a store."""
 
-    def __init__(self, lookup: Lookup, store: str, make: Callable[[bool], Body]) -> None:
-        self._view = View(lookup, (store,))
+    def __init__(self, view: View, make: Callable[[bool], Body]) -> None:
+        self._view = view
         self._make = make
         self._send_old = False
 
@@ -118,11 +124,11 @@ class _Derived:
     def view(self) -> View:
         """See `TableLogic`."""
         if self._storage is not None:
-            return View(StoreLookup(self._storage.name), (self._storage.name,))
+            return stored_view(self._storage)
         above = self._parent.view()
-        return View(self._derive(above.lookup), above.stores)
+        return View(self._derive(above.lookup), above.stores, above.history_ms)
 
-    def store(self) -> KeyValueStoreBuilder[Any, Any] | None:
+    def store(self) -> StoreBuilder | None:
         """Return the builder of the table's store; None without a store."""
         return None if self._storage is None else self._storage.key_value()
 
@@ -145,20 +151,27 @@ class Parent(Protocol):
 
 
 class FilteredTable(_Derived):
-    """The rows for which a predicate is true."""
+    """The rows for which a predicate is true. `versioned` is called when the topology is built."""
 
     def __init__(
-        self, parent: Parent, storage: Storage | None, predicate: Callable[[Any, Any], object], *, negate: bool
+        self,
+        parent: Parent,
+        storage: Storage | None,
+        predicate: Callable[[Any, Any], object],
+        *,
+        negate: bool,
+        versioned: Callable[[], bool],
     ) -> None:
         super().__init__(parent, storage)
         self._predicate = predicate
         self._negate = negate
+        self._versioned = versioned
         # With old values, no tombstone is sent for a row that passed neither before nor now.
         self._send_old = parent.send_old_values(materialize=False)
 
     def body(self) -> Body:
         """Return the body of the table's node."""
-        return FilterTable(self._predicate, self._negate, self._store_name, self._send_old)
+        return FilterTable(self._predicate, self._negate, self._store_name, self._send_old, self._versioned())
 
     def _derive(self, lookup: Lookup) -> Lookup:
         return FilteredLookup(lookup, self._predicate, self._negate)

@@ -9,6 +9,8 @@ from millpond.state.stores.outer_join import OuterJoinStore as OuterJoinStore
 from millpond.state.stores.session import SessionStore as SessionStore
 from millpond.state.stores.time_ordered_buffer import Pending as Pending
 from millpond.state.stores.time_ordered_buffer import TimeOrderedBuffer as TimeOrderedBuffer
+from millpond.state.stores.versioned import IS_LATEST as IS_LATEST
+from millpond.state.stores.versioned import NOT_PUT as NOT_PUT
 from millpond.state.stores.versioned import VersionedKeyValueStore as VersionedKeyValueStore
 from millpond.state.stores.versioned import VersionedRecord as VersionedRecord
 from millpond.state.stores.window import TimestampedWindowStore as TimestampedWindowStore

@@ -92,6 +92,10 @@ class TaskContext(Protocol):
     origin: Any
     """The source position, assigned by a node that forwards a record it held back, and restored after its forward."""
 
+    latest: bool
+    """Whether the change that is being forwarded is the latest of its key (KIP-914): false only for late updates of
+    versioned stores. A node that assigns it restores the old value after its forward."""
+
     @property
     def topic(self) -> str | None:
         """The real name of the current record's topic; None in punctuations."""

@@ -13,6 +13,7 @@ from typing import Any
 from millpond.topology import NodeContext, StreamForward
 
 from .guard import FATAL
+from .updates import is_versioned, update_functions
 
 __all__ = ("AggregateStream", "CountStream", "ReduceStream")
 
@@ -26,8 +27,11 @@ class CountStream:
     def bind(self, node: NodeContext) -> StreamForward:
         """Return the function that one task calls for each record."""
         store = node.store(self.store)
-        serialize, entry, stage = store.serialize_key, store.entry, store.stage_count
-        forward, failed, dropped = node.forward, node.failed, node.dropped
+        serialize, entry = store.serialize_key, store.entry
+        failed, dropped = node.failed, node.dropped
+        stage, forward = update_functions(node, store)
+        if not is_versioned(store):
+            stage = store.stage_count
         forwarding = not store.caching
         if store.caching:
             store.on_flush(forward)
@@ -66,8 +70,10 @@ class ReduceStream:
     def bind(self, node: NodeContext) -> StreamForward:
         """Return the function that one task calls for each record."""
         store, reducer = node.store(self.store), self.reducer
-        serialize, entry, stage = store.serialize_key, store.entry, store.stage
-        forward, failed, dropped = node.forward, node.failed, node.dropped
+        serialize, entry = store.serialize_key, store.entry
+        failed, dropped = node.failed, node.dropped
+        stage, forward = update_functions(node, store)
+        timed = is_versioned(store)
         forwarding = not store.caching
         # The reducer may change the old aggregate in place; children get a second copy of it.
         copy_old = self.send_old and forwarding and not store.value_serde.immutable
@@ -87,12 +93,12 @@ class ReduceStream:
                     new = reducer(old, value)
                     if copy_old:
                         old = entry(raw)[0]
-                    # The store keeps no timestamp of a deletion: it gets that of its record.
+                    # A store without versions keeps no timestamp of a deletion: it gets that of its record.
                     stage(
                         raw,
                         key,
                         new,
-                        old_timestamp if old_timestamp > timestamp and new is not None else timestamp,
+                        old_timestamp if old_timestamp > timestamp and (new is not None or timed) else timestamp,
                         old,
                     )
                     if old_timestamp > timestamp:
@@ -119,8 +125,10 @@ class AggregateStream:
     def bind(self, node: NodeContext) -> StreamForward:
         """Return the function that one task calls for each record."""
         store, initializer, aggregator = node.store(self.store), self.initializer, self.aggregator
-        serialize, entry, stage = store.serialize_key, store.entry, store.stage
-        forward, failed, dropped = node.forward, node.failed, node.dropped
+        serialize, entry = store.serialize_key, store.entry
+        failed, dropped = node.failed, node.dropped
+        stage, forward = update_functions(node, store)
+        timed = is_versioned(store)
         forwarding = not store.caching
         # The aggregator may change the old aggregate in place; children get a second copy of it.
         copy_old = self.send_old and forwarding and not store.value_serde.immutable
@@ -140,12 +148,12 @@ class AggregateStream:
                     new = aggregator(key, value, old)
                     if copy_old:
                         old = entry(raw)[0]
-                    # The store keeps no timestamp of a deletion: it gets that of its record.
+                    # A store without versions keeps no timestamp of a deletion: it gets that of its record.
                     stage(
                         raw,
                         key,
                         new,
-                        old_timestamp if old_timestamp > timestamp and new is not None else timestamp,
+                        old_timestamp if old_timestamp > timestamp and (new is not None or timed) else timestamp,
                         old,
                     )
                     if old_timestamp > timestamp:

@@ -8,6 +8,7 @@ from typing import Any
 
 from millpond.topology import NodeContext, StreamForward
 
+from .as_of_lookup import bind_as_of
 from .guard import FATAL
 from .lookup import Lookup, StoreLookup
 
@@ -20,7 +21,7 @@ def _joiner(combine: Callable[..., Any], *, with_key: bool) -> Callable[[Any, An
 
 @dataclass(frozen=True, slots=True)
 class JoinTable:
-    """A body that joins each record with the table's current row of its key.
+    """A body that joins each record with the table's row of its key: the current one, or the one at the record's time.
 
     A left join joins records without a row, or without a key, with None. Records without a value are dropped and
     counted; for an inner join also those without a key.
@@ -30,9 +31,13 @@ class JoinTable:
     combine: Callable[..., Any]
     with_key: bool
     left: bool
+    versioned: bool = False
+    """Whether the table is versioned: then a record is joined with the row at its own time (KIP-914)."""
 
     def bind(self, node: NodeContext) -> StreamForward:
         """Return the function that one task calls for each record."""
+        if self.versioned:
+            return join_as_of(node, self.table, self.combine, with_key=self.with_key, left=self.left)
         if not self.left and not self.with_key and isinstance(self.table, StoreLookup):
             return _inner(node, self.table.store, self.combine)
         get, combine, left = self.table.bind(node), _joiner(self.combine, with_key=self.with_key), self.left
@@ -69,6 +74,30 @@ def _inner(node: NodeContext, name: str, combine: Callable[[Any, Any], Any]) -> 
             if other is None:
                 return
             joined = combine(value, other)
+        except FATAL:
+            raise
+        except Exception as error:  # noqa: BLE001 - user code raises anything
+            return failed(error, key, value, timestamp)
+        forward(key, joined, timestamp)
+
+    return join
+
+
+def join_as_of(
+    node: NodeContext, table: Lookup, combine: Callable[..., Any], *, with_key: bool, left: bool
+) -> StreamForward:
+    """Return the function that joins each record with the row that a versioned table had at the record's time."""
+    get, combine = bind_as_of(table, node), _joiner(combine, with_key=with_key)
+    forward, failed, dropped = node.forward, node.failed, node.dropped
+
+    def join(key: Any, value: Any, timestamp: int) -> None:
+        if value is None or (key is None and not left):
+            return dropped()
+        try:
+            other = None if key is None else get(key, timestamp)
+            if other is None and not left:
+                return
+            joined = combine(key, value, other)
         except FATAL:
             raise
         except Exception as error:  # noqa: BLE001 - user code raises anything

@@ -9,6 +9,7 @@ from typing import Any
 from millpond.topology import NodeContext, StreamForward
 
 from .guard import FATAL
+from .updates import is_versioned, update_functions
 
 __all__ = ("AggregateTable", "ReduceTable")
 
@@ -26,8 +27,9 @@ class AggregateTable:
     def bind(self, node: NodeContext) -> StreamForward:
         """Return the function that one task calls for each change."""
         store, initializer, adder, subtractor = node.store(self.store), self.initializer, self.adder, self.subtractor
-        serialize, entry, stage = store.serialize_key, store.entry, store.stage
-        forward, failed = node.forward, node.failed
+        serialize, entry, failed = store.serialize_key, store.entry, node.failed
+        stage, forward = update_functions(node, store)
+        timeless = not is_versioned(store)
         forwarding = not store.caching
         copy_old = self.send_old and forwarding and not store.value_serde.immutable
         if store.caching:
@@ -50,8 +52,8 @@ class AggregateTable:
                     latest = timestamp
                 if copy_old and before is not None:
                     before = entry(raw)[0]
-                # The store keeps no timestamp of a deletion: it gets that of its record.
-                stage(raw, key, after, timestamp if after is None else latest, before)
+                # A store without versions keeps no timestamp of a deletion: it gets that of its record.
+                stage(raw, key, after, timestamp if after is None and timeless else latest, before)
             except FATAL:
                 raise
             except Exception as error:  # noqa: BLE001 - user code raises anything
@@ -74,8 +76,9 @@ class ReduceTable:
     def bind(self, node: NodeContext) -> StreamForward:  # noqa: C901 - one flat function per record
         """Return the function that one task calls for each change."""
         store, adder, subtractor = node.store(self.store), self.adder, self.subtractor
-        serialize, entry, stage = store.serialize_key, store.entry, store.stage
-        forward, failed = node.forward, node.failed
+        serialize, entry, failed = store.serialize_key, store.entry, node.failed
+        stage, forward = update_functions(node, store)
+        timeless = not is_versioned(store)
         forwarding = not store.caching
         copy_old = self.send_old and forwarding and not store.value_serde.immutable
         if store.caching:
@@ -101,8 +104,8 @@ class ReduceTable:
                     latest = timestamp
                 if copy_old and before is not None:
                     before = entry(raw)[0]
-                # The store keeps no timestamp of a deletion: it gets that of its record.
-                stage(raw, key, after, timestamp if after is None else latest, before)
+                # A store without versions keeps no timestamp of a deletion: it gets that of its record.
+                stage(raw, key, after, timestamp if after is None and timeless else latest, before)
             except FATAL:
                 raise
             except Exception as error:  # noqa: BLE001 - user code raises anything

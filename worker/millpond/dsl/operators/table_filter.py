@@ -9,6 +9,7 @@ from typing import Any
 from millpond.topology import NodeContext, TableForward
 
 from .guard import FATAL
+from .updates import update_functions
 
 __all__ = ("FilterTable",)
 
@@ -17,20 +18,23 @@ __all__ = ("FilterTable",)
 class FilterTable:
     """A body that forwards rows with a true `predicate(key, value)` (with `negate`, false) and deletes the others.
 
-    With old values, a row that passed neither before nor now is not forwarded.
+    With old values, a row that passed neither before nor now is not forwarded, unless the table above is versioned: its
+    deletion is a version too.
     """
 
     predicate: Callable[[Any, Any], object]
     negate: bool
     store: str | None
     send_old: bool
+    versioned: bool = False
+    """Whether the table above is versioned (KIP-914)."""
 
     def bind(self, node: NodeContext) -> TableForward:
         """Return the function that one task calls for each change."""
         if self.store is not None:
             return self._materialized(node, self.store)
         predicate, negate, send_old = self.predicate, self.negate, self.send_old
-        forward, failed = node.forward, node.failed
+        forward, failed, skip = node.forward, node.failed, not self.versioned
 
         def filter_change(key: Any, new: Any, old: Any, timestamp: int) -> None:
             try:
@@ -39,7 +43,7 @@ class FilterTable:
                 if send_old:
                     if old is not None and bool(predicate(key, old)) is negate:
                         old = None
-                    if new is None and old is None:
+                    if new is None and old is None and skip:
                         return
                 else:
                     old = None
@@ -52,12 +56,13 @@ class FilterTable:
     def _materialized(self, node: NodeContext, name: str) -> TableForward:
         predicate, negate, send_old = self.predicate, self.negate, self.send_old
         store = node.store(name)
-        serialize, entry, stage = store.serialize_key, store.entry, store.stage
-        forward, failed = node.forward, node.failed
+        serialize, entry, failed = store.serialize_key, store.entry, node.failed
+        stage, forward = update_functions(node, store)
         forwarding = not store.caching
         if store.caching:
             store.on_flush(forward)
         needs_old = send_old or store.caching
+        skip = send_old and not self.versioned
 
         def filter_and_store(key: Any, new: Any, old: Any, timestamp: int) -> None:
             try:
@@ -65,7 +70,7 @@ class FilterTable:
                     new = None
                 raw = serialize(key)
                 before = entry(raw)[0] if needs_old else None
-                if send_old and new is None and before is None:
+                if skip and new is None and before is None:
                     return
                 stage(raw, key, new, timestamp, before)
             except FATAL:

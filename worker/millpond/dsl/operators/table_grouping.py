@@ -23,6 +23,8 @@ class RegroupTable:
     """
 
     selector: Callable[[Any, Any], tuple[Any, Any]]
+    versioned: bool = False
+    """Whether the table above is versioned: then updates that are not the latest of their key are ignored (KIP-914)."""
 
     def bind(self, node: NodeContext) -> TableForward:
         """Return the function that one task calls for each change."""
@@ -49,4 +51,14 @@ class RegroupTable:
             if adds:
                 forward(new_key, (new_value, None), timestamp)
 
-        return regroup
+        return _if_latest(node, regroup) if self.versioned else regroup
+
+
+def _if_latest(node: NodeContext, regroup: TableForward) -> TableForward:
+    task = node.task
+
+    def regroup_if_latest(key: Any, new: Any, old: Any, timestamp: int) -> None:
+        if task.latest:
+            regroup(key, new, old, timestamp)
+
+    return regroup_if_latest

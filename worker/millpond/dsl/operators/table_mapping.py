@@ -9,6 +9,7 @@ from typing import Any
 from millpond.topology import NodeContext, TableForward
 
 from .guard import FATAL
+from .updates import update_functions
 
 __all__ = ("MapTableValues",)
 
@@ -44,8 +45,8 @@ class MapTableValues:
     def _materialized(self, node: NodeContext, name: str) -> TableForward:
         mapper, with_key = self.mapper, self.with_key
         store = node.store(name)
-        serialize, entry, stage = store.serialize_key, store.entry, store.stage
-        forward, failed = node.forward, node.failed
+        serialize, entry, failed = store.serialize_key, store.entry, node.failed
+        stage, forward = update_functions(node, store)
         forwarding = not store.caching
         if store.caching:
             store.on_flush(forward)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from millpond.topology import NodeContext, StreamForward
 
 from .guard import FATAL
+from .updates import update_functions
 
 __all__ = ("MaterializedSource", "PassingSource")
 
@@ -30,7 +31,10 @@ class PassingSource:
 
 @dataclass(frozen=True, slots=True)
 class MaterializedSource:
-    """A source table with a store. The last record of a key by offset wins, whatever its timestamp; None deletes."""
+    """A source table with a store; None deletes. The last record of a key by offset wins, whatever its timestamp.
+
+    In a versioned store the record with the largest timestamp wins, and the others become older versions.
+    """
 
     store: str
     send_old: bool
@@ -40,8 +44,9 @@ class MaterializedSource:
     def bind(self, node: NodeContext) -> StreamForward:
         """Return the function that one task calls for each record."""
         store = node.store(self.store)
-        serialize, entry, stage = store.serialize_key, store.entry, store.stage
-        forward, failed, dropped = node.forward, node.failed, node.dropped
+        serialize, entry = store.serialize_key, store.entry
+        stage, forward = update_functions(node, store)
+        failed, dropped = node.failed, node.dropped
         forwarding = not store.caching
         needs_old = self.send_old or store.caching
         if store.caching:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from millpond.dsl.functions import check_same_builder, check_value_function
 from millpond.dsl.graph import GraphNode
 from millpond.dsl.materialized import Storage
-from millpond.dsl.operators.lookup import StoreLookup
 from millpond.dsl.operators.table_joins.primary_key import (
     JoinedLookup,
     JoinKind,
@@ -18,7 +17,7 @@ from millpond.dsl.operators.table_joins.primary_key import (
     MergeJoined,
     StoreJoined,
 )
-from millpond.dsl.tables import Parent, View
+from millpond.dsl.tables import Parent, View, stored_view
 from millpond.topology import Body, Topology
 
 if TYPE_CHECKING:
@@ -65,6 +64,7 @@ def join_tables(  # noqa: PLR0913 - the arguments of join()
         right._node.name,
         logic,
     )
+    node.output_versioned = storage is not None and storage.history_ms is not None
     graph.add(node, left._node, right._node)
     key, value = (left._key, None) if storage is None else (storage.key, storage.value)
     return KTable(graph, merge, node, key, value, sources, logic, storage)
@@ -102,7 +102,7 @@ class _JoinedTables:
     def view(self) -> View:
         """See `TableLogic`."""
         if self._storage is not None:
-            return View(StoreLookup(self._storage.name), (self._storage.name,))
+            return stored_view(self._storage)
         left, right = self._left_view, self._right_view
         lookup = JoinedLookup(left.lookup, right.lookup, self._combine, self._with_key, self._kind)
         return View(lookup, tuple(dict.fromkeys((*left.stores, *right.stores))))
@@ -110,8 +110,10 @@ class _JoinedTables:
     def write(self, topology: Topology, node: _JoinNode) -> None:
         """Add the three nodes, and the store if there is one."""
         this, other = self._left_view, self._right_view
-        topology.add_body(node.this, self._side(other, mirrored=False), (node.left,), table=True)
-        topology.add_body(node.other, self._side(this, mirrored=True), (node.right,), table=True)
+        left = self._side(other, mirrored=False, versioned=node.parents[0].is_versioned)
+        right = self._side(this, mirrored=True, versioned=node.parents[-1].is_versioned)
+        topology.add_body(node.this, left, (node.left,), table=True)
+        topology.add_body(node.other, right, (node.right,), table=True)
         merge: Body = MergeJoined() if self._storage is None else StoreJoined(self._storage.name)
         topology.add_body(node.name, merge, (node.this, node.other), table=True)
         topology.connect(node.this, *other.stores)
@@ -119,8 +121,8 @@ class _JoinedTables:
         if self._storage is not None:
             topology.add_state_store(self._storage.key_value(), node.name)
 
-    def _side(self, other: View, *, mirrored: bool) -> Body:
-        return JoinTables(other.lookup, self._combine, self._with_key, self._kind, mirrored, self._send_old)
+    def _side(self, other: View, *, mirrored: bool, versioned: bool) -> Body:
+        return JoinTables(other.lookup, self._combine, self._with_key, self._kind, mirrored, self._send_old, versioned)
 
 
 class _JoinNode(GraphNode):

@@ -54,6 +54,7 @@ class TaskContext:
         outbox: output records since the last drain.
         commit_requested: whether a processor requested a commit.
         dropped: number of records dropped by operators and handlers.
+        latest: whether the change that is being forwarded is the latest of its key; false only below versioned stores.
         late: number of those that came after their window had closed.
         failed: number of those that a handler dropped after an error.
         dead_letters: number of records sent to dead-letter topics.
@@ -74,6 +75,7 @@ class TaskContext:
         "headers",
         "key_serde",
         "late",
+        "latest",
         "message",
         "metrics",
         "origin",
@@ -104,6 +106,7 @@ class TaskContext:
         self.message: Message | None = None
         self.origin: Message | RecordContext | None = None
         self.headers: Headers | None = None
+        self.latest: bool = True
         self.stream_time: int = -1
         self.timestamp: int = -1
         self.commit_requested: bool = False

@@ -187,6 +187,11 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         found = self._valid_at(raw_key, as_of)
         return (None, -1) if found is None else (found.value, found.timestamp)
 
+    def stage(self, raw_key: bytes, key: K, value: V | None, timestamp: int, _old: V | None) -> int:
+        """Put a value, None for a deletion; see `put`. It has the arguments of the other stores' `stage`."""
+        self._check_open()
+        return self.put_raw(raw_key, None if value is None else self._encoded(key, value), timestamp)
+
     def put_raw(self, raw_key: bytes, data: bytes | None, timestamp: int) -> int:
         """Put an encoded value; see `put`."""
         # Rejected puts are logged, too: the changelog has the bytes of Kafka Streams, whose restore rejects them again.

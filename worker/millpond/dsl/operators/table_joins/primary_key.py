@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.lookup import Get, Lookup, TimedGet
+from millpond.dsl.operators.updates import only_latest, update_functions
 from millpond.topology import NodeContext, TableForward
 
 __all__ = ("JoinKind", "JoinTables", "JoinedLookup", "MergeJoined", "StoreJoined")
@@ -35,6 +36,8 @@ class JoinTables:
     mirrored: bool
     """Whether the changes are those of the right table: then they are the second value of `combine`."""
     send_old: bool
+    versioned: bool = False
+    """Whether the changed table is versioned: then changes that are not their key's latest are dropped (KIP-914)."""
 
     def bind(self, node: NodeContext) -> TableForward:
         """Return the function that one task calls for each change."""
@@ -44,8 +47,10 @@ class JoinTables:
         combine = _combine(self.combine, with_key=self.with_key, mirrored=self.mirrored)
         lookup, send_old = self.other.bind_timed(node), self.send_old
         if mine and other and not send_old:
-            return _inner(node, lookup, combine)
-        return _any(node, lookup, combine, needs_mine=mine, needs_other=other, send_old=send_old)
+            join = _inner(node, lookup, combine)
+        else:
+            join = _any(node, lookup, combine, needs_mine=mine, needs_other=other, send_old=send_old)
+        return only_latest(node, join) if self.versioned else join
 
 
 def _combine(combine: Callable[..., Any], *, with_key: bool, mirrored: bool) -> Callable[[Any, Any, Any], Any]:
@@ -132,8 +137,8 @@ class StoreJoined:
     def bind(self, node: NodeContext) -> TableForward:
         """Return the function that one task calls for each change."""
         store = node.store(self.store)
-        serialize, entry, stage = store.serialize_key, store.entry, store.stage
-        forward, failed = node.forward, node.failed
+        serialize, entry, failed = store.serialize_key, store.entry, node.failed
+        stage, forward = update_functions(node, store)
         caching = store.caching
         if caching:
             store.on_flush(forward)
