@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from .state import VersionedRecord as VersionedRecord
     from .state import WindowStore as WindowStore
     from .state import WindowStoreBuilder as WindowStoreBuilder
+    from .topology import Change as Change
     from .topology import FailOnInvalidTimestamp as FailOnInvalidTimestamp
     from .topology import FixedKeyProcessor as FixedKeyProcessor
     from .topology import FixedKeyProcessorContext as FixedKeyProcessorContext
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from .topology import ProcessorContext as ProcessorContext
     from .topology import ProcessorMetrics as ProcessorMetrics
     from .topology import ProcessorSupplier as ProcessorSupplier
+    from .topology import ProcessorWrapper as ProcessorWrapper
     from .topology import PunctuationType as PunctuationType
     from .topology import Record as Record
     from .topology import RecordContext as RecordContext
@@ -174,6 +176,7 @@ _MODULES = {
         "WindowStoreBuilder",
     ),
     "millpond.topology": (
+        "Change",
         "FailOnInvalidTimestamp",
         "FixedKeyProcessor",
         "FixedKeyProcessorContext",
@@ -183,6 +186,7 @@ _MODULES = {
         "ProcessorContext",
         "ProcessorMetrics",
         "ProcessorSupplier",
+        "ProcessorWrapper",
         "PunctuationType",
         "Record",
         "RecordContext",

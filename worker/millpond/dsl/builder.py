@@ -8,10 +8,11 @@ from typing import Any, TypeVar, Unpack
 from millpond.calls import checked
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
-from millpond.topology import ProcessorSupplier, StoreBuilder, TimestampOf, Topology
+from millpond.topology import ProcessorSupplier, ProcessorWrapper, StoreBuilder, TimestampOf, Topology
 from millpond.topology.suppliers import check_supplier
 from millpond.topology.timestamps import timestamp_extractor
 from millpond.topology.topology import check_reset
+from millpond.topology.wrapping import check_wrapper
 
 from .functions import check_builder, check_source_topics
 from .global_table import GlobalKTable, GlobalStoreGraphNode, GlobalTableGraphNode
@@ -33,10 +34,13 @@ class StreamsBuilder:
 
     `name=` names the node of an operator, and its internal topics (KIP-307). Without it a name is generated, which
     changes when operators are added before this one.
+
+    Args:
+        processor_wrapper: wraps every processor and operator of the topology (KIP-1112); None for none.
     """
 
-    def __init__(self) -> None:
-        self._graph = Graph()
+    def __init__(self, *, processor_wrapper: ProcessorWrapper | None = None) -> None:
+        self._graph = Graph(check_wrapper("StreamsBuilder()", processor_wrapper))
 
     def stream(
         self,

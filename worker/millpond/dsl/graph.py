@@ -19,6 +19,7 @@ from millpond.serdes import ChangeSerde, Serde
 from millpond.topology import (
     Body,
     FailOnInvalidTimestamp,
+    ProcessorWrapper,
     StoreBuilder,
     StreamPartitioner,
     TimestampOf,
@@ -256,9 +257,14 @@ class StoreGraphNode(GraphNode):
 
 
 class Graph:
-    """The operators of one StreamsBuilder."""
+    """The operators of one StreamsBuilder.
 
-    def __init__(self) -> None:
+    Args:
+        wrapper: wraps its processors and operators; None for none.
+    """
+
+    def __init__(self, wrapper: ProcessorWrapper | None = None) -> None:
+        self._wrapper = wrapper
         self.root: GraphNode = GraphNode("root")
         self._index = count()
         self._priority = count()
@@ -295,7 +301,7 @@ class Graph:
         """Return a new topology of all operators."""
         self._merge_duplicate_sources()
         self._keep_null_keys_for_relaxed_joins()
-        topology = Topology()
+        topology = Topology(processor_wrapper=self._wrapper)
         queue: list[tuple[int, GraphNode]] = [(child.priority, child) for child in self.root.children]
         written: set[GraphNode] = {self.root}
         pending = {id(child) for child in self.root.children}

@@ -29,6 +29,7 @@ from .nodes import (
     TopicNameExtractor,
 )
 from .processor import (
+    Change,
     FixedKeyProcessor,
     FixedKeyProcessorContext,
     FixedKeyProcessorSupplier,
@@ -50,10 +51,12 @@ from .timestamps import (
 )
 from .topology import Topology
 from .user_metrics import ProcessorMetrics
+from .wrapping import ProcessorWrapper
 
 __all__ = (
     "Body",
     "Cancellable",
+    "Change",
     "ConsumerRecordView",
     "FailOnInvalidTimestamp",
     "FixedKeyProcessor",
@@ -71,6 +74,7 @@ __all__ = (
     "ProcessorMetrics",
     "ProcessorNode",
     "ProcessorSupplier",
+    "ProcessorWrapper",
     "PunctuationType",
     "Record",
     "RecordContext",

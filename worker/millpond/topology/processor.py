@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 import msgspec
 
@@ -21,6 +21,7 @@ from .nodes import StoreBuilder
 from .user_metrics import ProcessorMetrics
 
 __all__ = (
+    "Change",
     "FixedKeyProcessor",
     "FixedKeyProcessorContext",
     "FixedKeyProcessorSupplier",
@@ -98,6 +99,15 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
             TopologyError: the headers are not a list of pairs of a name and bytes or None.
         """
         return Record(self.key, self.value, self.timestamp, NO_HEADERS if headers is None else check_headers(headers))
+
+
+class Change(NamedTuple):
+    """A change of a table's row, the value of a record between nodes of tables, as a `ProcessorWrapper` sees it."""
+
+    new: Any
+    """The new value; None if the row is deleted."""
+    old: Any
+    """The old value; None if there was none, or if no node below needs it."""
 
 
 class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):

@@ -14,10 +14,11 @@ from millpond.errors import TopologyError
 from millpond.serdes import Serde
 
 from .app_configs import with_prefix
-from .context import Cancellable, NodeContext, RecordContext, StreamForward, TaskId
+from .context import Cancellable, Forward, NodeContext, RecordContext, TaskId
 from .headers import NO_HEADERS, RecordHeaders, check_headers
 from .nodes import StoreBuilder
 from .processor import (
+    Change,
     FixedKeyProcessor,
     FixedKeyRecord,
     Processor,
@@ -49,14 +50,18 @@ class ProcessorBody:
     supplier: Callable[[], Processor[Any, Any, Any, Any] | FixedKeyProcessor[Any, Any, Any]]
     reads_origin: ClassVar[bool] = True
 
-    def bind(self, node: NodeContext) -> StreamForward:
+    def bind(self, node: NodeContext) -> Forward:
         """Return the function that passes records to the task's processor; the supplier makes a new one.
 
         Raises:
             TopologyError: the supplier does not make a processor.
         """
+        return self._bind(node)
+
+    def _bind(self, node: NodeContext, *, from_table: bool = False, table: bool = False) -> Forward:
+        """See `bind`; between tables, the value of a record is a pair of the new and the old value."""
         processor = self.supplier()
-        context = _ProcessorContext(node)
+        context = _ChangeContext(node) if table else _ProcessorContext(node)
         if isinstance(processor, FixedKeyProcessor):
             context = _FixedKeyContext(node)
             make: Callable[..., Any] = ReceivedRecord
@@ -90,6 +95,8 @@ class ProcessorBody:
                 task.timestamp = before
 
         node.on_init(init)
+        if from_table:
+            return lambda key, new, old, timestamp: run(key, Change(new, old), timestamp)
         return run
 
 
@@ -143,7 +150,7 @@ class _ProcessorContext:
                 f"Processor '{self._node.name}' has to forward a record, not {kind_of(record)}; give forward() one, "
                 "such as record.with_value(…)."
             ) from None
-        send = self._forward if child is None else self._node.child(child)
+        send = self._forward if child is None else self._child(child)
         task = self._task
         before = task.headers
         if headers is NO_HEADERS:
@@ -156,6 +163,9 @@ class _ProcessorContext:
             send(record.key, record.value, record.timestamp)
         finally:
             task.headers = before
+
+    def _child(self, name: str) -> Forward:
+        return self._node.child(name)
 
     def schedule(self, interval: timedelta, kind: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
         name = self._node.name
@@ -198,6 +208,21 @@ class _ProcessorContext:
 
     def current_stream_time_ms(self) -> int:
         return self._task.stream_time
+
+
+class _ChangeContext(_ProcessorContext):
+    """A context that forwards changes of a table, whose records have a pair of new and old value."""
+
+    def __init__(self, node: NodeContext) -> None:
+        super().__init__(node)
+        self._forward = _unpacking(node.forward)
+
+    def _child(self, name: str) -> Forward:
+        return _unpacking(self._node.child(name))
+
+
+def _unpacking(send: Forward) -> Forward:
+    return lambda key, change, timestamp: send(key, *change, timestamp)
 
 
 class _FixedKeyContext(_ProcessorContext):

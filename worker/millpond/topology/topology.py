@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
@@ -36,6 +36,7 @@ from .processor import FixedKeyProcessor, Processor
 from .processor_body import ProcessorBody, supplied_stores
 from .suppliers import check_supplier, check_supply
 from .timestamps import TimestampOf, timestamp_extractor
+from .wrapping import ProcessorWrapper, check_wrapper, wrapped_body
 
 __all__ = ("Topology", "check_reset", "check_topology")
 
@@ -70,9 +71,13 @@ class Topology:
     """A graph of processing nodes. Parents are added before their children, so it has no cycles.
 
     Every method raises TopologyError for arguments that it cannot use; the message has the cause and the cure.
+
+    Args:
+        processor_wrapper: wraps every processor that is added (KIP-1112); None for none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, processor_wrapper: ProcessorWrapper | None = None) -> None:
+        self._wrapper = check_wrapper("Topology()", processor_wrapper)
         self._nodes: dict[str, Node] = {}
         self._groups = Groups()
         self._stores: dict[str, StoreBuilder] = {}
@@ -160,7 +165,14 @@ class Topology:
             table: whether its children are called with (key, new, old, timestamp).
         """
         self._check_new(name)
-        self._add(ProcessorNode(name, body, self._check_parents(name, tuple(parents)), (), table))
+        above = self._check_parents(name, tuple(parents))
+        stores: tuple[Any, ...] = ()
+        if self._wrapper is not None:
+            changes = any(isinstance(node, ProcessorNode) and node.table for node in map(self._nodes.get, above))
+            body, stores = wrapped_body(self._wrapper, name, body, from_table=changes, table=table)
+        self._add(ProcessorNode(name, body, above, (), table))
+        for builder in stores:
+            self.add_state_store(builder, name)
         return self
 
     def add_sink(
@@ -257,7 +269,9 @@ class Topology:
             check_supplier(f"Global store '{store}'", processor)
             check_supply(processor_name, processor)
             processor = ProcessorBody(processor)
-        body: Body = processor
+        body = cast("Body", processor)
+        if self._wrapper is not None and isinstance(processor, ProcessorBody):
+            body, _ = wrapped_body(self._wrapper, processor_name, processor, from_table=False, table=False)
         self._add(ProcessorNode(processor_name, body, (source_name,), (store,)))
         self._global_stores[store] = (source_name, processor_name, builder)
         return self
