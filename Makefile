@@ -35,7 +35,7 @@ check: venv ## Check style, types and layers, and run the plain tests, which nee
 	@$(MAKE) --no-print-directory -j 2 lint plain
 
 # The plain tests, which need nothing but Python, by the marks of tests/support/needs.py.
-PLAIN := not (broker or apiserver or chromium or process or slow or spark or s3 or prometheus or helm)
+PLAIN := not (broker or apiserver or chromium or process or slow or spark or s3 or prometheus or helm or java)
 
 .PHONY: plain
 plain: venv
@@ -53,6 +53,11 @@ test-loaded: venv ## Run the suite RUNS times beside two busy processes and a bu
 .PHONY: soak
 soak: venv ## Run the long tests in full, or MINUTES of them: make soak MINUTES=10 SEED=1
 	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+.PHONY: differential
+N ?= 20000
+differential: venv ## Compare with Kafka Streams in N generated topologies: make differential N=20000 SEED=1
+	@$(BIN)/python -m tests.differential --cases $(N) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: mutants
 mutants: venv ## Put faults into a copy of the code, one at a time, and show which test catches each: make mutants ARGS="--area commit"

@@ -226,10 +226,10 @@ class TopologyTestDriver:
         return store if isinstance(store, TimestampedWindowStore) else None
 
     def metrics(self) -> dict[str, int]:
-        """Return the task's counters: processed, dropped, enforced_processing, punctuations."""
+        """Return the task's counters: processed, dropped (by global tables too), enforced_processing, punctuations."""
         return {
             "processed": self._task.processed,
-            "dropped": self._task.context.dropped,
+            "dropped": self._task.context.dropped + sum(each.context.dropped for each in self._globals.values()),
             "enforced_processing": self._task.group.enforced,
             "punctuations": self._task.punctuated,
         }

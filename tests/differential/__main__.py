@@ -1,0 +1,9 @@
+"""Compare millpond with Kafka Streams in generated cases: `python -m tests.differential --cases 1000 --seed 1`."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.differential.running import main
+
+sys.exit(main())

@@ -1,0 +1,228 @@
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.kstream.ValueTransformerWithKey;
+import org.apache.kafka.streams.processor.PunctuationType;
+import org.apache.kafka.streams.processor.api.FixedKeyProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyProcessorContext;
+import org.apache.kafka.streams.processor.api.FixedKeyRecord;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.ProcessingContext;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.TimestampedKeyValueStore;
+import org.apache.kafka.streams.state.ValueAndTimestamp;
+import org.apache.kafka.streams.state.VersionedKeyValueStore;
+import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.streams.state.WindowStoreIterator;
+import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.kstream.internals.SessionWindow;
+
+/** The processors of a case, by name. The same ones are in ours/processors.py. */
+final class Processors {
+    private Processors() { }
+
+    private static String text(final Object it) { return Functions.text(it); }
+
+    private static String kind(final String name) { return name.contains(":") ? name.substring(0, name.indexOf(':')) : name; }
+    private static String argument(final String name) { return name.substring(name.indexOf(':') + 1); }
+
+    /** What a store held for a key, after the value was put into it. */
+    static String use(final Object store, final Object key, final Object value, final long time) {
+        final String k = text(key);
+        if (store instanceof TimestampedKeyValueStore) {
+            final TimestampedKeyValueStore<Object, Object> s = cast(store);
+            final ValueAndTimestamp<Object> held = s.get(k);
+            s.put(k, ValueAndTimestamp.make(value == null ? null : text(value), time));
+            return held == null ? "-" : text(held.value()) + "@" + held.timestamp();
+        }
+        if (store instanceof VersionedKeyValueStore) {
+            final VersionedKeyValueStore<Object, Object> s = cast(store);
+            final long until = s.put(k, value == null ? null : text(value), time);
+            final org.apache.kafka.streams.state.VersionedRecord<Object> held = s.get(k, Math.max(0, time - 20));
+            return until + (held == null ? "-" : text(held.value()) + "@" + held.timestamp());
+        }
+        if (store instanceof KeyValueStore) {
+            final KeyValueStore<Object, Object> s = cast(store);
+            final Object held = s.get(k);
+            s.put(k, value == null ? null : text(value));
+            return held == null ? "-" : text(held);
+        }
+        if (store instanceof WindowStore) {
+            final WindowStore<Object, Object> s = cast(store);
+            s.put(k, value == null ? null : text(value), time);
+            final StringBuilder found = new StringBuilder();
+            try (WindowStoreIterator<Object> each = s.fetch(k, Math.max(0, time - 50), time + 20)) {
+                while (each.hasNext()) {
+                    final KeyValue<Long, Object> row = each.next();
+                    found.append(row.key).append(':').append(text(row.value)).append(' ');
+                }
+            }
+            return found.toString();
+        }
+        final SessionStore<Object, Object> s = cast(store);
+        s.put(new Windowed<>(k, new SessionWindow(time, time + 5)), value == null ? null : text(value));
+        final StringBuilder found = new StringBuilder();
+        try (KeyValueIterator<Windowed<Object>, Object> each = s.findSessions(k, Math.max(0, time - 40), time + 10)) {
+            while (each.hasNext()) {
+                final KeyValue<Windowed<Object>, Object> row = each.next();
+                found.append(text(row.key)).append(':').append(text(row.value)).append(' ');
+            }
+        }
+        return found.toString();
+    }
+
+    private static String origin(final ProcessingContext context) {
+        return context.recordMetadata().map(m -> m.topic() + "-" + m.partition() + "/" + m.offset()).orElse("nowhere");
+    }
+
+    /** The times of a processor, of its first call on. */
+    private static String times(final ProcessingContext context) {
+        return context.currentStreamTimeMs() + "," + context.currentSystemTimeMs();
+    }
+
+    static class Any implements Processor<Object, Object, Object, Object> {
+        private final String name;
+        private final List<String> stores;
+        private ProcessorContext<Object, Object> context;
+        private int seen;
+
+        Any(final String name, final List<String> stores) {
+            this.name = name;
+            this.stores = stores;
+        }
+
+        @Override
+        public void init(final ProcessorContext<Object, Object> context) {
+            this.context = context;
+            final Duration every = Duration.ofMillis(50);
+            if ("stream-clock".equals(name)) context.schedule(every, PunctuationType.STREAM_TIME, this::tick);
+            if ("wall-clock".equals(name)) context.schedule(every, PunctuationType.WALL_CLOCK_TIME, this::tick);
+        }
+
+        private void tick(final long now) {
+            context.forward(new Record<>("tick", "t" + seen, now));
+            if (!stores.isEmpty()) use(context.getStateStore(stores.get(0)), "tick", "t" + seen, now);
+            seen = 0;
+        }
+
+        @Override
+        public void process(final Record<Object, Object> record) {
+            seen++;
+            final String k = record.key() == null ? null : text(record.key());
+            final String v = record.value() == null ? null : text(record.value());
+            final Record<Object, Object> plain = record.withKey((Object) k).withValue((Object) v);
+            switch (kind(name)) {
+                case "forward": case "stream-clock": case "wall-clock":
+                    context.forward(plain);
+                    break;
+                case "rekey":
+                    context.forward(plain.withKey((Object) ("p" + k)).withTimestamp(record.timestamp() / 2));
+                    break;
+                case "thrice":
+                    context.forward(plain);
+                    context.forward(plain.withTimestamp(Math.max(0, record.timestamp() - 60)));
+                    context.forward(plain);
+                    break;
+                case "origin":
+                    context.forward(plain.withValue((Object) Functions.cap(v + " " + origin(context))));
+                    break;
+                case "times":
+                    context.forward(plain.withValue((Object) Functions.cap(v + " " + times(context))));
+                    break;
+                case "use": {
+                    final StringBuilder held = new StringBuilder();
+                    for (final String store : stores) held.append(use(context.getStateStore(store), k, v, record.timestamp()));
+                    context.forward(plain.withValue((Object) Functions.cap(held.toString())));
+                    break;
+                }
+                default: throw new IllegalArgumentException("there is no processor called " + name);
+            }
+        }
+    }
+
+    static class Fixed implements FixedKeyProcessor<Object, Object, Object> {
+        private final String name;
+        private final List<String> stores;
+        private FixedKeyProcessorContext<Object, Object> context;
+
+        Fixed(final String name, final List<String> stores) {
+            this.name = name;
+            this.stores = stores;
+        }
+
+        @Override
+        public void init(final FixedKeyProcessorContext<Object, Object> context) { this.context = context; }
+
+        @Override
+        public void process(final FixedKeyRecord<Object, Object> record) {
+            final String v = record.value() == null ? null : text(record.value());
+            final FixedKeyRecord<Object, Object> plain = record.withValue((Object) v);
+            switch (kind(name)) {
+                case "forward":
+                    context.forward(plain);
+                    break;
+                case "header":
+                    plain.headers().add(argument(name), String.valueOf(v).getBytes(StandardCharsets.UTF_8));
+                    context.forward(plain);
+                    break;
+                case "coarse":
+                    context.forward(plain.withTimestamp(record.timestamp() / 50 * 50));
+                    break;
+                case "thrice":
+                    context.forward(plain);
+                    context.forward(plain.withTimestamp(Math.max(0, record.timestamp() - 60)));
+                    context.forward(plain);
+                    break;
+                case "origin":
+                    context.forward(plain.withValue((Object) Functions.cap(v + " " + origin(context))));
+                    break;
+                case "use": {
+                    final StringBuilder held = new StringBuilder();
+                    for (final String store : stores) held.append(use(context.getStateStore(store), record.key(), v, record.timestamp()));
+                    context.forward(plain.withValue((Object) Functions.cap(held.toString())));
+                    break;
+                }
+                default: throw new IllegalArgumentException("there is no processor called " + name);
+            }
+        }
+    }
+
+    static class Transformer implements ValueTransformerWithKey<Object, Object, Object> {
+        private final String name;
+        private final List<String> stores;
+        private org.apache.kafka.streams.processor.ProcessorContext context;
+
+        Transformer(final String name, final List<String> stores) {
+            this.name = name;
+            this.stores = stores;
+        }
+
+        @Override
+        public void init(final org.apache.kafka.streams.processor.ProcessorContext context) { this.context = context; }
+
+        @Override
+        public Object transform(final Object key, final Object value) {
+            switch (kind(name)) {
+                case "glue": return Functions.cap(text(key) + "~" + text(value));
+                case "null-if": return text(value).startsWith(argument(name)) ? null : text(value);
+                case "use": {
+                    final StringBuilder held = new StringBuilder();
+                    for (final String store : stores) held.append(use(context.getStateStore(store), key, value, context.timestamp()));
+                    return Functions.cap(held.toString());
+                }
+                default: throw new IllegalArgumentException("there is no transformer called " + name);
+            }
+        }
+
+        @Override
+        public void close() { }
+    }
+
+    @SuppressWarnings("unchecked")
+    static <T> T cast(final Object it) { return (T) it; }
+}

@@ -1,0 +1,138 @@
+"""The processors of a case, by name: the same as in java/Processors.java."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import millpond as mp
+from millpond.state import (
+    KeyValueStore,
+    SessionStore,
+    TimestampedKeyValueStore,
+    VersionedKeyValueStore,
+    WindowStore,
+)
+from tests.differential.ours.functions import cap, text
+
+
+def _value(value: Any) -> str | None:
+    return None if value is None else text(value)
+
+
+def use(store: Any, key: Any, value: Any, time: int) -> str:
+    """Put a value into a store, and return what the store had or has for the key."""
+    k = text(key)
+    if isinstance(store, TimestampedKeyValueStore):
+        held = store.get(k)
+        store.put(k, None if value is None else mp.ValueAndTimestamp(text(value), time))
+        return "-" if held is None else f"{text(held.value)}@{held.timestamp}"
+    if isinstance(store, VersionedKeyValueStore):
+        until = store.put(k, _value(value), time)
+        version = store.get(k, max(0, time - 20))
+        return str(until) + ("-" if version is None else f"{text(version.value)}@{version.timestamp}")
+    if isinstance(store, KeyValueStore):
+        plain = store.get(k)
+        store.put(k, _value(value))
+        return "-" if plain is None else text(plain)
+    if isinstance(store, WindowStore):
+        store.put(k, _value(value), time)
+        return "".join(f"{start}:{text(v)} " for start, v in store.fetch(k, max(0, time - 50), time + 20))
+    assert isinstance(store, SessionStore)
+    store.put(mp.Windowed(k, time, time + 5), _value(value))
+    return "".join(f"{text(at)}:{text(v)} " for at, v in store.find_sessions(k, max(0, time - 40), time + 10))
+
+
+def _origin(context: Any) -> str:
+    at = context.record_metadata()
+    return "nowhere" if at is None else f"{at.topic}-{at.partition}/{at.offset}"
+
+
+def _times(context: Any) -> str:
+    return f"{context.current_stream_time_ms()},{context.current_system_time_ms()}"
+
+
+class _AnyKey(mp.Processor[Any, Any, Any, Any]):
+    """A processor that may change keys."""
+
+    def __init__(self, name: str, stores: list[str]) -> None:
+        self._name = name.partition(":")[0]
+        self._stores = stores
+        self._seen = 0
+
+    def init(self, context: mp.ProcessorContext[Any, Any]) -> None:
+        kinds = {"stream-clock": mp.PunctuationType.STREAM_TIME, "wall-clock": mp.PunctuationType.WALL_CLOCK_TIME}
+        if self._name in kinds:
+            context.schedule(timedelta(milliseconds=50), kinds[self._name], self._tick)
+
+    def _tick(self, now: int) -> None:
+        self.context.forward(mp.Record("tick", f"t{self._seen}", now))
+        if self._stores:
+            use(self.context.get_state_store(self._stores[0]), "tick", f"t{self._seen}", now)
+        self._seen = 0
+
+    def process(self, record: mp.Record[Any, Any]) -> None:
+        self._seen += 1
+        context = self.context
+        v = _value(record.value)
+        plain = record.with_key(_value(record.key)).with_value(v)
+        match self._name:
+            case "forward" | "stream-clock" | "wall-clock":
+                context.forward(plain)
+            case "rekey":
+                context.forward(plain.with_key(f"p{text(record.key)}").with_timestamp(record.timestamp // 2))
+            case "thrice":
+                context.forward(plain)
+                context.forward(plain.with_timestamp(max(0, record.timestamp - 60)))
+                context.forward(plain)
+            case "origin":
+                context.forward(plain.with_value(cap(f"{text(v)} {_origin(context)}")))
+            case "times":
+                context.forward(plain.with_value(cap(f"{text(v)} {_times(context)}")))
+            case "use":
+                held = (use(context.get_state_store(each), record.key, v, record.timestamp) for each in self._stores)
+                context.forward(plain.with_value(cap("".join(held))))
+            case other:
+                raise ValueError(f"there is no processor called {other}")
+
+
+class _FixedKey(mp.FixedKeyProcessor[Any, Any, Any]):
+    """A processor that keeps keys."""
+
+    def __init__(self, name: str, stores: list[str]) -> None:
+        self._name, _, self._argument = name.partition(":")
+        self._stores = stores
+
+    def process(self, record: mp.FixedKeyRecord[Any, Any]) -> None:
+        context = self.context
+        v = _value(record.value)
+        plain = record.with_value(v)
+        match self._name:
+            case "forward":
+                context.forward(plain)
+            case "header":
+                context.forward(plain.with_headers([*record.headers, (self._argument, text(v).encode())]))
+            case "coarse":
+                context.forward(plain.with_timestamp(record.timestamp // 50 * 50))
+            case "thrice":
+                context.forward(plain)
+                context.forward(plain.with_timestamp(max(0, record.timestamp - 60)))
+                context.forward(plain)
+            case "origin":
+                context.forward(plain.with_value(cap(f"{text(v)} {_origin(context)}")))
+            case "use":
+                held = (use(context.get_state_store(each), record.key, v, record.timestamp) for each in self._stores)
+                context.forward(plain.with_value(cap("".join(held))))
+            case other:
+                raise ValueError(f"there is no processor called {other}")
+
+
+def any_key(name: str, stores: list[str]) -> Callable[[], mp.Processor[Any, Any, Any, Any]]:
+    """Return the supplier of a processor that may change keys."""
+    return lambda: _AnyKey(name, stores)
+
+
+def fixed_key(name: str, stores: list[str]) -> Callable[[], mp.FixedKeyProcessor[Any, Any, Any]]:
+    """Return the supplier of a processor that keeps keys."""
+    return lambda: _FixedKey(name, stores)
