@@ -240,3 +240,11 @@ def test_an_application_counts_again_after_a_reset(
         ended = millpond("reset", target, *options, "--yes")
         assert ended.status == 0, ended.err
         assert "is reset" in ended.out
+
+
+def test_internal_topics_of_foreign_key_joins_are_found_by_their_names() -> None:
+    """They have other endings than repartition topics; the rule is that of Kafka's reset tool."""
+    names = [f"fk-subscription-{each}-topic" for each in ("registration", "response")]
+    names += [f"KTABLE-FK-JOIN-SUBSCRIPTION-{each}-0000000004-topic" for each in ("REGISTRATION", "RESPONSE")]
+    existing = [*(f"a-{name}" for name in names), "a-other-topic", "fk-subscription-response-topic"]
+    assert internal_topics(existing, "a", ["a"], None) == (sorted(f"a-{name}" for name in names), [])

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from millpond.protocol.load_rates import TaskRates, WorkerRates, rates
+from millpond.topology import is_repartition_topic
 
 from .model import ReportedLoad
 
@@ -17,8 +18,6 @@ __all__ = ("WINDOW", "Measurement", "Meter", "TaskDemand", "Unmeasured")
 
 WINDOW = timedelta(seconds=45)
 """Rates are means over this time or a little more."""
-_REPARTITION = "-repartition"
-"""The end of the names of an application's own topics: what is written there depends on what it reads elsewhere."""
 _OLDEST = 2 * WINDOW
 
 
@@ -169,12 +168,13 @@ def _measured(workers: Mapping[str, WorkerRates], tasks: int) -> Measurement | U
 def _growth(held: Iterable[TaskRates]) -> float:
     """Return by which factor what is read from outside changes when lag there neither grows nor shrinks.
 
-    The application's own topics get as much more or less then.
+    The application's own topics get as much more or less then: what is written there depends on what it reads
+    elsewhere.
     """
     processed = arriving = 0.0
     for task in held:
         for topic, each in task.inputs.items():
-            if not topic.endswith(_REPARTITION):
+            if not is_repartition_topic(topic):
                 rate = each.records_per_second or 0.0
                 processed += rate
                 arriving += max(rate + (each.lag_growth_per_second or 0.0), 0.0)
@@ -186,5 +186,5 @@ def _arriving(task: TaskRates, growth: float) -> float:
     for topic, each in task.inputs.items():
         rate = each.records_per_second or 0.0
         now = max(rate + (each.lag_growth_per_second or 0.0), 0.0)
-        total += now * growth if topic.endswith(_REPARTITION) else now
+        total += now * growth if is_repartition_topic(topic) else now
     return total

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from millpond.protocol.overview import TopologyOverview
-from millpond.topology import Node, ProcessorNode, SinkNode, SourceNode, Topology
+from millpond.topology import Node, ProcessorNode, SinkNode, SourceNode, Topology, is_repartition_topic
 
 __all__ = ("DrawnGraph", "DrawnNode", "DrawnPart", "digest", "graph_of", "graph_of_overview")
 
@@ -106,7 +106,7 @@ def graph_of_overview(overview: TopologyOverview, subtopologies: Collection[int]
             drawn.append(DrawnPart(id, f"Sub-topology {id}", nodes, stores))
         else:
             tables.append(DrawnPart(id, _GLOBAL, nodes, stores))
-    internal = frozenset(each for each in reported.topics.values() if each.endswith("-repartition"))
+    internal = frozenset(filter(is_repartition_topic, reported.topics.values()))
     return DrawnGraph((*drawn, *tables), internal)
 
 

@@ -15,7 +15,7 @@ from .context import (
     TaskId,
 )
 from .description import TopologyDescription
-from .naming import changelog_topic, decorate
+from .naming import changelog_topic, decorate, is_repartition_topic
 from .nodes import (
     GlobalStore,
     Node,
@@ -97,4 +97,5 @@ __all__ = (
     "WallclockTimestampExtractor",
     "changelog_topic",
     "decorate",
+    "is_repartition_topic",
 )

@@ -7,10 +7,14 @@ import re
 from millpond.checks import kind_of
 from millpond.errors import TopologyError
 
-__all__ = ("changelog_topic", "decorate", "validate_name", "validate_topic")
+__all__ = ("changelog_topic", "decorate", "is_repartition_topic", "validate_name", "validate_topic")
 
 _MAX_LENGTH = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+_REPARTITION = re.compile(
+    r".*(?:-repartition|-subscription-(?:registration|response)-topic"
+    r"|KTABLE-FK-JOIN-SUBSCRIPTION-(?:REGISTRATION|RESPONSE)-[0-9]+-topic)"
+)
 
 
 def decorate(application_id: str, logical_name: str) -> str:
@@ -21,6 +25,14 @@ def decorate(application_id: str, logical_name: str) -> str:
 def changelog_topic(store_name: str) -> str:
     """Return the logical name of a store's changelog topic."""
     return f"{store_name}-changelog"
+
+
+def is_repartition_topic(name: str) -> bool:
+    """Return whether a topic has the name of one through which an application sends records to itself.
+
+    Joins by a foreign key call theirs otherwise than repartitions do. Kafka's `StreamsResetter` has the same rule.
+    """
+    return _REPARTITION.fullmatch(name) is not None
 
 
 def validate_name(name: str, what: str = "node") -> str:

@@ -12,13 +12,11 @@ from millpond.errors import StateDirectoryLocked, TopicError
 from millpond.runtime.config.model import Config
 from millpond.runtime.offsets.metadata import Partition
 from millpond.state.rocksdb.directory_lock import DirectoryLock
-from millpond.topology import Topology
+from millpond.topology import Topology, is_repartition_topic
 
 from .cluster import Cluster
 
 __all__ = ("Inputs", "OffsetMove", "ResetPlan", "Target", "internal_topics", "plan_reset", "topics_of")
-
-_SUFFIXES = ("-changelog", "-repartition")
 
 Target = Callable[[Cluster, Sequence[Partition], Mapping[Partition, int]], Mapping[Partition, int]]
 """Chooses new offsets: (cluster, partitions, committed offsets) -> offsets, which may lie outside of the partition."""
@@ -113,7 +111,7 @@ def internal_topics(
     internal: list[str] = []
     foreign: list[str] = []
     for topic in sorted(existing):
-        if not topic.startswith(prefix) or not topic.endswith(_SUFFIXES):
+        if not topic.startswith(prefix) or not (topic.endswith("-changelog") or is_repartition_topic(topic)):
             continue
         ours = topic.removeprefix(prefix) in known if known is not None else not any(map(topic.startswith, others))
         (internal if ours else foreign).append(topic)
@@ -141,10 +139,7 @@ def plan_reset(cluster: Cluster, inputs: Inputs, known: Collection[str] | None, 
     delete, keep = internal_topics(counts, application_id, groups, known)
     partitions = [Partition(topic, number) for topic in topics for number in range(counts[topic])]
     repartition = [
-        Partition(topic, number)
-        for topic in delete
-        if topic.endswith("-repartition")
-        for number in range(counts[topic])
+        Partition(topic, number) for topic in delete if is_repartition_topic(topic) for number in range(counts[topic])
     ]
     committed = cluster.committed([*partitions, *repartition]) if application_id in groups else {}
     offsets = {partition: each.offset for partition, each in committed.items()}
