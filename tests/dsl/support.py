@@ -74,6 +74,12 @@ class Node:
     def is_global(self, store: str) -> bool:
         return False
 
+    def key_serde(self, serde: Any, topic: str) -> Any:
+        return serde.for_topic(topic, True)
+
+    def value_serde(self, serde: Any, topic: str) -> Any:
+        return serde.for_topic(topic, False)
+
     def on_init(self, callback: Callable[[], None]) -> None:
         callback()
 

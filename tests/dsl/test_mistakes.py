@@ -308,6 +308,8 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "KTable.group_by selector": lambda f: table().group_by(f),
     "KTable.join with_": lambda f: table(b := mp.StreamsBuilder()).join(b.table("more"), f),
     "KTable.left_join with_": lambda f: table(b := mp.StreamsBuilder()).left_join(b.table("more"), f),
+    "KTable.join on": lambda f: table(b := mp.StreamsBuilder()).join(b.table("more"), first, on=f),
+    "KTable.left_join on": lambda f: table(b := mp.StreamsBuilder()).left_join(b.table("more"), first, on=f),
     "KTable.outer_join with_": lambda f: table(b := mp.StreamsBuilder()).outer_join(b.table("more"), f),
     "KGroupedTable.reduce adder": lambda f: table().group_by(first).reduce(f, first),
     "KGroupedTable.reduce subtractor": lambda f: table().group_by(first).reduce(first, f),

@@ -181,6 +181,29 @@ assert_type(
     planes.outer_join(default_table, lambda key, plane, _: key if plane is None else plane.name, with_key=True),
     mp.KTable[str, str],
 )
+assert_type(
+    planes.join(default_table, lambda plane, total: plane.name * total, on=lambda plane: plane.name),
+    mp.KTable[str, str],
+)
+assert_type(
+    planes.join(default_table, lambda plane, total: total, on=lambda key, plane: key or None, store="totals-of-planes"),
+    mp.KTable[str, int],
+)
+assert_type(
+    planes.left_join(
+        default_table,
+        lambda plane, total: 0 if total is None else len(plane.name),
+        on=lambda plane: plane.name,
+        partitioner=lambda topic, key, value, partitions: {0},
+        other_partitioner=lambda topic, key, value, partitions: None,
+        name="totals-by-name",
+        value=mp.Int,
+    ),
+    mp.KTable[str, int],
+)
+assert_type(
+    planes.left_join(default_table, lambda plane, total: total, on=lambda key, _: key), mp.KTable[str, int | None]
+)
 regrouped = planes.group_by(lambda key, plane: (len(plane.name), key), key=mp.Int, value=mp.String)
 assert_type(regrouped, mp.KGroupedTable[int, str])
 assert_type(regrouped.count(), mp.KTable[int, int])

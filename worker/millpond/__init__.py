@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .dsl import StreamJoined as StreamJoined
     from .dsl import StreamsBuilder as StreamsBuilder
     from .dsl import Suppressed as Suppressed
+    from .dsl import TableJoined as TableJoined
     from .dsl import TimeWindowedCogroupedKStream as TimeWindowedCogroupedKStream
     from .dsl import TimeWindowedKStream as TimeWindowedKStream
     from .dsl import TimeWindows as TimeWindows
@@ -124,6 +125,7 @@ _MODULES = {
         "SessionWindows",
         "SlidingWindows",
         "StreamJoined",
+        "TableJoined",
         "StreamsBuilder",
         "Suppressed",
         "TimeWindowedCogroupedKStream",

@@ -6,7 +6,9 @@ import java.time.Instant;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.HexFormat;
@@ -141,6 +143,46 @@ public class TableJoins {
             .reduce(TableJoins::plus, TableJoins::less, kv("sums", caching));
     }
 
+    /** The foreign key of a value: none for 9, and that of a row that never exists for 0 and 6. */
+    static String fk(final String v) { return digit(v) == 9 ? null : "k" + digit(v) % 6; }
+
+    static String fkWithKey(final String k, final String v) { return "k" + (digit(k) + digit(v)) % 6; }
+
+    static void foreignKeyCases(final Map<String, BiConsumer<StreamsBuilder, Boolean>> c) {
+        c.put("fk_inner", (b, h) -> out(t(b, "left", h).join(t(b, "right", h), TableJoins::fk, TableJoins::glue)));
+        c.put("fk_inner_named", (b, h) -> out(t(b, "left", h).join(t(b, "right", h), TableJoins::fk, TableJoins::glue, TableJoined.as("fk"))));
+        c.put("fk_inner_stored", (b, h) -> out(t(b, "left", h).join(t(b, "right", h), TableJoins::fk, TableJoins::glue, kv("joined", h))));
+        c.put("fk_inner_key", (b, h) -> out(t(b, "left", h).join(t(b, "right", h), TableJoins::fkWithKey, TableJoins::glue)));
+        c.put("fk_inner_defaults", (b, h) -> {
+            final KTable<String, String> left = b.table("left");
+            final KTable<String, String> right = b.table("right");
+            left.join(right, TableJoins::fk, TableJoins::glue, Materialized.as("joined")).toStream().to("out");
+        });
+        c.put("fk_inner_of_views", (b, h) -> out(t(b, "left", h).filter((k, v) -> small(v)).join(
+            t(b, "right", h).mapValues(v -> v + "m"), TableJoins::fk, TableJoins::glue)));
+        c.put("fk_inner_partitioned", (b, h) -> out(t(b, "left", h).join(t(b, "right", h), TableJoins::fk, TableJoins::glue,
+            TableJoined.with((topic, k, v, n) -> Optional.of(Set.of((k.length() + (v == null ? 0 : 1)) % n)), (topic, k, v, n) -> Optional.empty()))));
+        c.put("fk_inner_grouped", (b, h) -> out(sums(t(b, "left", h).join(t(b, "right", h), TableJoins::fk, TableJoins::glue), h)));
+        c.put("fk_inner_null", (b, h) -> out(t(b, "left", h).join(t(b, "right", h), TableJoins::fk, (l, r) -> small(l) ? null : l + r)));
+        c.put("fk_inner_origin", (b, h) -> out(t(b, "left", h).join(t(b, "right", h), TableJoins::fk, TableJoins::glue).toStream().processValues(Origin::new)));
+        c.put("fk_left", (b, h) -> out(t(b, "left", h).leftJoin(t(b, "right", h), TableJoins::fk, TableJoins::glue)));
+        c.put("fk_left_named_stored", (b, h) -> out(t(b, "left", h).leftJoin(t(b, "right", h), TableJoins::fk, TableJoins::glue, TableJoined.as("fk"), kv("joined", h))));
+        c.put("fk_left_of_itself", (b, h) -> {
+            final KTable<String, String> left = t(b, "left", h);
+            out(left.leftJoin(left, TableJoins::fk, TableJoins::glue));
+        });
+        c.put("fk_left_empty", (b, h) -> out(t(b, "left", h).leftJoin(t(b, "right", h).mapValues(v -> small(v) ? "" : v), TableJoins::fk, TableJoins::glue)));
+        c.put("fk_left_stored_grouped", (b, h) -> out(sums(t(b, "left", h).leftJoin(t(b, "right", h), TableJoins::fk, TableJoins::glue, kv("joined", h)), h)));
+        c.put("fk_left_suppressed", (b, h) -> {
+            final KTable<String, String> left = t(b, "left", h);
+            out(left.leftJoin(held(t(b, "right", h)), TableJoins::fk, TableJoins::glue));
+        });
+        c.put("fk_left_three", (b, h) -> out(t(b, "left", h).leftJoin(t(b, "right", h), TableJoins::fk, TableJoins::glue)
+            .join(t(b, "third", h), TableJoins::fk, TableJoins::glue)));
+        c.put("fk_left_with_primary", (b, h) -> out(t(b, "left", h).leftJoin(t(b, "right", h), TableJoins::glue)
+            .join(t(b, "third", h), TableJoins::fk, TableJoins::glue).outerJoin(t(b, "fourth", h), TableJoins::glue)));
+    }
+
     static KTable<String, String> held(final KTable<String, String> t) {
         return t.suppress(Suppressed.untilTimeLimit(Duration.ofMillis(100), Suppressed.BufferConfig.unbounded()));
     }
@@ -211,6 +253,7 @@ public class TableJoins {
             .filterNot((k, v) -> v.startsWith("a"))));
         c.put("outer_grouped", (b, h) -> out(sums(t(b, "left", h).outerJoin(t(b, "right", h), TableJoins::glue), h)));
         c.put("outer_three", (b, h) -> out(t(b, "left", h).outerJoin(t(b, "right", h), TableJoins::glue).outerJoin(t(b, "third", h), TableJoins::glue, kv("joined", h))));
+        foreignKeyCases(c);
         return c;
     }
 }

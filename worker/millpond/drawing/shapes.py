@@ -38,6 +38,9 @@ _GENERATED = re.compile(r"K(?:STREAM|TABLE)-(?P<role>[A-Z-]+?)-\d{10}.*")
 _ROLES = {
     "BRANCHCHILD": "branch", "FLATMAP": "flat map", "FLATMAPVALUES": "flat map values", "KEY-SELECT": "select key",
     "LEFTJOIN": "left join", "MAPVALUES": "map values", "PROCESSOR": "process", "PROCESSVALUES": "process values",
+    "FK-JOIN-OUTPUT": "join", "FK-JOIN-SUBSCRIPTION-PROCESSOR": "answer",
+    "FK-JOIN-SUBSCRIPTION-REGISTRATION": "subscribe",
+    "FK-JOIN-SUBSCRIPTION-RESPONSE-RESOLVER-PROCESSOR": "resolve",
     "TOSTREAM": "to stream", "TOTABLE": "to table", "TRANSFORMVALUES": "transform values",
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ from .materialized import Materialized, MaterializedWindows
 from .session_windowed import SessionWindowedKStream
 from .session_windows import SessionWindows
 from .suppressed import Suppressed, until_time_limit, until_window_closes
+from .table_joins import TableJoined
 from .windows import SlidingWindows, TimeWindows, UnlimitedWindows
 
 __all__ = (
@@ -36,6 +37,7 @@ __all__ = (
     "StreamJoined",
     "StreamsBuilder",
     "Suppressed",
+    "TableJoined",
     "TimeWindowedCogroupedKStream",
     "TimeWindowedKStream",
     "TimeWindows",

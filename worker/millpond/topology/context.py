@@ -174,6 +174,16 @@ class NodeContext(Protocol):
     def is_global(self, store: str) -> bool:
         """Return whether a store is global, so that tasks can only read it."""
 
+    def key_serde(self, serde: Serde[Any] | None, topic: str) -> Serde[Any]:
+        """Return a serde, or `default.key.serde` for None, as it writes the keys of a topic.
+
+        Raises:
+            TopologyError: there is neither of them.
+        """
+
+    def value_serde(self, serde: Serde[Any] | None, topic: str) -> Serde[Any]:
+        """Return a serde, or `default.value.serde` for None, as it writes the values of a topic; see `key_serde`."""
+
     def on_init(self, callback: Callable[[], None]) -> None:
         """Call `callback` when all nodes are bound; parents before children."""
 

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .operators import TableTableJoins
+from .options import TableJoined
 
-__all__ = ("TableTableJoins",)
+__all__ = ("TableJoined", "TableTableJoins")

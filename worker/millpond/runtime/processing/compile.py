@@ -11,12 +11,12 @@ from typing import Any
 
 from millpond.errors import BrokerError, OwnershipError, ProcessingFailed, StateError, TopologyError
 from millpond.runtime.offsets.operator_times import value_of
+from millpond.serdes import Serde
 from millpond.topology import Body, ProcessorNode, SinkNode, SourceNode
 
 from .context import TaskContext
 from .encoding_errors import explain_store_error
 from .environment import Environment
-from .handlers import Handlers
 from .node_figures import NodeFigures
 from .punctuation import PunctuationQueue, Schedule
 from .sinks import bind_sink
@@ -37,7 +37,7 @@ class NodeBinding:
         task: TaskContext,
         children: Mapping[str, Forward],
         stores: Mapping[str, Any],
-        handlers: Handlers,
+        environment: Environment,
         hooks: TaskHooks,
         global_stores: Collection[str] = (),
         figures: NodeFigures | None = None,
@@ -54,7 +54,8 @@ class NodeBinding:
         self._stores = stores
         self._global_stores = global_stores
         self.initialisers: list[Callable[[], None]] = []
-        self._handlers = handlers
+        self._environment = environment
+        self._handlers = environment.handlers
         self._hooks = hooks
 
     def child(self, name: str) -> Forward:
@@ -86,6 +87,14 @@ class NodeBinding:
     def is_global(self, store: str) -> bool:
         """Return whether a store is global, so that only its own processor may write to it."""
         return store in self._global_stores
+
+    def key_serde(self, serde: Serde[Any] | None, topic: str) -> Serde[Any]:
+        """Return a serde, or the default one, for the keys of a topic; raises as `Environment.key_serde`."""
+        return self._environment.key_serde(serde, self.name, topic)
+
+    def value_serde(self, serde: Serde[Any] | None, topic: str) -> Serde[Any]:
+        """Return a serde, or the default one, for the values of a topic; raises as `Environment.key_serde`."""
+        return self._environment.value_serde(serde, self.name, topic)
 
     def on_init(self, callback: Callable[[], None]) -> None:
         """Call `callback` when all nodes are bound, parents before children."""
@@ -258,7 +267,7 @@ def compile_graph(  # noqa: C901, PLR0913 - one pass over the nodes; its closure
         connected = {**global_stores, **{name: stores[name] for name in node.stores if name in stores}}
         figures = figures_of(node.name, stores=bool(node.stores))
         binding = NodeBinding(
-            node.name, task, children_of(node.name), connected, environment.handlers, hooks, global_stores.keys(),
+            node.name, task, children_of(node.name), connected, environment, hooks, global_stores.keys(),
             figures,
         )  # fmt: skip
         body: Body = node.body
