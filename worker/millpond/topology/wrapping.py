@@ -186,6 +186,8 @@ class _OperatorNode:
         self.task = node.task
         self.store = node.store
         self.is_global = node.is_global
+        self.key_serde = node.key_serde
+        self.value_serde = node.value_serde
         self.failed = node.failed
         self.dropped = node.dropped
         self.late = node.late
