@@ -11,6 +11,7 @@ from millpond.checks import kind_of
 from millpond.dsl.functions import check_same_builder, check_value_function
 from millpond.dsl.operators.window_join.inner import JoinWindow
 from millpond.dsl.operators.window_join.outer import OuterJoinWindow
+from millpond.dsl.operators.window_join.self_join import JoinSelfWindow
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology import Body
@@ -111,6 +112,7 @@ def join_streams(  # noqa: PLR0913 - the arguments of join()
             other_store,
             lambda: body(this_store.name, right=True, unmatched=right_outer),
         ),
+        own=lambda: JoinSelfWindow(this_store.name, before, after, this_store.retention_ms, combine, with_key),
         shared=waiting,
         relaxed_null_key=left_outer,
     )
