@@ -105,6 +105,9 @@ class Node:
         self.memory[name] = value
         return self._remembered.get(name)
 
+    def share(self, key: str, value: Callable[[], int]) -> int | None:
+        return self.remember(key, value)
+
     def restarted(self) -> dict[str, int]:
         """The values that a commit would write now, for the next `Node(remembered=…)`."""
         return {name: value() for name, value in self.memory.items()}

@@ -149,6 +149,7 @@ METADATA = st.builds(
     epoch=st.integers(0, 2**40),
     partition_time=st.integers(-1, 2**45),
     processors=st.dictionaries(st.text(max_size=10), st.integers(-(2**60), 2**60), max_size=4),
+    shared=st.dictionaries(st.text(max_size=10), st.integers(-(2**60), 2**60), max_size=4),
 )
 
 

@@ -223,6 +223,15 @@ class NodeContext(Protocol):
             the last committed value, or None without one.
         """
 
+    def share(self, key: str, value: Callable[[], int]) -> int | None:
+        """Keep one integer as `remember` does, under the key that Kafka Streams uses in its own metadata (KIP-825).
+
+        So an application continues with it after a move from Java, and after a move back.
+
+        Returns:
+            the last committed value, or None without one.
+        """
+
 
 class Body(Protocol):
     """The logic of a processor node. It is immutable, and all tasks share it.

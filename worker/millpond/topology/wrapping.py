@@ -194,6 +194,7 @@ class _OperatorNode:
         self.schedule = node.schedule
         self.on_close = node.on_close
         self.remember = node.remember
+        self.share = node.share
         self.forward: Forward = self._sending(None)
 
     def child(self, name: str) -> Forward:

@@ -4,8 +4,9 @@ Each commit writes, for every input partition of a task: the owner, the owner's 
 partition time and the processors' own integers. This module has the rules that read it, as pure functions;
 `runtime/ownership/takeover.py` applies them.
 
-Metadata that Kafka Streams committed is read too (base64 of a version byte and the partition time), so an application
-may move from Java: such a task has no owner yet.
+The text is that of Kafka Streams with an appendix: base64 of a version byte, the partition time and the processors'
+metadata (KIP-825), and then the rest as JSON, which Kafka Streams does not read. So an application may move from Java,
+whose tasks have no owner yet, and back. JSON alone is read too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import base64
 import binascii
 import enum
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -29,6 +30,7 @@ __all__ = (
     "CommittedOffset",
     "OffsetMetadata",
     "Partition",
+    "Remembered",
     "belongs_to",
     "check_metadata",
     "claim_of",
@@ -36,6 +38,7 @@ __all__ = (
     "encode_metadata",
     "epoch_of",
     "next_epoch",
+    "remembered",
     "takeable",
     "tasks_by_claim",
 )
@@ -67,8 +70,11 @@ class OffsetMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     changelogs: str = msgspec.field(default="", name="c")
     """Digest of the ids of the changelog topics with the task's state; empty if unknown. A claim for another topology,
     whose changelogs may differ, keeps the former digest with a prefix (`changelogs_for`)."""
+    shared: dict[str, int] = msgspec.field(default_factory=dict, name="s")
+    """Processors' integers that Kafka Streams knows too, by its keys: for an aggregation that sends final results, the
+    end of the windows that it sent last, by the name of its store."""
     packed: str = msgspec.field(default="", name="q")
-    """Packed form of `processors`, used for many of them (`operator_times.py`); always empty after decoding."""
+    """Packed form of `processors` in metadata of earlier versions (`operator_times.py`); empty after decoding."""
 
     def changelogs_for(self, topology: str) -> str:
         """Return the digest to write in a claim for the topology with a hash; a digest of another one gets a prefix."""
@@ -89,6 +95,15 @@ class CommittedOffset(NamedTuple):
     metadata: OffsetMetadata
 
 
+class Remembered(NamedTuple):
+    """The processors' integers that were committed last with the offsets of a task."""
+
+    own: Mapping[str, int] = {}
+    """Those that only millpond knows, by "node.name" or its short name."""
+    shared: Mapping[str, int] = {}
+    """Those that Kafka Streams knows too, by its keys."""
+
+
 class Claim(enum.Enum):
     """The right of a worker to a task: resume its own task, claim a task without an owner, or leave a foreign task."""
 
@@ -99,8 +114,14 @@ class Claim(enum.Enum):
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(OffsetMetadata)
-_kafka_streams_time = struct.Struct(">q")
-_KAFKA_STREAMS_VERSIONS = (1, 2)
+_long = struct.Struct(">q")
+_head = struct.Struct(">bqi")
+"""Version, partition time, number of entries."""
+_int = struct.Struct(">i")
+#: What follows the JSON begins with a byte that JSON has not.
+_MARK = b"\0"
+_KAFKA_STREAMS_VERSION = 2
+_KAFKA_STREAMS_VERSIONS = (b"\1", b"\2")
 #: Processors' integers stay readable, for people and for workers of earlier versions, up to about this size.
 _READABLE_BYTES = 1024
 #: JSON around a name: quotes, colon, integer, comma.
@@ -116,36 +137,89 @@ _FORMER = "~"
 def encode_metadata(metadata: OffsetMetadata) -> str:
     """Return the metadata string to commit."""
     values = metadata.processors
+    packed = b""
     if values and (
         sum(map(len, values)) + _BYTES_PER_ENTRY * len(values) > _READABLE_BYTES
         or any(short_name(name) == name for name in values)
     ):
-        metadata = msgspec.structs.replace(metadata, processors={}, packed=pack(values, metadata.partition_time))
-    return _encoder.encode(metadata).decode()
+        values, packed = {}, _MARK + pack(values, metadata.partition_time)
+    head = _head.pack(_KAFKA_STREAMS_VERSION, metadata.partition_time, len(metadata.shared))
+    entries = b"".join(map(_entry, metadata.shared.items()))
+    appendix = msgspec.structs.replace(metadata, partition_time=-1, processors=values, shared={})
+    return base64.b64encode(head + entries + _encoder.encode(appendix) + packed).decode()
 
 
 def decode_metadata(text: str | None) -> OffsetMetadata:
     """Return decoded metadata. Text of neither millpond nor Kafka Streams counts as metadata without an owner."""
     if not text:
         return OffsetMetadata()
+    if text.startswith("{"):
+        return _of_earlier_version(text)
     try:
-        found = _decoder.decode(text.encode())
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        pass
-    else:
-        return _unpacked(found) if found.packed else found
-    try:
-        raw = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+        return _of_kafka_streams(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError, struct.error):
         return OffsetMetadata()
-    if len(raw) > _kafka_streams_time.size and raw[0] in _KAFKA_STREAMS_VERSIONS:
-        return OffsetMetadata(partition_time=_kafka_streams_time.unpack_from(raw, 1)[0])
-    return OffsetMetadata()
 
 
-def _unpacked(found: OffsetMetadata) -> OffsetMetadata:
+def _of_earlier_version(text: str) -> OffsetMetadata:
+    """Return the metadata of JSON alone."""
+    found = _decoded(text.encode()) or OffsetMetadata()
     try:
-        values = {**unpack(found.packed, found.partition_time), **found.processors}
+        return _unpacked(found, base64.b64decode(found.packed + "=" * (-len(found.packed) % 4), validate=True))
+    except binascii.Error:
+        return _unpacked(found, b"")
+
+
+def _of_kafka_streams(raw: bytes) -> OffsetMetadata:
+    """Return the metadata of Kafka Streams, with the appendix if there is one.
+
+    Raises:
+        ValueError: it is of an unknown version.
+        struct.error: it is too short.
+    """
+    if raw[:1] not in _KAFKA_STREAMS_VERSIONS:
+        raise ValueError("metadata of an unknown version")
+    time = _long.unpack_from(raw, 1)[0]
+    if raw[:1] == b"\1":
+        return OffsetMetadata(partition_time=time)
+    try:
+        shared, place = _entries(raw, 1 + _long.size)
+    except (struct.error, UnicodeDecodeError):
+        return OffsetMetadata(partition_time=time)
+    json, _, packed = raw[place:].partition(_MARK)
+    found = _decoded(json) or OffsetMetadata()
+    return _unpacked(msgspec.structs.replace(found, partition_time=time, shared=shared), packed)
+
+
+def _entries(raw: bytes, place: int) -> tuple[dict[str, int], int]:
+    """Return the entries that begin at an index, and the index after them; Kafka Streams writes nothing for none."""
+    shared: dict[str, int] = {}
+    if place == len(raw):
+        return shared, place
+    count, place = _int.unpack_from(raw, place)[0], place + _int.size
+    for _ in range(count):
+        length, place = _int.unpack_from(raw, place)[0], place + _int.size
+        name, place = raw[place : place + length].decode(), place + length
+        shared[name] = _long.unpack_from(raw, place)[0]
+        place += _long.size
+    return shared, place
+
+
+def _entry(entry: tuple[str, int]) -> bytes:
+    name = entry[0].encode()
+    return _int.pack(len(name)) + name + _long.pack(entry[1])
+
+
+def _decoded(json: bytes) -> OffsetMetadata | None:
+    try:
+        return _decoder.decode(json)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+
+
+def _unpacked(found: OffsetMetadata, packed: bytes) -> OffsetMetadata:
+    try:
+        values = {**unpack(packed, found.partition_time), **found.processors}
     except ValueError:
         values = found.processors  # the owner in it is valid all the same
     return msgspec.structs.replace(found, processors=values, packed="")
@@ -191,6 +265,17 @@ def claim_of(worker: str, committed: Mapping[Partition, CommittedOffset]) -> tup
     if foreign:
         return Claim.FOREIGN, foreign[0]
     return Claim.RESUME, worker
+
+
+def remembered(committed: Iterable[CommittedOffset]) -> Remembered:
+    """Return the largest of each integer over the inputs of a task."""
+    own: dict[str, int] = {}
+    shared: dict[str, int] = {}
+    for each in committed:
+        for values, latest in ((each.metadata.processors, own), (each.metadata.shared, shared)):
+            for name, value in values.items():
+                latest[name] = max(value, latest.get(name, value))
+    return Remembered(own, shared)
 
 
 def belongs_to(topology: str, committed: Mapping[Partition, CommittedOffset]) -> bool:

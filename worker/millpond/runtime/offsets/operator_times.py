@@ -6,8 +6,6 @@ bytes. A reader does not get the names back: it keeps the hash as a *short name*
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 import zlib
 from collections.abc import Iterable, Mapping
@@ -49,8 +47,8 @@ def value_of(values: Mapping[str, int], name: str) -> int | None:
     return max((values[each] for each in (name, short_name(name)) if each in values), default=None)
 
 
-def pack(values: Mapping[str, int], near: int) -> str:
-    """Return values as base64.
+def pack(values: Mapping[str, int], near: int) -> bytes:
+    """Return values in a compact form.
 
     Args:
         values: by name or short name, in epoch milliseconds.
@@ -65,19 +63,15 @@ def pack(values: Mapping[str, int], near: int) -> str:
             packed.append(0x80 | rest & 0x7F)
             rest >>= 7
         packed.append(rest)
-    return base64.b64encode(packed).decode().rstrip("=")
+    return bytes(packed)
 
 
-def unpack(text: str, near: int) -> dict[str, int]:
-    """Return the values of a packed text by short name.
+def unpack(packed: bytes, near: int) -> dict[str, int]:
+    """Return packed values by short name.
 
     Raises:
-        ValueError: `pack` did not write the text.
+        ValueError: `pack` did not write the bytes.
     """
-    try:
-        packed = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except binascii.Error as error:
-        raise ValueError(str(error)) from error
     values: dict[str, int] = {}
     place = 0
     while place < len(packed):

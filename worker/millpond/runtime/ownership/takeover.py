@@ -347,6 +347,7 @@ def claimed(  # noqa: PLR0913 - the parts of the metadata
                 epoch=epoch,
                 partition_time=each.metadata.partition_time,
                 processors=each.metadata.processors,
+                shared=each.metadata.shared,
                 topology=topology,
                 changelogs=each.metadata.changelogs_for(topology),
             ),

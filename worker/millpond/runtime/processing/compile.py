@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from millpond.errors import BrokerError, OwnershipError, ProcessingFailed, StateError, TopologyError
+from millpond.runtime.offsets.metadata import Remembered
 from millpond.runtime.offsets.operator_times import value_of
 from millpond.serdes import Serde
 from millpond.topology import Body, ProcessorNode, SinkNode, SourceNode
@@ -145,6 +146,10 @@ class NodeBinding:
         """Keep an integer of this node in the task's offset metadata; return the last committed one, or None."""
         return self._hooks.remember(f"{self.name}.{name}", value)
 
+    def share(self, key: str, value: Callable[[], int]) -> int | None:
+        """Keep an integer that Kafka Streams commits too, by its key; return the last committed one, or None."""
+        return self._hooks.share(key, value)
+
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the task closes."""
         self._hooks.closers.append(callback)
@@ -158,13 +163,15 @@ class TaskHooks:
         wall_clock: punctuators of wall-clock time.
         closers: functions to call when the task closes.
         memories: functions that return the integer to commit, by "node.name".
+        shared: functions that return the integer to commit, by the key that Kafka Streams uses for it.
         figures: figures of single nodes, parents before children; empty unless they are recorded.
     """
 
-    def __init__(self, task: TaskContext, remembered: Mapping[str, int]) -> None:
+    def __init__(self, task: TaskContext, remembered: Remembered) -> None:
         self._task = task
         self._remembered = remembered
         self.memories: dict[str, Callable[[], int]] = {}
+        self.shared: dict[str, Callable[[], int]] = {}
         self.stream_time: PunctuationQueue = PunctuationQueue()
         self.wall_clock: PunctuationQueue = PunctuationQueue()
         self.closers: list[Callable[[], None]] = []
@@ -173,7 +180,12 @@ class TaskHooks:
     def remember(self, name: str, value: Callable[[], int]) -> int | None:
         """Commit `value()` with each later offset; return the last committed value, None without one."""
         self.memories[name] = value
-        return value_of(self._remembered, name)
+        return value_of(self._remembered.own, name)
+
+    def share(self, key: str, value: Callable[[], int]) -> int | None:
+        """Commit `value()` with each later offset, as Kafka Streams does; return the last committed value, or None."""
+        self.shared[key] = value
+        return self._remembered.shared.get(key)
 
     def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001 - as in `NodeBinding`
         """Add a punctuator. In stream time it fires at multiples of the interval, else first after one interval."""
@@ -216,7 +228,7 @@ def compile_graph(  # noqa: C901, PLR0913 - one pass over the nodes; its closure
     global_stores: Mapping[str, Any],
     task: TaskContext,
     environment: Environment,
-    remembered: Mapping[str, int],
+    remembered: Remembered,
     order: Sequence[str],
 ) -> tuple[dict[str, Forward], TaskHooks]:
     """Bind every node of a sub-topology for one task, then initialise its processors, parents first.

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from millpond.errors import StateError
-from millpond.runtime.offsets.metadata import OffsetMetadata, Partition
+from millpond.runtime.offsets.metadata import OffsetMetadata, Partition, Remembered
 from millpond.topology import SourceNode, Subtopology, TaskId
 
 from .compile import compile_graph
@@ -53,7 +53,7 @@ class StreamTask:
         global_stores: Mapping[str, Any],
         environment: Environment,
         outbox: list[Outgoing] | None = None,
-        remembered: Mapping[str, int] | None = None,
+        remembered: Remembered | None = None,
         topics: Collection[str] | None = None,
     ) -> None:
         self.id: TaskId = TaskId(subtopology.id, partition)
@@ -71,7 +71,7 @@ class StreamTask:
         self._environment = environment
         self._entries, self._hooks = compile_graph(
             subtopology.sources, subtopology.processors, subtopology.sinks,
-            self.stores, global_stores, self.context, environment, remembered or {}, subtopology.order,
+            self.stores, global_stores, self.context, environment, remembered or Remembered(), subtopology.order,
         )  # fmt: skip
         self.node_figures: list[NodeFigures] = self._hooks.figures
         self.inputs: dict[str, RecordQueue] = {}
@@ -111,11 +111,18 @@ class StreamTask:
         """Return the offsets to commit, with metadata, of all input partitions."""
         partition = self.id.partition
         processors = {name: value() for name, value in self._hooks.memories.items()}
+        shared = {key: value() for key, value in self._hooks.shared.items()}
         return {
             Partition(queue.topic, partition): (
                 queue.position,
                 OffsetMetadata(
-                    owner, epoch, queue.partition_time, processors, topology=topology, changelogs=changelogs
+                    owner,
+                    epoch,
+                    queue.partition_time,
+                    processors,
+                    topology=topology,
+                    changelogs=changelogs,
+                    shared=shared,
                 ),
             )
             for queue in self.inputs.values()

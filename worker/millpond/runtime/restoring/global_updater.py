@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from millpond.runtime.offsets.completeness import Completeness, Moment
-from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.offsets.metadata import Partition, Remembered
 from millpond.runtime.processing.compile import compile_graph
 from millpond.runtime.processing.context import TaskContext
 from millpond.runtime.processing.environment import Environment
@@ -67,8 +67,8 @@ class GlobalStateUpdater:
         self.context: TaskContext = environment.context(self.id, [])
         store.attach(self.context)
         entries, self._hooks = compile_graph(
-            (definition.source,), (definition.processor,), (), {store.name: store}, {}, self.context, environment, {},
-            (definition.source.name, definition.processor.name),
+            (definition.source,), (definition.processor,), (), {store.name: store}, {}, self.context, environment,
+            Remembered(), (definition.source.name, definition.processor.name),
         )  # fmt: skip
         self._entry = entries[definition.source.name]
         self._decoder = make_decoder(definition.source, self.topic, self.context, environment)

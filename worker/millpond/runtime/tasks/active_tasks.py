@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from millpond.runtime.offsets.metadata import Partition, check_metadata
+from millpond.runtime.offsets.metadata import Partition, check_metadata, remembered
 from millpond.runtime.ownership.lookups import TaskLookup
 from millpond.runtime.processing.context import Outgoing
 from millpond.runtime.processing.stream_task import StreamTask
@@ -75,13 +75,9 @@ class ActiveTasks:
     def _make_task(self, held: HeldTask, global_stores: Mapping[str, Any]) -> StreamTask:
         lookup = held.activated_with
         assert lookup is not None
-        remembered: dict[str, int] = {}
-        for each in lookup.committed.values():
-            for name, value in each.metadata.processors.items():
-                remembered[name] = max(value, remembered.get(name, value))
         task = StreamTask(
             self._subtopologies[held.id.subtopology], held.id.partition, held.stores, global_stores,
-            self._environment, self.outbox, remembered, self._plan.tasks[held.id],
+            self._environment, self.outbox, remembered(lookup.committed.values()), self._plan.tasks[held.id],
         )  # fmt: skip
         check_metadata(task.id, task.remembered_names, self._topology)
         task.resume_at(
