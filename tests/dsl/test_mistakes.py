@@ -17,6 +17,7 @@ from millpond import dsl
 from millpond.errors import TopologyError
 
 HOUR = mp.TimeWindows(timedelta(hours=1))
+CLOSE = mp.EmitStrategy.on_window_close()
 
 
 def stream(b: mp.StreamsBuilder | None = None) -> mp.KStream[str, str]:
@@ -199,6 +200,19 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a short retention of cogrouped sessions": (
         lambda: cogrouped_sessions().aggregate(str, add, retention=timedelta(minutes=1)),
         "keeps sessions for 60000 ms, but they are open for 300000 ms",
+    ),
+    "final results of unlimited windows": (
+        lambda: stream().group_by_key().windowed_by(mp.UnlimitedWindows()).emit_strategy(CLOSE),
+        "emit_strategy() cannot wait until unlimited windows close, because they never do; use windows of a size",
+    ),
+    "a function for a strategy": (
+        lambda: stream().group_by_key().windowed_by(HOUR).emit_strategy(mp.EmitStrategy.on_window_close),
+        "emit_strategy() needs mp.EmitStrategy.on_window_close() or mp.EmitStrategy.on_window_update(), not",
+    ),
+    "a text for a strategy of sessions": (lambda: sessions().emit_strategy("close"), "not the text 'close'"),
+    "a short retention of final results": (
+        lambda: stream().group_by_key().windowed_by(HOUR).emit_strategy(CLOSE).count(retention=timedelta(minutes=1)),
+        "keeps windows for 60000 ms, but they are needed for 3600000 ms",
     ),
     "a duration for windows": (lambda: stream().group_by_key().windowed_by(timedelta(1)), "not a timedelta"),
     "a function for a suppression": (lambda: table().suppress(mp.until_window_closes), "until_window_closes() or"),

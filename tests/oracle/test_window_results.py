@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import tests.oracle.window_results.cogroups  # noqa: F401 - it registers its cases
+import tests.oracle.window_results.cogroups
+import tests.oracle.window_results.finals  # noqa: F401 - each registers its cases
 from tests.oracle.window_results.running import CASES, run
 
 GOLDEN = Path(__file__).parent / "golden-window-results"

@@ -139,6 +139,13 @@ assert_type(final, mp.KTable[mp.Windowed[str], Delay])
 assert_type(final.to_stream(), mp.KStream[mp.Windowed[str], Delay])
 assert_type(final.to_stream().select_key(lambda windowed, _: windowed.key), mp.KStream[str, Delay])
 
+close = mp.EmitStrategy.on_window_close()
+assert_type(close, mp.EmitStrategy)
+assert_type(hourly.emit_strategy(close), mp.TimeWindowedKStream[str, Flight])
+assert_type(hourly.emit_strategy(close).count(), mp.KTable[mp.Windowed[str], int])
+sessions = grouped.windowed_by(mp.SessionWindows(timedelta(hours=1))).emit_strategy(close)
+assert_type(sessions, mp.SessionWindowedKStream[str, Flight])
+
 words = builder.stream("words", key=mp.String, value=mp.String)
 cogrouped = grouped.cogroup(add_flight).cogroup(words.group_by_key(), add_word)
 assert_type(cogrouped, mp.CogroupedKStream[str, Delay])

@@ -84,6 +84,7 @@ words.group_by_key().cogroup(later)  # wrong
 words.group_by_key().cogroup(add).cogroup(words, add)  # wrong
 words.group_by_key().cogroup(add).aggregate(str)  # wrong
 words.group_by_key().cogroup(add).windowed_by(timedelta(hours=1))  # wrong
+words.group_by_key().windowed_by(mp.TimeWindows(timedelta(hours=1))).emit_strategy("close")  # wrong
 mp.TimeWindows(3600)  # wrong
 lengths.group_by(length_of)  # wrong
 lengths.suppress(mp.until_window_closes())  # wrong

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from . import testing as testing
     from .dsl import BranchedKStream as BranchedKStream
     from .dsl import CogroupedKStream as CogroupedKStream
+    from .dsl import EmitStrategy as EmitStrategy
     from .dsl import GlobalKTable as GlobalKTable
     from .dsl import JoinWindows as JoinWindows
     from .dsl import KGroupedStream as KGroupedStream
@@ -112,6 +113,7 @@ _MODULES = {
     "millpond.dsl": (
         "BranchedKStream",
         "CogroupedKStream",
+        "EmitStrategy",
         "GlobalKTable",
         "JoinWindows",
         "KGroupedStream",

@@ -18,11 +18,9 @@ MODULE = "millpond"
 
 #: Names of Kafka Streams 4.1 that millpond does not have yet, by their owner.
 NOT_YET: dict[str, tuple[str, ...]] = {
-    MODULE: ("EmitStrategy",),
     "StreamsBuilder": ("add_read_only_state_store",),
     "Topology": ("add_read_only_state_store",),
     "KTable": ("transform_values",),
-    "TimeWindowedKStream": ("emit_strategy",),
 }
 
 _OPTIONS = "options are keyword arguments of the operator, such as {}"

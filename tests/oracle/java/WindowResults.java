@@ -46,7 +46,6 @@ public class WindowResults {
         Files.createDirectories(directory);
         for (final Map.Entry<String, BiConsumer<StreamsBuilder, Boolean>> each : cases().entrySet()) {
             for (final boolean caching : new boolean[] {false, true}) {
-                if (caching && each.getKey().startsWith("final")) continue;
                 final String name = each.getKey() + (caching ? "-cached" : "");
                 Files.writeString(directory.resolve(name + ".txt"), run(name, each.getValue(), caching));
             }
@@ -138,7 +137,9 @@ public class WindowResults {
     static Materialized<String, String, WindowStore<Bytes, byte[]>> win(final boolean caching) { return cache(Materialized.as("sums"), caching); }
     static Materialized<String, String, SessionStore<Bytes, byte[]>> ses(final boolean caching) { return cache(Materialized.as("sums"), caching); }
     static <S extends org.apache.kafka.streams.processor.StateStore> Materialized<String, String, S> cache(final Materialized<String, String, S> m, final boolean caching) {
-        m.withKeySerde(STR).withValueSerde(STR);
+        return cached(m.withKeySerde(STR).withValueSerde(STR), caching);
+    }
+    static <V, S extends org.apache.kafka.streams.processor.StateStore> Materialized<String, V, S> cached(final Materialized<String, V, S> m, final boolean caching) {
         return caching ? m.withCachingEnabled() : m.withCachingDisabled();
     }
 
@@ -198,9 +199,51 @@ public class WindowResults {
         c.put("cogroup_session_suppressed", (b, h) -> outWindowed(two(b).windowedBy(gap(20, 10)).aggregate(() -> "z", WindowResults::merge, ses(h)).suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))));
     }
 
+    static TimeWindowedKStream<String, String> closing(final StreamsBuilder b, final TimeWindows w) {
+        return grouped(b, "left").windowedBy(w).emitStrategy(EmitStrategy.onWindowClose());
+    }
+    static TimeWindowedKStream<String, String> closing(final StreamsBuilder b, final SlidingWindows w) {
+        return grouped(b, "left").windowedBy(w).emitStrategy(EmitStrategy.onWindowClose());
+    }
+    static SessionWindowedKStream<String, String> closing(final StreamsBuilder b, final SessionWindows w) {
+        return grouped(b, "left").windowedBy(w).emitStrategy(EmitStrategy.onWindowClose());
+    }
+    static <S extends org.apache.kafka.streams.processor.StateStore> Materialized<String, Long, S> counts(final boolean caching) {
+        final Materialized<String, Long, S> m = Materialized.<String, Long, S>as("sums").withKeySerde(STR).withValueSerde(Serdes.Long()).withRetention(DAY);
+        return caching ? m.withCachingEnabled() : m.withCachingDisabled();
+    }
+    static final Duration DAY = Duration.ofDays(1);
+
+    static void finals(final Map<String, BiConsumer<StreamsBuilder, Boolean>> c) {
+        c.put("final_tumbling_count", (b, h) -> outWindowed(closing(b, time(60, 60, 20)).count(counts(h))));
+        c.put("final_tumbling_retention", (b, h) -> outWindowed(closing(b, time(100, 100, 50)).aggregate(() -> "z", WindowResults::plus, win(h).withRetention(ms(600)))));
+        c.put("final_tumbling_no_store", (b, h) -> outWindowed(closing(b, time(100, 100, 50)).count()));
+        c.put("final_hopping_aggregate", (b, h) -> outWindowed(closing(b, time(90, 40, 30)).aggregate(() -> "z", WindowResults::gone, win(h).withRetention(DAY))));
+        c.put("final_hopping_reduce_in_memory", (b, h) -> outWindowed(s(b, "left").filter((k, v) -> v != null).groupByKey(g())
+            .windowedBy(time(60, 25, 10)).emitStrategy(EmitStrategy.onWindowClose())
+            .reduce((x, y) -> plus(null, y, x), win(h).withRetention(DAY).withStoreType(BuiltInDslStoreSuppliers.IN_MEMORY))));
+        c.put("final_sliding_count", (b, h) -> outWindowed(closing(b, slide(50, 40)).count(counts(h))));
+        c.put("final_sliding_aggregate", (b, h) -> outWindowed(closing(b, slide(70, 60)).aggregate(() -> "z", WindowResults::gone, win(h).withRetention(DAY))));
+        c.put("final_sliding_in_memory", (b, h) -> outWindowed(closing(b, slide(30, 0))
+            .count(WindowResults.<WindowStore<Bytes, byte[]>>counts(h).withStoreType(BuiltInDslStoreSuppliers.IN_MEMORY))));
+        c.put("final_session_count", (b, h) -> outWindowed(closing(b, gap(20, 0)).count(counts(h))));
+        c.put("final_session_aggregate", (b, h) -> outWindowed(closing(b, gap(25, 40)).aggregate(() -> "z", WindowResults::gone, WindowResults::merge, ses(h))));
+        c.put("final_session_reduce_in_memory", (b, h) -> outWindowed(closing(b, gap(30, 30)).reduce((x, y) -> plus(null, y, x),
+            ses(h).withRetention(DAY).withStoreType(BuiltInDslStoreSuppliers.IN_MEMORY))));
+        c.put("final_regrouped", (b, h) -> out(rekeyed(b, "left", g()).windowedBy(time(60, 60, 20)).emitStrategy(EmitStrategy.onWindowClose())
+            .count(counts(h)).groupBy((k, v) -> KeyValue.pair(k.key(), v), Grouped.with(STR, Serdes.Long()))
+            .reduce((x, y) -> x + y, (x, y) -> x - y, cached(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>with(STR, Serdes.Long()), h))));
+        c.put("final_suppressed", (b, h) -> outWindowed(closing(b, time(60, 60, 20)).count(counts(h))
+            .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))));
+        c.put("final_update", (b, h) -> outWindowed(closing(b, time(60, 60, 20)).emitStrategy(EmitStrategy.onWindowUpdate()).count(counts(h))));
+        c.put("final_origin", (b, h) -> outWindowed(closing(b, time(60, 60, 20)).aggregate(() -> "z", WindowResults::plus, win(h).withRetention(DAY))
+            .toStream().processValues(Origin<Windowed<String>>::new).toTable(Materialized.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 60), STR))));
+    }
+
     static Map<String, BiConsumer<StreamsBuilder, Boolean>> cases() {
         final Map<String, BiConsumer<StreamsBuilder, Boolean>> c = new LinkedHashMap<>();
         cogroups(c);
+        finals(c);
         return c;
     }
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .branching import BranchedKStream
 from .builder import StreamsBuilder
-from .cogrouped import CogroupedKStream, SessionWindowedCogroupedKStream, TimeWindowedCogroupedKStream
+from .cogroups.streams import CogroupedKStream, SessionWindowedCogroupedKStream, TimeWindowedCogroupedKStream
+from .emit_strategy import EmitStrategy
 from .global_table import GlobalKTable
 from .grouped_stream import KGroupedStream, TimeWindowedKStream
 from .grouped_table import KGroupedTable
@@ -22,6 +23,7 @@ from .windows import SlidingWindows, TimeWindows, UnlimitedWindows
 __all__ = (
     "BranchedKStream",
     "CogroupedKStream",
+    "EmitStrategy",
     "GlobalKTable",
     "JoinWindows",
     "KGroupedStream",

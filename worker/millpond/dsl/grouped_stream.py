@@ -10,12 +10,14 @@ from millpond.checks import check_function
 from millpond.dsl.operators.lookup import StoreLookup, WindowLookup
 from millpond.dsl.operators.stream_aggregation import AggregateStream, CountStream, ReduceStream
 from millpond.dsl.operators.windowing.bodies import aggregation, counting, reduction
+from millpond.errors import TopologyError
 from millpond.serdes import Serde, Windowed
 from millpond.serdes.windowed import time_windowed
 from millpond.topology import Body
 
-from .cogrouped import CogroupedKStream
-from .cogrouping import Cogrouping
+from .cogroups.cogrouping import Cogrouping
+from .cogroups.streams import CogroupedKStream
+from .emit_strategy import EmitStrategy, check_strategy
 from .functions import check_initializer
 from .graph import Graph, GraphNode
 from .grouping import Grouping
@@ -25,7 +27,7 @@ from .grouping import resolve_sliding_count as _resolve_sliding_count
 from .materialized import Materialized, MaterializedWindows, Storage
 from .session_windowed import SessionWindowedKStream
 from .session_windows import SessionWindows
-from .windows import FixedWindows, SlidingWindows, check_fixed_windows
+from .windows import FixedWindows, SlidingWindows, UnlimitedWindows, check_fixed_windows
 
 if TYPE_CHECKING:
     from .ktable import KTable
@@ -155,6 +157,25 @@ class TimeWindowedKStream(Generic[K, V]):
     def __init__(self, grouping: Grouping, windows: FixedWindows) -> None:
         self._grouping = grouping
         self._windows = windows
+        self._final = False
+
+    def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
+        """Set when results are sent, and return this same object (KIP-825).
+
+        Args:
+            strategy: `EmitStrategy.on_window_update()`, which is the default, or `EmitStrategy.on_window_close()`.
+
+        Raises:
+            TopologyError: the windows never close, or the argument is no strategy.
+        """
+        check_strategy(strategy)
+        if strategy.final and isinstance(self._windows, UnlimitedWindows):
+            raise TopologyError(
+                "emit_strategy() cannot wait until unlimited windows close, because they never do; use windows of a "
+                "size, or EmitStrategy.on_window_update()."
+            )
+        self._final = strategy.final
+        return self
 
     def count(
         self, *, name: str | None = None, **materialized: Unpack[MaterializedWindows[K, int]]
@@ -168,7 +189,10 @@ class TimeWindowedKStream(Generic[K, V]):
         # As in Kafka Streams, only sliding windows take no second index.
         resolve = _resolve_sliding_count if isinstance(self._windows, SlidingWindows) else _resolve_count
         storage, name = resolve(self._grouping, materialized, name)
-        return self._aggregate(name, storage, lambda send_old: counting(storage.name, self._windows, send_old=send_old))
+        windows, final = self._windows, self._final
+        return self._aggregate(
+            name, storage, lambda send_old: counting(storage.name, windows, send_old=send_old, final=final)
+        )
 
     def reduce(
         self,
@@ -186,8 +210,9 @@ class TimeWindowedKStream(Generic[K, V]):
         """
         check_function("reduce()", reducer, "aggregate", "value")
         storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-REDUCE-", self._grouping.value)
+        windows, final = self._windows, self._final
         return self._aggregate(
-            name, storage, lambda send_old: reduction(storage.name, self._windows, reducer, send_old=send_old)
+            name, storage, lambda send_old: reduction(storage.name, windows, reducer, send_old=send_old, final=final)
         )
 
     def aggregate(
@@ -209,20 +234,23 @@ class TimeWindowedKStream(Generic[K, V]):
         check_initializer("aggregate()", initializer)
         check_function("aggregate()", aggregator, "key", "value", "aggregate")
         storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-AGGREGATE-", None)
+        windows, final = self._windows, self._final
         return self._aggregate(
             name,
             storage,
-            lambda send_old: aggregation(storage.name, self._windows, initializer, aggregator, send_old=send_old),
+            lambda send_old: aggregation(
+                storage.name, windows, initializer, aggregator, send_old=send_old, final=final
+            ),
         )
 
     def _aggregate(self, name: str, storage: Storage, make: Callable[[bool], Body]) -> KTable[Windowed[K], Any]:
-        windows = self._windows
+        windows, final = self._windows, self._final
         storage.windows(windows)  # raises for a retention that is too short here, and not only in build()
         key = None if storage.key is None else time_windowed(storage.key, windows.size_ms)
         return self._grouping.aggregate(
             name,
             storage,
-            lambda: storage.windows(windows),
+            lambda: storage.windows(windows, final=final),
             WindowLookup(storage.name),
             make,
             key,

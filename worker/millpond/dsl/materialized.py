@@ -161,8 +161,8 @@ class Storage:
             max_entries=self.max_entries,
         )
 
-    def windows(self, windows: FixedWindows) -> WindowStoreBuilder[Any, Any]:
-        """Return the builder of a timestamped window store.
+    def windows(self, windows: FixedWindows, *, final: bool = False) -> WindowStoreBuilder[Any, Any]:
+        """Return the builder of a timestamped window store; `final` if the aggregation sends final results only.
 
         Raises:
             TopologyError: the retention is shorter than windows are needed.
@@ -184,13 +184,15 @@ class Storage:
             timestamped=True,
             logging=self.logging,
             log_config=self.log_config or {},
-            caching=self.caching,
+            # As in Kafka Streams, the cache of sliding windows is off if they send final results only.
+            caching=self.caching and not (final and isinstance(windows, SlidingWindows)),
             retention_ms=retention,
+            time_ordered=final,
             window_size_ms=windows.size_ms,
         )
 
-    def sessions(self, windows: SessionWindows) -> SessionStoreBuilder[Any, Any]:
-        """Return the builder of a session store.
+    def sessions(self, windows: SessionWindows, *, final: bool = False) -> SessionStoreBuilder[Any, Any]:
+        """Return the builder of a session store; `final` if the aggregation sends final results only.
 
         Raises:
             TopologyError: the retention is shorter than gap plus grace.
@@ -210,8 +212,9 @@ class Storage:
             persistent=self.persistent,
             logging=self.logging,
             log_config=self.log_config or {},
-            caching=self.caching,
+            caching=self.caching and not final,
             retention_ms=retention,
+            time_ordered=final,
         )
 
     def _check_unbounded(self, kept: str) -> None:

@@ -12,10 +12,14 @@ from millpond.dsl.operators.sessions.aggregation import (
     CountSessions,
     ReduceSessions,
     SessionLookup,
+    final_count,
+    final_reduce,
 )
+from millpond.dsl.operators.sessions.final import AggregateFinalSessions
 from millpond.serdes import SessionWindowedSerde, Windowed
 from millpond.topology import Body
 
+from .emit_strategy import EmitStrategy, check_strategy
 from .functions import check_initializer
 from .grouping import Grouping, resolve, resolve_count
 from .materialized import MaterializedWindows, Storage
@@ -52,6 +56,20 @@ class SessionWindowedKStream(Generic[K, V]):
     def __init__(self, grouping: Grouping, windows: SessionWindows) -> None:
         self._grouping = grouping
         self._windows = windows
+        self._final = False
+
+    def emit_strategy(self, strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
+        """Set when results are sent, and return this same object (KIP-825).
+
+        Args:
+            strategy: `EmitStrategy.on_window_update()`, which is the default, or `EmitStrategy.on_window_close()`.
+
+        Raises:
+            TopologyError: the argument is no strategy.
+        """
+        check_strategy(strategy)
+        self._final = strategy.final
+        return self
 
     def count(
         self, *, name: str | None = None, **materialized: Unpack[MaterializedWindows[K, int]]
@@ -63,7 +81,10 @@ class SessionWindowedKStream(Generic[K, V]):
             materialized: see `MaterializedWindows`.
         """
         storage, name = resolve_count(self._grouping, materialized, name)
-        return self._aggregate(name, storage, lambda _send_old: CountSessions(storage.name, self._windows))
+        windows = self._windows
+        if self._final:
+            return self._aggregate(name, storage, lambda _send_old: final_count(storage.name, windows))
+        return self._aggregate(name, storage, lambda _send_old: CountSessions(storage.name, windows))
 
     def reduce(
         self,
@@ -82,9 +103,10 @@ class SessionWindowedKStream(Generic[K, V]):
         """
         check_function("reduce()", reducer, "aggregate", "value")
         storage, name = resolve(self._grouping, materialized, name, "KSTREAM-REDUCE-", self._grouping.value)
-        return self._aggregate(
-            name, storage, lambda send_old: ReduceSessions(storage.name, self._windows, reducer, send_old)
-        )
+        windows = self._windows
+        if self._final:
+            return self._aggregate(name, storage, lambda _send_old: final_reduce(storage.name, windows, reducer))
+        return self._aggregate(name, storage, lambda send_old: ReduceSessions(storage.name, windows, reducer, send_old))
 
     def aggregate(
         self,
@@ -109,22 +131,31 @@ class SessionWindowedKStream(Generic[K, V]):
         check_function("aggregate()", aggregator, "key", "value", "aggregate")
         check_function("aggregate()", session_merger, "key", "aggregate", "aggregate")
         storage, name = resolve(self._grouping, materialized, name, "KSTREAM-AGGREGATE-", None)
+        windows = self._windows
+        if self._final:
+            return self._aggregate(
+                name,
+                storage,
+                lambda _send_old: AggregateFinalSessions(
+                    storage.name, windows, initializer, aggregator, session_merger
+                ),
+            )
         return self._aggregate(
             name,
             storage,
             lambda send_old: AggregateSessions(
-                storage.name, self._windows, initializer, aggregator, session_merger, send_old
+                storage.name, windows, initializer, aggregator, session_merger, send_old
             ),
         )
 
     def _aggregate(self, name: str, storage: Storage, make: Callable[[bool], Body]) -> KTable[Windowed[K], Any]:
-        windows = self._windows
+        windows, final = self._windows, self._final
         storage.sessions(windows)  # raises for a retention that is too short here, and not only in build()
         key = None if storage.key is None else SessionWindowedSerde(storage.key)
         return self._grouping.aggregate(
             name,
             storage,
-            lambda: storage.sessions(windows),
+            lambda: storage.sessions(windows, final=final),
             SessionLookup(storage.name),
             make,
             key,

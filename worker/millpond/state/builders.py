@@ -15,6 +15,7 @@ from millpond.state.stores.key_value import KeyValueStore, TimestampedKeyValueSt
 from millpond.state.stores.lru import LruKeyValueStore, TimestampedLruKeyValueStore
 from millpond.state.stores.outer_join import OuterJoinStore
 from millpond.state.stores.session import SessionStore
+from millpond.state.stores.time_ordered import TimeOrderedSessionStore, TimeOrderedWindowStore
 from millpond.state.stores.time_ordered_buffer import TimeOrderedBuffer
 from millpond.state.stores.versioned import VersionedKeyValueStore
 from millpond.state.stores.window import TimestampedWindowStore, WindowStore
@@ -260,6 +261,10 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
     retain_duplicates: bool = False
     """Whether the store keeps all values that are put for a key and window, as stream-stream joins need it."""
 
+    time_ordered: bool = False
+    """Whether iterators over all keys are in the order of window starts, as `EmitStrategy.on_window_close()` needs it;
+    such a store has timestamps."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for given, what in ((self.retention_ms, "retention_ms"), (self.window_size_ms, "window_size_ms")):
@@ -272,6 +277,8 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
                 f"store '{self.name}' retains duplicates, and such a store has neither timestamps nor a cache; leave "
                 f"{'timestamped' if self.timestamped else 'caching'}= out"
             )
+        if self.time_ordered and not self.timestamped:
+            raise ConfigError(f"store '{self.name}' is ordered by time, and such a store needs timestamped=True")
         if self.retention_ms < self.window_size_ms:
             raise ConfigError(
                 f"store '{self.name}': a retention of {self.retention_ms} ms is shorter than its windows of "
@@ -300,7 +307,11 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
                 persistent=self.persistent,
                 changelog_topic=self._logged_to(changelog_topic),
             )
-        kind = TimestampedWindowStore[K, V] if self.timestamped else WindowStore[K, V]
+        kind: type[WindowStore[K, V] | TimestampedWindowStore[K, V]]
+        if self.time_ordered:
+            kind = TimeOrderedWindowStore[K, V]
+        else:
+            kind = TimestampedWindowStore[K, V] if self.timestamped else WindowStore[K, V]
         return kind(
             self.name,
             partition,
@@ -323,6 +334,9 @@ class SessionStoreBuilder(StoreBuilder[K, V]):
     """How long sessions are kept after the stream time reached their end, in ms; at least the inactivity gap plus the
     grace."""
 
+    time_ordered: bool = False
+    """Whether the store is for `EmitStrategy.on_window_close()`, which reads the sessions of all keys by their ends."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.retention_ms, int):
@@ -341,7 +355,8 @@ class SessionStoreBuilder(StoreBuilder[K, V]):
 
     def build(self, partition: int, backend: Backend, changelog_topic: str | None = None) -> SessionStore[K, V]:
         """Return the store of one task; see `StoreBuilder.build`."""
-        return SessionStore(
+        kind = TimeOrderedSessionStore[K, V] if self.time_ordered else SessionStore[K, V]
+        return kind(
             self.name,
             partition,
             backend,

@@ -21,7 +21,8 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from millpond.calls import checked
 from millpond.dsl.durations import milliseconds
-from millpond.dsl.operators.window_join.times import EMIT_INTERVAL
+from millpond.dsl.operators.window_join.times import EMIT_INTERVAL as JOIN_EMIT_INTERVAL
+from millpond.dsl.operators.windowing.finals import EMIT_INTERVAL
 from millpond.errors import TopologyError
 from millpond.runtime.config.model import Config
 from millpond.runtime.offsets.completeness import Moment
@@ -104,7 +105,7 @@ class TopologyTestDriver:
             default_timestamp_extractor=config.default_timestamp_extractor,
             max_task_idle_ms=config.max_task_idle_ms,
             cache_bytes=config.statestore_cache_max_bytes,
-            settings={**config.as_mapping(), EMIT_INTERVAL: 0},
+            settings={**config.as_mapping(), EMIT_INTERVAL: 0, JOIN_EMIT_INTERVAL: 0},
             now_ms=lambda: self._now_ms,
             metrics=UserMetrics(config.metrics_recording_level),
             task_directory=self._task_directory,

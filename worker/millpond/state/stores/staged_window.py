@@ -101,6 +101,11 @@ class StagedWindows(WindowPuts[K, V]):
         """The largest window start put so far, in epoch ms; -1 before the first put."""
         return self._observed
 
+    @property
+    def visible_from(self) -> int:
+        """The smallest window start that readers see, in epoch ms."""
+        return max(0, self._floor + 1)
+
     def attach(self, context: StoreContext) -> None:
         """Attach the store to its task; a caching store then forwards with the headers of the last put."""
         super().attach(context)
@@ -143,12 +148,16 @@ class StagedWindows(WindowPuts[K, V]):
 
     def _advance(self, observed: int) -> None:
         self._observed = observed
-        self._floor = floor = observed - self.retention_ms
+        self._floor = floor = self._floor_at(observed)
         windows, starts = self._windows, self._starts
         while starts and starts[0] <= floor:
             expired = heappop(starts)
             self._in_heap.discard(expired)
             windows.pop(expired, None)
+
+    def _floor_at(self, observed: int) -> int:
+        """Return the largest window start that is no longer read at a stream time."""
+        return observed - self.retention_ms
 
     def _note(self, start: int) -> None:
         """Schedule the removal of a window at its expiry, once per window, even if it is evicted and read again."""
@@ -262,7 +271,7 @@ class StagedWindows(WindowPuts[K, V]):
         written = self._backend.metadata(self.name, self.partition)
         metadata = msgspec.msgpack.decode(written, type=dict[str, int]) if written else {}
         self._observed = metadata.get("observed_stream_time", -1)
-        self._floor = self._observed - self.retention_ms
+        self._floor = self._floor_at(self._observed)
         # The commit that wrote this stream time deleted the segments below this one.
         self._swept = self._first_live_segment()
         self._flushed_metadata = self._sealed_metadata = self._encode_metadata()

@@ -16,9 +16,18 @@ from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.lookup import Get, TimedGet
 from millpond.dsl.session_windows import SessionWindows
 from millpond.serdes import Windowed
-from millpond.topology import NodeContext, StreamForward
+from millpond.topology import Body, NodeContext, StreamForward
 
-__all__ = ("AggregateSessions", "CountSessions", "ReduceSessions", "SessionLookup")
+from .final import AggregateFinalSessions
+
+__all__ = (
+    "AggregateSessions",
+    "CountSessions",
+    "ReduceSessions",
+    "SessionLookup",
+    "final_count",
+    "final_reduce",
+)
 
 STREAM_TIME = "stream_time"
 
@@ -42,6 +51,16 @@ class CountSessions:
         return _bind(node, self.store, self.windows, lambda: 0, _count, _sum, stage=store.stage_count, copy_old=False)
 
 
+def final_count(store: str, windows: SessionWindows) -> Body:
+    """Return the body of a count that forwards each session once, after it has closed."""
+    return AggregateFinalSessions(store, windows, int, _count, _sum, counting=True)
+
+
+def final_reduce(store: str, windows: SessionWindows, reducer: Callable[[Any, Any], Any]) -> Body:
+    """Return the body of a reduction that forwards each session once, after it has closed."""
+    return AggregateFinalSessions(store, windows, _nothing, _reducing(reducer), _merging(reducer))
+
+
 @dataclass(frozen=True, slots=True)
 class ReduceSessions:
     """A body that calls `reducer(aggregate, value)` per key and session; the first value is the first aggregate."""
@@ -53,14 +72,7 @@ class ReduceSessions:
 
     def bind(self, node: NodeContext) -> StreamForward:
         """Return the function that one task calls for each record."""
-        reducer = self.reducer
-
-        def step(_key: Any, value: Any, aggregate: Any) -> Any:
-            return value if aggregate is None else reducer(aggregate, value)
-
-        def merge(_key: Any, one: Any, other: Any) -> Any:
-            return other if one is None else reducer(one, other)
-
+        step, merge = _reducing(self.reducer), _merging(self.reducer)
         return _bind_copying(node, self.store, self.windows, _nothing, step, merge, send_old=self.send_old)
 
 
@@ -106,6 +118,20 @@ class SessionLookup:
 
 def _nothing() -> None:
     return None
+
+
+def _reducing(reducer: Callable[[Any, Any], Any]) -> _Step:
+    def step(_key: Any, value: Any, aggregate: Any) -> Any:
+        return value if aggregate is None else reducer(aggregate, value)
+
+    return step
+
+
+def _merging(reducer: Callable[[Any, Any], Any]) -> _Merge:
+    def merge(_key: Any, one: Any, other: Any) -> Any:
+        return other if one is None else reducer(one, other)
+
+    return merge
 
 
 def _count(_key: Any, _value: Any, aggregate: Any) -> Any:

@@ -17,6 +17,8 @@ from millpond.dsl.windows import SlidingWindows
 from millpond.serdes import Windowed
 from millpond.topology import NodeContext, StreamForward
 
+from .final_windows import final_results
+
 __all__ = ("AggregateSlidingWindows",)
 
 STREAM_TIME = "stream_time"
@@ -37,6 +39,8 @@ class AggregateSlidingWindows:
     initializer: Callable[[], Any]
     aggregator: Callable[[Any, Any, Any], Any]
     send_old: bool
+    final: bool = False
+    """Whether only the final result of each window is forwarded."""
 
     def bind(self, node: NodeContext) -> StreamForward:  # noqa: C901 - one flat function per record
         """Return the function that one task calls for each record."""
@@ -45,7 +49,10 @@ class AggregateSlidingWindows:
         serialize = store.serialize_key
         size, grace = self.windows.size_ms, self.windows.grace_ms
         changes: list[tuple[Windowed[Any], Any, Any, int]] = []
-        update = _Windows(self, store, changes, late)
+        finals = final_results(node, store, self.windows) if self.final else None
+        times = [] if finals is None else finals.times
+        retention = store.retention_ms
+        update = _Windows(self, store, changes, late, None if finals is None else finals.note)
         if store.caching:
             store.on_flush(forward)
         stream_time = -1
@@ -59,6 +66,8 @@ class AggregateSlidingWindows:
             close = stream_time - grace
             if timestamp + size < close:
                 return late()
+            if finals is not None and times and times[0] < timestamp + 1 - retention:
+                finals.save(timestamp + 1, close)
             try:
                 update(serialize(key), key, value, timestamp, close)
             except FATAL:
@@ -67,6 +76,9 @@ class AggregateSlidingWindows:
                 send()
                 return failed(error, key, value, timestamp)
             send()
+            # As in Kafka Streams, a record that is earlier than the first whole window sends no results.
+            if finals is not None and timestamp >= size:
+                finals.check(close)
 
         def send() -> None:
             for change in changes:
@@ -88,13 +100,15 @@ class _Windows:
         store: Any,
         changes: list[tuple[Windowed[Any], Any, Any, int]],
         late: Callable[[], None],
+        note: Callable[[int, bytes], None] | None,
     ) -> None:
         self._initializer, self._aggregator = body.initializer, body.aggregator
         self._size = body.windows.size_ms
         self._store = store
         self._changes = changes
         self._late = late
-        self._forwards = not store.caching
+        self._note = note
+        self._forwards = not store.caching and note is None
         self._mutable = not store.value_serde.immutable
         self._copies_old = body.send_old and self._forwards and self._mutable
 
@@ -115,7 +129,7 @@ class _Windows:
         right: _Aggregate | None = None
         left_exists = right_exists = False
         before: int | None = None  # the timestamp of the record before this one
-        lowest = max(0, timestamp - 2 * size)
+        lowest = max(timestamp - 2 * size, self._store.visible_from)
         for start in reversed(starts[bisect_left(starts, lowest) : bisect_right(starts, timestamp + 1)]):
             value, latest = entry(raw, start)
             if value is None:
@@ -155,7 +169,7 @@ class _Windows:
         right: _Aggregate | None = None
         right_exists = False
         before: int | None = None
-        for start in starts[bisect_left(starts, 0) : bisect_right(starts, timestamp + 1)]:
+        for start in starts[bisect_left(starts, self._store.visible_from) : bisect_right(starts, timestamp + 1)]:
             value, latest = entry(raw, start)
             if value is None:
                 continue
@@ -210,9 +224,8 @@ class _Windows:
         at = bisect_left(starts, start)
         if at == len(starts) or starts[at] != start:
             insort(starts, start)
-            self._drop_expired(starts)
-
-    def _drop_expired(self, starts: list[int]) -> None:
-        floor = self._store.observed_stream_time - self._store.retention_ms
-        if starts[0] <= floor:
-            del starts[: bisect_right(starts, floor)]
+            first = store.visible_from
+            if starts[0] < first:
+                del starts[: bisect_left(starts, first)]
+            if self._note is not None:
+                self._note(start, raw)

@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
+from millpond.dsl.cogroups.cogrouping import Cogrouping
+from millpond.dsl.functions import check_initializer
+from millpond.dsl.materialized import Materialized, MaterializedWindows
 from millpond.dsl.operators.lookup import StoreLookup, WindowLookup
 from millpond.dsl.operators.sessions.aggregation import AggregateSessions, SessionLookup
 from millpond.dsl.operators.stream_aggregation import AggregateStream
 from millpond.dsl.operators.windowing.bodies import aggregation
+from millpond.dsl.session_windows import SessionWindows
+from millpond.dsl.windows import FixedWindows, check_fixed_windows
 from millpond.errors import TopologyError
 from millpond.serdes import SessionWindowedSerde, Windowed
 from millpond.serdes.windowed import time_windowed
 from millpond.topology import Body
 
-from .cogrouping import Cogrouping
-from .functions import check_initializer
-from .materialized import Materialized, MaterializedWindows
-from .session_windows import SessionWindows
-from .windows import FixedWindows, check_fixed_windows
-
 if TYPE_CHECKING:
-    from .grouped_stream import KGroupedStream
-    from .ktable import KTable
+    from millpond.dsl.grouped_stream import KGroupedStream
+    from millpond.dsl.ktable import KTable
 
 __all__ = ("CogroupedKStream", "SessionWindowedCogroupedKStream", "TimeWindowedCogroupedKStream")
 
@@ -68,7 +67,7 @@ class CogroupedKStream(Generic[K, VR]):
         Raises:
             TopologyError: the stream comes from another StreamsBuilder, or is cogrouped already.
         """
-        from .grouped_stream import KGroupedStream
+        from millpond.dsl.grouped_stream import KGroupedStream
 
         if not isinstance(grouped, KGroupedStream):
             raise TopologyError(

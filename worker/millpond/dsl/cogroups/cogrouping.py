@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from millpond.dsl.graph import GraphNode, OperatorNode, RepartitionGraphNode
+from millpond.dsl.grouping import Grouping
+from millpond.dsl.materialized import Storage
 from millpond.dsl.operators.conversion import PassThrough
 from millpond.dsl.operators.lookup import Lookup
+from millpond.dsl.tables import View
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology import Body, StoreBuilder
 
-from .graph import GraphNode, OperatorNode, RepartitionGraphNode
-from .grouping import Grouping
-from .materialized import Storage
-from .tables import View
-
 if TYPE_CHECKING:
-    from .ktable import KTable
+    from millpond.dsl.ktable import KTable
 
 __all__ = ("Cogrouping",)
 
@@ -74,7 +73,7 @@ class Cogrouping:
         grace_ms: int | None = None,
     ) -> KTable[Any, Any]:
         """Add a node for each stream, which all use one store, and the node where their changes come together."""
-        from .ktable import KTable
+        from millpond.dsl.ktable import KTable
 
         graph = self._streams[0][0].graph
         parents = self._parents(storage.name)
