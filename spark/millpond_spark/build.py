@@ -106,7 +106,7 @@ class Work:
         ]
 
     def stream_times(self, found: Mapping[_StorePartition, reduce.Tally]) -> dict[_StorePartition, int | None]:
-        """Return the largest window start of each partition of a window store, in ms; None without records."""
+        """Return the largest time of each partition of a store of windows or sessions, in ms; None without records."""
         times: dict[_StorePartition, int | None] = {}
         for number, store in enumerate(self.stores):
             for partition in range(store.partitions) if store.layout.windowed else ():
@@ -145,9 +145,10 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
     offsets = sum(each.end - each.first for each in sources)
     cores = spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(max(cores, -(-offsets // _RECORDS_PER_TASK))))
-    windowed = [number for number, store in enumerate(work.stores) if store.layout.windowed]
+    sessions = [number for number, store in enumerate(work.stores) if store.layout.kind is StoreKind.SESSION]
+    windows = [number for number, store in enumerate(work.stores) if store.layout.windowed and number not in sessions]
     skipped = spark.sparkContext.accumulator(0) if work.lenient else None
-    newest = reduce.newest_of(_changes(spark, work, sources, skipped), windowed).persist()
+    newest = reduce.newest_of(_changes(spark, work, sources, skipped), windows, sessions).persist()
     try:
         with watched(spark.sparkContext, Stage.READING, on_progress):
             found = reduce.tally(newest)
@@ -231,7 +232,7 @@ def _write(
 
 
 def _bounds(work: Work, times: Mapping[_StorePartition, int | None]) -> list[reduce.Bound]:
-    """Return the expiry bounds of the partitions of window stores."""
+    """Return the expiry bounds of the partitions of stores of windows and sessions."""
     bounds = []
     for (number, partition), time_ms in times.items():
         layout = work.stores[number].layout

@@ -1,7 +1,7 @@
 """Reduce changelogs to the rows of a snapshot: DataFrame operations that run in the JVM, without Python.
 
 The result is ordered by store, partition, segment and key. That is the order of the state file, where local keys are
-partition, segment and key for a window store, and partition and key for other stores.
+partition, segment and key for a store of windows or sessions, and partition and key for other stores.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from millpond.state.formats import BUFFER_HEADERS, WINDOW_SUFFIX_LENGTH
+from millpond.state.formats import BUFFER_HEADERS, SESSION_SUFFIX_LENGTH, WINDOW_SUFFIX_LENGTH
 
 __all__ = (
     "CHANGES",
@@ -37,7 +37,7 @@ header, and Spark passes arrays to Python at a tenth of the speed. Rows of the p
 ORDER = ("store", "partition", "segment", "key")
 """The columns that order rows as in the state file."""
 
-_START_LENGTH = 8
+_TIME_LENGTH = 8
 _SOURCES = (
     "store int, source_topic string, source_partition int, first long, end long, windowed boolean, has_format boolean"
 )
@@ -55,7 +55,7 @@ class ChangelogSource(NamedTuple):
     end: int
     """The first offset after them."""
     windowed: bool
-    """Whether keys end with a window start."""
+    """Whether keys end with a window or a session."""
     has_format: bool
     """Whether rows depend on the format in a header."""
 
@@ -70,18 +70,18 @@ class Tally(NamedTuple):
     bytes: int
     """The size of their keys and values."""
     stream_time_ms: int | None
-    """The largest window start of all records, deletions included; None for a store without windows."""
+    """The largest time of all records, deletions included; None for a store whose rows do not expire."""
 
 
 class Bound(NamedTuple):
-    """The expiry bound of a partition of a window store."""
+    """The expiry bound of a partition of a store of windows or sessions."""
 
     store: int
     partition: int
     expired_before: int
-    """The window start in ms below which windows have expired."""
+    """The time in ms below which rows have expired."""
     interval: int
-    """The number of window starts (ms) that share a segment."""
+    """The length of a segment in ms."""
 
 
 def changes_of(spark: SparkSession, records: DataFrame, sources: Iterable[ChangelogSource]) -> DataFrame:
@@ -110,15 +110,16 @@ def changes_of(spark: SparkSession, records: DataFrame, sources: Iterable[Change
     )  # fmt: skip
 
 
-def newest_of(changes: DataFrame, windowed: Iterable[int]) -> DataFrame:
-    """Return the newest change of each key: `store, partition, key, state, records, start`.
+def newest_of(changes: DataFrame, windows: Iterable[int], sessions: Iterable[int] = ()) -> DataFrame:
+    """Return the newest change of each key: `store, partition, key, state, records, time`.
 
-    `state` has value, timestamp_ms and format; `records` counts changelog records; `start` is the window start in ms,
-    null for stores without windows.
+    `state` has value, timestamp_ms and format; `records` counts changelog records; `time` is the window's start or the
+    session's end in ms, null for other stores.
 
     Args:
         changes: the changes, with the columns of `CHANGES`.
-        windowed: the numbers of the window stores.
+        windows: the numbers of the window stores.
+        sessions: the numbers of the session stores.
     """
     state = sql.struct("value", "timestamp_ms", "format")
     # Spark groups by sorting, and compares 8 bytes of the first column before whole rows: a hash there decides mostly.
@@ -128,13 +129,13 @@ def newest_of(changes: DataFrame, windowed: Iterable[int]) -> DataFrame:
         .agg(sql.max_by(state, "offset").alias("state"), sql.count_if(sql.col("offset") >= 0).alias("records"))
         .drop("hash")
     )
-    # A negative base makes `conv` return a signed number.
-    raw = sql.substring("key", -WINDOW_SUFFIX_LENGTH, _START_LENGTH)
-    start = sql.conv(sql.hex(raw), 16, -10).cast("long")
-    numbers = list(windowed)
-    return newest.withColumn(
-        "start", sql.when(sql.col("store").isin(numbers), start) if numbers else sql.lit(None).cast("long")
-    )
+    time = sql.lit(None).cast("long")
+    for numbers, length in ((list(windows), WINDOW_SUFFIX_LENGTH), (list(sessions), SESSION_SUFFIX_LENGTH)):
+        if numbers:
+            # A negative base makes `conv` return a signed number.
+            found = sql.conv(sql.hex(sql.substring("key", -length, _TIME_LENGTH)), 16, -10).cast("long")
+            time = sql.when(sql.col("store").isin(numbers), found).otherwise(time)
+    return newest.withColumn("time", time)
 
 
 def tally(newest: DataFrame) -> dict[tuple[int, int], Tally]:
@@ -148,7 +149,7 @@ def tally(newest: DataFrame) -> dict[tuple[int, int], Tally]:
         sql.sum("records").alias("records"),
         sql.count("state.value").alias("rows"),
         sql.coalesce(sql.sum(size), sql.lit(0)).alias("bytes"),
-        sql.max("start").alias("stream_time_ms"),
+        sql.max("time").alias("stream_time_ms"),
     )
     return {
         (row["store"], row["partition"]): Tally(row["records"], row["rows"], row["bytes"], row["stream_time_ms"])
@@ -164,16 +165,16 @@ def live_rows(spark: SparkSession, newest: DataFrame, bounds: Iterable[Bound]) -
     Args:
         spark: the session.
         newest: the result of `newest_of`.
-        bounds: the expiry bounds of the partitions of window stores.
+        bounds: the expiry bounds of the partitions of stores of windows and sessions.
     """
     limits = sql.broadcast(spark.createDataFrame(list(bounds), _BOUNDS))
     of_partition = (sql.col("store") == sql.col("bound_store")) & (sql.col("partition") == sql.col("bound_partition"))
     return (
         newest.where("state.value is not null")
         .join(limits, of_partition, "left")
-        .where("start is null or start >= expired_before")
+        .where("time is null or time >= expired_before")
         .select(
-            "store", "partition", sql.coalesce(sql.expr("start div interval"), sql.lit(0)).alias("segment"),
+            "store", "partition", sql.coalesce(sql.expr("time div interval"), sql.lit(0)).alias("segment"),
             "key", "state.*"
         )
     )  # fmt: skip

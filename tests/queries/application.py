@@ -63,6 +63,10 @@ STORES = (
         name="windows", key=mp.String, value=mp.Double, timestamped=True, retention_ms=RETENTION_MS,
         window_size_ms=WINDOW_MS,
     ),
+    mp.SessionStoreBuilder(name="visits", key=mp.String, value=mp.Long, retention_ms=RETENTION_MS),
+    mp.SessionStoreBuilder(
+        name="brief", key=mp.String, value=mp.Json(list[int]), persistent=False, retention_ms=RETENTION_MS
+    ),
     mp.WindowStoreBuilder(
         name="fleeting", key=mp.String, value=mp.Long, timestamped=True, persistent=False, retention_ms=RETENTION_MS,
         window_size_ms=WINDOW_MS,
@@ -303,8 +307,13 @@ class Application:
         partition = info.partition_of(info.key.serialize(key))
         owner = self.owners[partition]
 
+        arguments = (key, *rest)
+        if store in ("visits", "brief"):
+            value, start, end = rest
+            arguments = (mp.Windowed(key, start, end), value)
+
         def change() -> None:
-            owner.put(store, partition, key, *rest)
+            owner.put(store, partition, *arguments)
             if commit:
                 owner.commit(partition)
 

@@ -18,6 +18,7 @@ def application():
     for each in range(40):
         made.put("counts", f"k{each:02}", mp.ValueAndTimestamp(each, 1_700_000_000_000 + each))
         made.put("points", Point(each, 0), mp.ValueAndTimestamp({"count": each, "name": f"n{each}"}, 1_700_000_000_000))
+        made.put("visits", "JFK", each, each * 10_000, each * 10_000 + 5_000)
         made.put("windows", "JFK", mp.ValueAndTimestamp(each / 2, 1_700_000_000_000), each * 10_000)
     yield made
     made.close()
@@ -86,6 +87,18 @@ def test_ranges_prefixes_and_windows_are_shown(query):
     assert words(out)[0] == ["key", "from", "to", "value", "timestamp"]
     assert [line[2] for line in words(out)[1:]] == ["00:06:20", "00:06:30"]
     assert query("windows", "LGA")[1] == "No rows.\n"
+
+
+def test_sessions_are_shown(query):
+    """With their starts and ends; the times choose the sessions that overlap with them."""
+    out = query("visits", "JFK", "--from", "1970-01-01T00:06:12Z", "--to", "1970-01-01T00:06:21Z")[1]
+    assert words(out) == [
+        ["key", "from", "to", "value"],
+        ["JFK", "1970-01-01", "00:06:10", "1970-01-01", "00:06:15", "37"],
+        ["JFK", "1970-01-01", "00:06:20", "1970-01-01", "00:06:25", "38"],
+    ]
+    assert "--prefix cannot be used with a session store." in query("visits", "JFK", "--prefix", "J")[2]
+    assert ["visits", "session", "String", "Long", "3"] in words(query()[1])
 
 
 def test_json_is_one_object_per_line_and_has_all_rows(query):

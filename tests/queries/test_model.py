@@ -21,9 +21,12 @@ KEYS = {
     "uuids": [uuid.UUID(int=number << 64) for number in range(40)],
     "windows": ["", "a", "a\0", "ab", "b", "\0", "zz"],
     "fleeting": ["", "a", "a\0", "ab", "b", "\0", "zz"],
+    "visits": ["", "a", "a\0", "ab", "b", "\0", "zz"],
+    "brief": ["", "a", "a\0", "ab", "b", "\0", "zz"],
 }
 SERDES = {each.name: (each.key, each.value) for each in STORES}
-TIMESTAMPED = {each.name: each.timestamped for each in STORES}
+TIMESTAMPED = {each.name: getattr(each, "timestamped", False) for each in STORES}
+SESSIONS = ("visits", "brief")
 
 
 def value_for(store, chance):
@@ -35,6 +38,8 @@ def value_for(store, chance):
         "uuids": bytes([number % 256]) * 4,
         "windows": number / 2,
         "fleeting": number,
+        "visits": number,
+        "brief": [number] * 2,
     }[store]
     return None if chance.random() < 0.15 else made
 
@@ -66,6 +71,13 @@ class Model:
             seen = self.observed[False]
             seen[store, partition] = max(seen.get((store, partition), -1), start)
             name = (key, start)
+        elif store in SESSIONS:
+            end = chance.randrange(0, 60) * WINDOW_MS
+            start = max(0, end - chance.randrange(4) * WINDOW_MS)
+            partition = application.put(store, key, given, start, end, commit=commit)
+            seen = self.observed[False]
+            seen[store, partition] = max(seen.get((store, partition), -1), end)
+            name = (key, start, end)
         else:
             partition = application.put(store, key, given, commit=commit)
             name = key
@@ -97,11 +109,12 @@ class Model:
             if value is None:
                 continue
             if isinstance(name, tuple):
-                key, start = name
+                key = name[0]
                 observed = self.observed[committed][store, self.partition[store, name]]
-                if start <= observed - RETENTION_MS:
+                if name[-1] <= observed - RETENTION_MS:
                     continue
-                place = (start // (RETENTION_MS // 2), serialize(key) + start.to_bytes(8, "big"))
+                times = b"".join(time.to_bytes(8, "big") for time in reversed(name[1:]))
+                place = (name[-1] // (RETENTION_MS // 2), serialize(key) + times)
                 found.append((place, name, value, timestamp))
             else:
                 found.append((serialize(name), name, value, timestamp))
@@ -109,10 +122,14 @@ class Model:
         return [row[1:] for row in found]
 
 
-def seen(rows):
-    return [
-        (((row.key, row.window.start) if hasattr(row, "window") else row.key), row.value, row.timestamp) for row in rows
-    ]
+def seen(store_name, rows):
+    def name(row):
+        if not hasattr(row, "window"):
+            return row.key
+        times = (row.window.start, row.window.end) if store_name in SESSIONS else (row.window.start,)
+        return (row.key, *times)
+
+    return [(name(row), row.value, row.timestamp) for row in rows]
 
 
 def check(model, clients, chance, committed=True):
@@ -138,7 +155,23 @@ def check(model, clients, chance, committed=True):
         raw = encode(other)
         return (low is None or encode(low) <= raw) and (high is None or raw <= encode(high))
 
-    if store_name in ("windows", "fleeting"):
+    if store_name in SESSIONS:
+        first, last = sorted(chance.randrange(0, 70) * WINDOW_MS for _ in range(2))
+        kind = chance.choice(["one session", "sessions", "sessions range", "all"])
+        if kind == "one session":
+            length = chance.randrange(4) * WINDOW_MS
+            session = (key, max(0, first - length), first)
+            assert store.fetch_session(*session, **single) == by_name.get(session, (None, None))[0]
+            return kind
+        if kind == "sessions":
+            found = store.sessions(key, first, last, **options)
+            expected = [row for row in expected if row[0][0] == key and row[0][2] >= first and row[0][1] <= last]
+        elif kind == "sessions range":
+            found = store.sessions_range(low, high, first, last, **options)
+            expected = [row for row in expected if within(row[0][0]) and row[0][2] >= first and row[0][1] <= last]
+        else:
+            found = store.sessions_range(**options)
+    elif store_name in ("windows", "fleeting"):
         first, last = sorted(chance.randrange(0, 70) * WINDOW_MS for _ in range(2))
         kind = chance.choice(["one", "fetch", "range", "all"])
         if kind == "one":
@@ -171,7 +204,7 @@ def check(model, clients, chance, committed=True):
             found = store.all(**options)
     if options.get("reverse"):
         expected = expected[::-1]
-    assert seen(found) == expected[: options.get("limit")], (store_name, kind, options)
+    assert seen(store_name, found) == expected[: options.get("limit")], (store_name, kind, options)
     assert found.complete
     assert found.count == len(expected[: options.get("limit")])
     return kind
@@ -194,7 +227,9 @@ def test_all_queries_agree_with_a_dictionary(start, chance, alone):
         for _ in range(5):
             kinds.add(check(model, clients, chance))
             check(model, clients, chance, committed=False)
-    assert kinds == {"get", "range", "prefix", "all", "one", "fetch"}
+    assert kinds == {
+        "get", "range", "prefix", "all", "one", "fetch", "one session", "sessions", "sessions range",
+    }  # fmt: skip
 
 
 def test_rows_dropped_and_restored_during_a_read_are_read_again(start, monkeypatch):

@@ -7,8 +7,21 @@ from typing import Any
 from hypothesis import strategies as st
 
 from millpond import serdes
-from millpond.state import KeyValueStoreBuilder, StoreBuilder, TimeOrderedBufferBuilder, WindowStoreBuilder
-from millpond.state.formats import BUFFER_HEADERS, BufferValue, RecordContext, encode_buffer_value, window_key
+from millpond.state import (
+    KeyValueStoreBuilder,
+    SessionStoreBuilder,
+    StoreBuilder,
+    TimeOrderedBufferBuilder,
+    WindowStoreBuilder,
+)
+from millpond.state.formats import (
+    BUFFER_HEADERS,
+    BufferValue,
+    RecordContext,
+    encode_buffer_value,
+    session_key,
+    window_key,
+)
 
 RETENTION_MS = 200_000
 MINUTE = 60_000
@@ -27,6 +40,7 @@ BUILDERS: dict[str, StoreBuilder[Any, Any]] = {
         window_size_ms=MINUTE,
         timestamped=True,
     ),
+    "session": SessionStoreBuilder(name="ses", key=serdes.Bytes, value=serdes.Bytes, retention_ms=RETENTION_MS),
     "buffer": TimeOrderedBufferBuilder(name="buf", key=serdes.Bytes, value=serdes.Bytes, count_bytes=True),
 }
 """A builder for every kind, by the kind's name."""
@@ -42,6 +56,11 @@ def changelogs(kind: str, most: int = 60) -> st.SearchStrategy[list[Any]]:
     if kind.endswith("window"):
         starts = st.integers(-2, 40).map(lambda number: number * 30_000)
         key = st.builds(window_key, _keys, starts)
+        record = st.tuples(key, _values, _times, _headers)
+    elif kind == "session":
+        ends = st.integers(-2, 40).map(lambda number: number * 30_000)
+        lengths = st.integers(0, 3).map(lambda number: number * 25_000)
+        key = st.builds(lambda raw, end, length: session_key(raw, end - length, end), _keys, ends, lengths)
         record = st.tuples(key, _values, _times, _headers)
     elif kind == "buffer":
         record = st.tuples(_keys, _values, _times, st.none()).flatmap(_buffered)
@@ -74,6 +93,9 @@ def seen_through_interface(builder: StoreBuilder[Any, Any], store: Any) -> Any:
         shown: list[Any] = [store.num_records, store.buffer_size, store.min_timestamp]
         store.evict_while(lambda: True, shown.append)
         return shown
+    if isinstance(builder, SessionStoreBuilder):
+        shown = list(store.fetch_range(None, None))
+        return shown, store.observed_stream_time, list(store.backward_fetch_range(None, None))
     shown = list(store.all())
     if isinstance(builder, WindowStoreBuilder):
         return shown, store.observed_stream_time, list(store.backward_all())

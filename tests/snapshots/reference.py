@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from millpond.snapshots.layouts import StoreLayout, expired_before, metadata, row, start_of
+from millpond.snapshots.layouts import StoreLayout, expired_before, metadata, row, time_of
 from millpond.snapshots.locations import Location
 from millpond.snapshots.manifest import File, Manifest, Part, StoreSnapshot
 from millpond.snapshots.sst import write_sst
@@ -26,13 +26,13 @@ def newest_rows(
         if each[0] is None:
             continue
         newest[each[0]] = each
-        start = start_of(layout, each[0])
+        start = time_of(layout, each[0])
         if start is not None:
             stream_time = start if stream_time is None else max(stream_time, start)
     bound = expired_before(layout, stream_time)
     rows = []
     for key, (_, value, timestamp, headers) in newest.items():
-        if value is None or (bound is not None and (start_of(layout, key) or 0) < bound):
+        if value is None or (bound is not None and (time_of(layout, key) or 0) < bound):
             continue
         full, stored = row(layout, partition, key, value, timestamp, headers)
         assert stored is not None

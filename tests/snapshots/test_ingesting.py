@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.errors import SnapshotError, StateError
-from millpond.snapshots.layouts import expired_before, layout_of, start_of
+from millpond.snapshots.layouts import expired_before, layout_of, time_of
 from millpond.snapshots.sst import file_sha256, write_sst
 from millpond.state import MemoryBackend, StateFile
 from millpond.state.formats import partition_prefix, segment_interval, window_key
@@ -162,7 +162,7 @@ def test_no_expired_window_is_in_a_snapshot():
     layout = layout_of(builder)
     records = [(b"k" + start.to_bytes(8, "big") + bytes(4), b"v", 0, None) for start in range(0, 2_000_000, 30_000)]
     rows, _ = newest_rows(layout, 0, records)
-    starts = [start_of(layout, key) for key, _ in rows]
+    starts = [time_of(layout, key) for key, _ in rows]
     bound = expired_before(layout, max(starts))
     assert min(starts) - 30_000 < bound <= min(starts)
     assert len(starts) < len(records)

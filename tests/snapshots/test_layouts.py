@@ -12,9 +12,9 @@ from millpond import serdes
 from millpond.dsl.operators.table_source import MaterializedSource
 from millpond.errors import StateError
 from millpond.runtime.restoring.global_tables import reason_not_plain
-from millpond.snapshots.layouts import StoreKind, covered, expired_before, layout_of, row, start_of
+from millpond.snapshots.layouts import StoreKind, covered, expired_before, layout_of, row, time_of
 from millpond.state import MemoryBackend, builders
-from millpond.state.formats import window_key
+from millpond.state.formats import session_key, window_key
 from millpond.topology import GlobalStore, ProcessorNode, SourceNode
 from tests.snapshots.changelogs import BUILDERS, changelogs
 from tests.snapshots.reference import newest_rows
@@ -32,8 +32,8 @@ def replayed(builder, records, batch, partition=3):
 
 
 def test_every_store_builder_has_a_layout():
-    """Snapshots must cover each new kind of store. Versioned stores, sessions and outer joins are left out."""
-    left_out = (builders.VersionedKeyValueStoreBuilder, builders.SessionStoreBuilder, builders.OuterJoinStoreBuilder)
+    """Snapshots must cover each new kind of store. Versioned stores and outer joins are left out."""
+    left_out = (builders.VersionedKeyValueStoreBuilder, builders.OuterJoinStoreBuilder)
     kinds = [
         each
         for _, each in inspect.getmembers(builders, inspect.isclass)
@@ -92,9 +92,25 @@ def test_window_start_is_read_from_changelog_keys_and_rows():
     """Both end with the window start."""
     layout = layout_of(BUILDERS["timestamped_window"])
     key = window_key(b"k", 120_000)
-    assert start_of(layout, key) == 120_000
-    assert start_of(layout, row(layout, 1, key, b"v", 5, None)[0]) == 120_000
-    assert start_of(layout_of(BUILDERS["key_value"]), key) is None
+    assert time_of(layout, key) == 120_000
+    assert time_of(layout, row(layout, 1, key, b"v", 5, None)[0]) == 120_000
+    assert time_of(layout_of(BUILDERS["key_value"]), key) is None
+
+
+def test_session_end_is_read_from_changelog_keys_and_rows():
+    """Sessions expire by their ends."""
+    layout = layout_of(BUILDERS["session"])
+    key = session_key(b"k", 90_000, 120_000)
+    assert time_of(layout, key) == 120_000
+    assert time_of(layout, row(layout, 1, key, b"v", 5, None)[0]) == 120_000
+
+
+def test_stores_with_a_maximum_of_entries_are_not_covered():
+    """They are restored from the changelog, in whose order they have their entries."""
+    builder = builders.KeyValueStoreBuilder(name="recent", max_entries=5)
+    assert not covered(builder)
+    with pytest.raises(StateError, match="do not cover stores of KeyValueStoreBuilder with max_entries=: exclude"):
+        layout_of(builder)
 
 
 @pytest.mark.parametrize(

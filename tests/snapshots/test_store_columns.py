@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond import serdes
+from millpond.inspection.decoding import RowDecoder
 from millpond.serdes import Windowed
 from millpond.snapshots.layouts import StoreKind, StoreLayout, layout_of, row
 from millpond.snapshots.store_columns import StoreColumns, columns_of, split_function
-from millpond.state.formats import BufferValue, RecordContext, encode_buffer_value, window_key
+from millpond.state.formats import BufferValue, RecordContext, encode_buffer_value, session_key, window_key
 from tests.snapshots.changelogs import BUILDERS, changelogs
 from tests.snapshots.reference import newest_rows
 from tests.support import generated
@@ -147,6 +148,22 @@ def test_times_beyond_all_clocks_are_null() -> None:
     full = row(layout, 1, window_key(b"k", 5), b"v", 2**62, None)
     (found,) = StoreColumns(layout, window_size_ms=2**63 - 1).batch([full]).columns.to_pylist()
     assert (found["window_end"], found["timestamp"], found["window_start"].microsecond) == (None, None, 5_000)
+
+
+def test_sessions_have_both_times() -> None:
+    """Their row has start and end, and no timestamp."""
+    layout = StoreLayout(StoreKind.SESSION, 60_000)
+    full = row(layout, 1, session_key(b"k", 5_000, 9_000), b"v", 7, None)
+    (found,) = StoreColumns(layout).batch([full]).columns.to_pylist()
+    assert (found["key"], found["value"], found["window_start"].second, found["window_end"].second) == (
+        b"k",
+        b"v",
+        5,
+        9,
+    )
+    assert "timestamp" not in found
+    shown = RowDecoder(layout).row(*full)
+    assert shown == {"key": b"k".hex(), "window": {"start": 5_000, "end": 9_000}, "value": b"v".hex()}
 
 
 @pytest.mark.parametrize("kind", BUILDERS)

@@ -12,7 +12,14 @@ from confluent_kafka import Producer, TopicPartition
 
 from millpond.runtime.config.model import Config
 from millpond.state import StoreBuilder
-from millpond.state.formats import BUFFER_HEADERS, BufferValue, RecordContext, encode_buffer_value, window_key
+from millpond.state.formats import (
+    BUFFER_HEADERS,
+    BufferValue,
+    RecordContext,
+    encode_buffer_value,
+    session_key,
+    window_key,
+)
 from millpond.topology import Topology
 from millpond.topology.processor import Processor
 from tests.snapshots.changelogs import BUILDERS
@@ -158,6 +165,9 @@ def record_of(kind: str, random: random.Random) -> Record:
         return key, value, timestamp, None if value is None else BUFFER_HEADERS
     if kind.endswith("window"):
         return window_key(key or b"", random.randrange(-2, 40) * 30_000), value, timestamp, headers
+    if kind == "session":
+        end = random.randrange(-2, 40) * 30_000
+        return session_key(key or b"", end - random.randrange(4) * 25_000, end), value, timestamp, headers
     if random.random() < 0.05:
         key = None
     return key, value, timestamp, headers

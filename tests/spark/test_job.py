@@ -90,7 +90,7 @@ def test_a_snapshot_has_the_rows_that_replaying_leaves(
             pending,
             builder.name,
             0,
-            (b"pending", None, 1, None) if builder.name in ("kv", "tkv") else (b"pending" + bytes(12), None, 1, None),
+            (b"pending", None, 1, None) if builder.name in ("kv", "tkv") else (b"pending" + bytes(16), None, 1, None),
         )
     pending.flush(60)
     # Its end does not come while this waits.

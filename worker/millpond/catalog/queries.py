@@ -22,7 +22,7 @@ _NO_ACCESS = {
     "python_enable_replacements": "false",
 }
 _READING = (["SELECT"], ["EXPLAIN"])
-_KEY = ("key", "key_raw", "window_start", "partition")
+_KEY = ("key", "key_raw", "window_start", "window_end", "partition")
 _VALUE = ("value", "value_raw")
 
 

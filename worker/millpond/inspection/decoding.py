@@ -105,19 +105,21 @@ class RowDecoder:
         Bytes that cannot be decoded are hexadecimal text.
         """
         parts = self._split(key, value)
-        row = self._key_and_window(parts.key, parts.window_start)
+        row = self._key_and_window(parts.key, parts.window_start, parts.window_end)
         row["value"] = None if parts.value is None else self._value(parts.value)
         if parts.timestamp is not None:
             row["timestamp"] = parts.timestamp
         return row
 
-    def _key_and_window(self, raw: bytes, start: int | None) -> dict[str, Any]:
+    def _key_and_window(self, raw: bytes, start: int | None, end: int | None) -> dict[str, Any]:
         key = self._key(raw)
         if isinstance(key, Windowed):
             return {"key": _plain(key.key), "window": {"start": key.start_ms, "end": key.end_ms}}
         found = {"key": key}
         if start is not None:
-            found["window"] = {"start": start, "end": start if self._size is None else start + self._size}
+            if end is None:
+                end = start if self._size is None else start + self._size
+            found["window"] = {"start": start, "end": end}
         return found
 
     def difference(self, key: bytes, value: bytes | None) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import msgspec
 
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.restoring.reusable_state import ChangelogFacts, LocalRows, LocalRowsVerdict, judge
-from millpond.snapshots.layouts import StoreLayout, expired_before, start_of
+from millpond.snapshots.layouts import StoreLayout, expired_before, time_of
 from millpond.snapshots.manifest import StoreSnapshot
 from millpond.state.provenance import Provenance
 
@@ -171,14 +171,14 @@ def _compared(layout: StoreLayout, reference: StoreRows, rows: StoreRows, tail: 
 
 
 def _expired(layout: StoreLayout, metadata: Iterable[bytes]) -> Callable[[bytes], bool]:
-    """Return whether the window of a row has expired, by the latest stream time of both sides."""
+    """Return whether the window or session of a row has expired, by the latest stream time of both sides."""
     if not layout.windowed:
         return lambda _key: False
     times = [msgspec.msgpack.decode(each, type=dict[str, int])["observed_stream_time"] for each in metadata if each]
     bound = expired_before(layout, max(times, default=-1)) or 0
 
     def expired(key: bytes) -> bool:
-        start = start_of(layout, key)
-        return start is not None and start < bound
+        time = time_of(layout, key)
+        return time is not None and time < bound
 
     return expired

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 from confluent_kafka import murmur2
 
 from millpond.serdes import Serde
-from millpond.state.formats import SEGMENT_LENGTH, TIMESTAMP_LENGTH, split_window_key, unpack_timestamp, window_key
+from millpond.state.formats import (
+    SEGMENT_LENGTH,
+    TIMESTAMP_LENGTH,
+    session_key,
+    split_session_key,
+    split_window_key,
+    unpack_timestamp,
+    window_key,
+)
 
 from .failures import FailureReason, QueryFailed
 
@@ -24,6 +32,7 @@ class QueryableKind(enum.StrEnum):
 
     KEY_VALUE = "key_value"
     WINDOW = "window"
+    SESSION = "session"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +56,7 @@ class StoreInfo:
     window_size_ms: int = 0
     retention_ms: int = 0
     segment_ms: int = 1
-    """Length of a segment, in milliseconds of window starts."""
+    """Length of a segment, in milliseconds of window starts or session ends."""
 
     def partition_of(self, raw_key: bytes) -> int:
         """Return the partition of a key by the producer's murmur2: of its bytes, or of the inner key if windowed."""
@@ -56,20 +65,36 @@ class StoreInfo:
         partition_by = self.key.partition_by
         return murmur2(raw_key if partition_by is None else partition_by(raw_key), self.partitions)
 
-    def row_key(self, raw_key: bytes, start: int = 0) -> bytes:
-        """Return the key of a row without its partition; `start` is the window start, in ms."""
-        if self.kind is QueryableKind.KEY_VALUE:
-            return raw_key
-        return (start // self.segment_ms).to_bytes(SEGMENT_LENGTH, "big", signed=True) + window_key(raw_key, start)
+    def row_key(self, raw_key: bytes, start: int = 0, end: int = 0) -> bytes:
+        """Return the key of a row without its partition.
+
+        Args:
+            raw_key: the serialised key.
+            start: the start of the window or session, in ms.
+            end: the end of the session, in ms.
+        """
+        match self.kind:
+            case QueryableKind.KEY_VALUE:
+                return raw_key
+            case QueryableKind.WINDOW:
+                return self._segment(start) + window_key(raw_key, start)
+            case QueryableKind.SESSION:
+                return self._segment(end) + session_key(raw_key, start, end)
+
+    def _segment(self, time: int) -> bytes:
+        return (time // self.segment_ms).to_bytes(SEGMENT_LENGTH, "big", signed=True)
 
     def split(self, row_key: bytes, row: bytes) -> tuple[bytes, tuple[int, int] | None, bytes, int | None]:
-        """Split a row into raw key, window (start and end, ms) or None, raw value, and timestamp (ms) or None."""
+        """Split a row into raw key, window or session (start and end, ms), raw value, and timestamp (ms)."""
         timestamp: int | None = None
         if self.timestamped:
             (timestamp,) = unpack_timestamp(row)
             row = row[TIMESTAMP_LENGTH:]
         if self.kind is QueryableKind.KEY_VALUE:
             return row_key, None, row, timestamp
+        if self.kind is QueryableKind.SESSION:
+            raw_key, end, start = split_session_key(row_key, SEGMENT_LENGTH)
+            return raw_key, (start, end), row, timestamp
         raw_key, start, _ = split_window_key(row_key, SEGMENT_LENGTH)
         return raw_key, (start, min(start + self.window_size_ms, _MAX_LONG)), row, timestamp
 

@@ -102,7 +102,7 @@ class Row(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class WindowRow(Generic[K, V]):
-    """A row of a window store."""
+    """A row of a window store, or of a session store, where the window is the session."""
 
     key: K
     window: Window
@@ -219,6 +219,31 @@ class Store(Generic[K, V]):
     ) -> Rows[WindowRow[K, V]]:
         """Return the windows of a range of keys, by segment, key and start. Bounds are inclusive; None is no bound."""
         return self._window_rows(("windows",), self._bounds(low, high) | _between(start, end), options)
+
+    def sessions(
+        self, key: K, start: Time | None = None, end: Time | None = None, **options: Unpack[RangeOptions]
+    ) -> Rows[WindowRow[K, V]]:
+        """Return the sessions of a key that overlap with the time between two times (inclusive; None is no bound).
+
+        A session that ends at `start`, or starts at `end`, is one of them, as for `SessionStore.find_sessions`.
+        """
+        return self._window_rows(("sessions", self._encoded(key)), _between(start, end), options)
+
+    def fetch_session(self, key: K, start: Time, end: Time, **options: Unpack[KeyOptions]) -> V | None:
+        """Return the value of the session of a key with exactly this start and end; None without one."""
+        times = {"start": _time(start), "end": _time(end)}
+        return self._one(("sessions", self._encoded(key)), times, options).value
+
+    def sessions_range(
+        self,
+        low: K | None = None,
+        high: K | None = None,
+        start: Time | None = None,
+        end: Time | None = None,
+        **options: Unpack[RangeOptions],
+    ) -> Rows[WindowRow[K, V]]:
+        """Return the sessions of a range of keys, by segment, key, end and start; see `sessions`."""
+        return self._window_rows(("sessions",), self._bounds(low, high) | _between(start, end), options)
 
     def _one(self, path: tuple[str, ...], query: dict[str, str], options: Mapping[str, Any]) -> Answer[V]:
         parameters, timeout_s = self._parameters(query, options)

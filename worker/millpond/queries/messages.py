@@ -40,7 +40,7 @@ LENGTH = struct.Struct(">I")
 
 
 class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A request for rows. Keys are serialised keys; times are window starts in epoch ms."""
+    """A request for rows. Keys are serialised keys; times are in epoch ms."""
 
     application: str
     """Id of the application; a worker of another application rejects the request."""
@@ -53,9 +53,11 @@ class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     exact: bool = False
     """Whether only the key `low` is read; `high` is then ignored."""
     first: int = 0
-    """The smallest window start, inclusive."""
+    """The smallest window start, or session end, inclusive."""
     last: int = 2**63 - 1
-    """The largest window start, inclusive."""
+    """The largest window start, or session start, inclusive."""
+    session: tuple[int, int] | None = None
+    """With `exact`, the start and the end of the one session to read; None for all sessions of the key."""
     reverse: bool = False
     limit: int | None = None
     committed: bool = True

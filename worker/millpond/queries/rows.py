@@ -19,6 +19,8 @@ from millpond.state.formats import (
     pack_timestamp,
     partition_prefix,
     segment_prefix,
+    session_suffix,
+    split_session_key,
     split_window_key,
     window_suffix,
 )
@@ -27,6 +29,10 @@ from .catalog import QueryableKind, StoreInfo
 from .messages import Read, Row
 
 __all__ = ("committed_rows", "resume_after", "staged_rows")
+
+_MAX_LONG = 2**63 - 1
+_LAST_SESSION = session_suffix(_MAX_LONG, _MAX_LONG) + b"\0"
+"""Bytes after a key that are above those of all its sessions."""
 
 
 def resume_after(partitions: tuple[int, ...], last: Row, *, reverse: bool) -> dict[int, bytes]:
@@ -59,7 +65,13 @@ class _CommittedRows:
     resume: bytes | None
 
     def rows(self) -> Iterator[Row]:
-        return self._key_values() if self.info.kind is QueryableKind.KEY_VALUE else self._windows()
+        match self.info.kind:
+            case QueryableKind.KEY_VALUE:
+                return self._key_values()
+            case QueryableKind.WINDOW:
+                return self._windows()
+            case QueryableKind.SESSION:
+                return self._sessions()
 
     def _key_values(self) -> Iterator[Row]:
         read = self.read
@@ -105,29 +117,65 @@ class _CommittedRows:
                 low = prefix + read.low
                 high = segment_prefix(partition, segment + 1)
                 if read.high is not None:
-                    high = min(high, prefix + _above(read.high, last))
+                    high = min(high, prefix + _above(read.high, window_suffix(last, MAX_SEQUENCE) + b"\0"))
             found.append(self._between(low, high))
         return _matching((row for rows in found for row in rows), read, first, last)
 
+    def _sessions(self) -> Iterator[Row]:
+        info, read, partition = self.info, self.read, self.partition
+        observed = observed_stream_time(self.backend.metadata(info.name, partition))
+        first = _earliest_end(info, read, observed)
+        if read.exact and read.session is not None:
+            start, end = read.session
+            return self._row(info.row_key(read.low, start, end)) if first <= end <= observed else iter(())
+        segments = range(first // info.segment_ms, observed // info.segment_ms + 1)
+        found = []
+        for segment in reversed(segments) if read.reverse else segments:
+            prefix = segment_prefix(partition, segment)
+            high = segment_prefix(partition, segment + 1)
+            if read.exact:
+                high = prefix + read.low + _LAST_SESSION
+            elif read.high is not None:
+                high = min(high, prefix + _above(read.high, _LAST_SESSION))
+            found.append(self._between(prefix + read.low, high))
+        return _matching_sessions((row for rows in found for row in rows), read, first)
 
-def _above(key: bytes, last: int) -> bytes:
+
+def _earliest_end(info: StoreInfo, read: Read, observed: int) -> int:
+    """Return the first session end of an answer: expired sessions are not in it."""
+    return max(read.first, observed - info.retention_ms + 1, 0)
+
+
+def _above(key: bytes, suffix: bytes) -> bytes:
     """Return a bound above the rows of all keys below `key`.
 
-    A row key is the key and 12 more bytes, so the rows of a prefix of `key` may come after `key`.
+    A row key is the key and a suffix, so the rows of a prefix of `key` may come after `key`.
+
+    Args:
+        key: the key.
+        suffix: bytes above all suffixes.
     """
-    suffix = window_suffix(last, MAX_SEQUENCE) + b"\0"
     return max((key, *(key[:length] + suffix for length in range(len(key)))))
 
 
 def _matching(rows: Iterator[Row], read: Read, first: int, last: int) -> Iterator[Row]:
-    low, high, exact = read.low, read.high, read.exact
     for row in rows:
         raw_key, start, _ = split_window_key(row[0], SEGMENT_LENGTH)
-        if start < first or start > last:
-            continue
-        if raw_key != low if exact else raw_key < low or (high is not None and raw_key >= high):
-            continue
-        yield row
+        if first <= start <= last and _wanted(read, raw_key):
+            yield row
+
+
+def _matching_sessions(rows: Iterator[Row], read: Read, first: int) -> Iterator[Row]:
+    for row in rows:
+        raw_key, end, start = split_session_key(row[0], SEGMENT_LENGTH)
+        if end >= first and start <= read.last and _wanted(read, raw_key):
+            yield row
+
+
+def _wanted(read: Read, raw_key: bytes) -> bool:
+    if read.exact:
+        return raw_key == read.low
+    return raw_key >= read.low and (read.high is None or raw_key < read.high)
 
 
 def _passed(read: Read, key: bytes, resume: bytes | None) -> bool:
@@ -135,7 +183,7 @@ def _passed(read: Read, key: bytes, resume: bytes | None) -> bool:
 
 
 def observed_stream_time(metadata: bytes) -> int:
-    """Return the largest committed window start; -1 for none."""
+    """Return the largest committed window start or session end; -1 for none."""
     held = msgspec.msgpack.decode(metadata, type=dict[str, int]) if metadata else {}
     return held.get("observed_stream_time", -1)
 
@@ -149,7 +197,7 @@ def staged_rows(info: StoreInfo, stores: dict[int, Any], read: Read, resume: dic
         read: the request.
         resume: the row keys to resume at, by partition.
     """
-    staged = _staged_key_values if info.kind is QueryableKind.KEY_VALUE else _staged_windows
+    staged = _STAGED[info.kind]
     each = [staged(info, store, read, partition, resume.get(partition)) for partition, store in stores.items()]
     return each[0] if len(each) == 1 else merge(*each, reverse=read.reverse)
 
@@ -185,6 +233,32 @@ def _staged_windows(info: StoreInfo, store: Any, read: Read, partition: int, res
         key = info.row_key(raw_key, start)
         if not _passed(read, key, resume):
             yield key, partition, row(*entry)
+
+
+def _staged_sessions(info: StoreInfo, store: Any, read: Read, partition: int, resume: bytes | None) -> Iterator[Row]:
+    reverse, latest_end = read.reverse, _MAX_LONG
+    first = _earliest_end(info, read, store.observed_stream_time)
+    if resume is not None:
+        time = int.from_bytes(resume[:SEGMENT_LENGTH], "big", signed=True) * info.segment_ms
+        if reverse:
+            latest_end = time + info.segment_ms - 1
+        else:
+            first = max(first, time)
+    upper = read.low if read.exact else read.high
+    rows = store._scan(read.low or None, upper, first, read.last, reverse, latest_end)  # noqa: SLF001 - see above
+    for raw_key, end, start, data in rows:
+        if not _wanted(read, raw_key) or (read.session is not None and read.session != (start, end)):
+            continue
+        key = info.row_key(raw_key, start, end)
+        if not _passed(read, key, resume):
+            yield key, partition, data
+
+
+_STAGED: dict[QueryableKind, Callable[[StoreInfo, Any, Read, int, bytes | None], Iterator[Row]]] = {
+    QueryableKind.KEY_VALUE: _staged_key_values,
+    QueryableKind.WINDOW: _staged_windows,
+    QueryableKind.SESSION: _staged_sessions,
+}
 
 
 def _row_encoder(info: StoreInfo, store: Any) -> Callable[[Any, int], bytes]:

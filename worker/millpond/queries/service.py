@@ -1,8 +1,8 @@
 """The HTTP interface for queries. Every worker answers for the whole application.
 
 The answer for one key is a JSON object, with its position. The answer with many rows is lines of JSON, in the order of
-the keys' bytes over all partitions (windows: segment, key, start), and a last line that begins with `complete`; without
-that line the answer was cut off.
+the keys' bytes over all partitions (windows: segment, key, start; sessions: segment, key, end, start), and a last line
+that begins with `complete`; without that line the answer was cut off.
 """
 
 from __future__ import annotations
@@ -117,6 +117,8 @@ class QueryService:
             (f"{store}/all", "all", self._all),
             (f"{store}/windows", "windows", self._windows),
             (f"{store}/windows/{{key:.*}}", "window", self._windows_of_key),
+            (f"{store}/sessions", "sessions", self._sessions),
+            (f"{store}/sessions/{{key:.*}}", "session", self._sessions_of_key),
             ("/v1/raw", "raw", self._raw_stores),
             ("/v1/raw/{store}/{partition}", "raw", self._raw_rows),
             ("/v1/metadata/{store}", "metadata", self._metadata),
@@ -266,6 +268,28 @@ class QueryService:
         read = _of_partition(options.reading(low=key, exact=True, first=first, last=last), partition)
         return await self._rows(request, outcome, info, options, read)
 
+    async def _sessions(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
+        info = self._info(request, QueryableKind.SESSION)
+        options = self._options(request, info, "low", "high", "from", "to")
+        low, high = await self._bounds(info, options, request)
+        first, last = _window_bounds(request)
+        read = options.reading(low=low, high=high, first=first, last=last)
+        return await self._rows(request, outcome, info, options, read)
+
+    async def _sessions_of_key(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
+        info = self._info(request, QueryableKind.SESSION)
+        options = self._options(request, info, "from", "to", "start", "end")
+        key = await self._raw_key(info, request.match_info["key"], options.key_format)
+        if ("start" in request.query) != ("end" in request.query):
+            raise bad_request("start and end: one session has both; for all sessions of a time, use from and to")
+        if "start" in request.query:
+            session = time_ms(request.query, "start", 0), time_ms(request.query, "end", 0)
+            return await self._one(info, options, key, options.reading(low=key, exact=True, session=session))
+        partition = info.partition_of(key) if options.partition is None else options.partition
+        first, last = _window_bounds(request)
+        read = _of_partition(options.reading(low=key, exact=True, first=first, last=last), partition)
+        return await self._rows(request, outcome, info, options, read)
+
     async def _rows(
         self, request: web.Request, outcome: Outcome, info: StoreInfo, options: RequestOptions, read: Read
     ) -> web.StreamResponse:
@@ -387,6 +411,7 @@ class QueryService:
 _USAGE = {
     QueryableKind.KEY_VALUE: "use /keys/{key}, /range, /prefix or /all",
     QueryableKind.WINDOW: "use /windows/{key}, /windows or /all",
+    QueryableKind.SESSION: "use /sessions/{key}, /sessions or /all",
 }
 
 
@@ -403,6 +428,8 @@ def _description(info: StoreInfo) -> dict[str, Any]:
     }
     if info.kind is QueryableKind.WINDOW:
         description |= {"window_size_ms": info.window_size_ms, "retention_ms": info.retention_ms}
+    if info.kind is QueryableKind.SESSION:
+        description |= {"retention_ms": info.retention_ms}
     return description
 
 

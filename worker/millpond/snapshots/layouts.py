@@ -13,14 +13,21 @@ import msgspec
 
 from millpond.errors import StateError
 from millpond.state.backend import Row
-from millpond.state.builders import KeyValueStoreBuilder, StoreBuilder, TimeOrderedBufferBuilder, WindowStoreBuilder
-from millpond.state.formats import segment_interval, split_window_key
+from millpond.state.builders import (
+    KeyValueStoreBuilder,
+    SessionStoreBuilder,
+    StoreBuilder,
+    TimeOrderedBufferBuilder,
+    WindowStoreBuilder,
+)
+from millpond.state.formats import segment_interval, split_session_key, split_window_key
 from millpond.state.rows import (
     Headers,
     RowOf,
     buffer_rows,
     first_live_segment,
     key_value_rows,
+    session_rows,
     timestamped_key_value_rows,
     window_rows,
 )
@@ -36,7 +43,7 @@ __all__ = (
     "metadata",
     "row",
     "row_function",
-    "start_of",
+    "time_of",
 )
 
 
@@ -51,6 +58,7 @@ class StoreKind(StrEnum):
     TIMESTAMPED_KEY_VALUE = "timestamped_key_value"
     WINDOW = "window"
     TIMESTAMPED_WINDOW = "timestamped_window"
+    SESSION = "session"
     BUFFER = "buffer"
 
 
@@ -59,7 +67,8 @@ class StoreLayout(msgspec.Struct, frozen=True, omit_defaults=True):
 
     kind: StoreKind
     retention_ms: int = 0
-    """The retention of a window store in ms, which decides which windows share a segment. 0 for other kinds."""
+    """The retention of a store of windows or sessions in ms, which decides which of them share a segment. 0 for other
+    kinds."""
     is_global: bool = False
     """Whether the store is global: the rows of all partitions of its topic belong to one partition, number 0."""
     serdes: str = ""
@@ -67,8 +76,8 @@ class StoreLayout(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def windowed(self) -> bool:
-        """Whether keys end with a window start."""
-        return self.kind in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
+        """Whether keys end with a window or a session, and so expire."""
+        return self.kind in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION)
 
 
 def covered(builder: StoreBuilder[Any, Any]) -> bool:
@@ -80,7 +89,9 @@ def covered(builder: StoreBuilder[Any, Any]) -> bool:
     """
     if isinstance(builder, KeyValueStoreBuilder) and builder.max_entries is not None:
         return False
-    return isinstance(builder, KeyValueStoreBuilder | WindowStoreBuilder | TimeOrderedBufferBuilder)
+    return isinstance(
+        builder, KeyValueStoreBuilder | WindowStoreBuilder | SessionStoreBuilder | TimeOrderedBufferBuilder
+    )
 
 
 def layout_of(builder: StoreBuilder[Any, Any], *, is_global: bool = False, serdes: str = "") -> StoreLayout:
@@ -100,6 +111,8 @@ def layout_of(builder: StoreBuilder[Any, Any], *, is_global: bool = False, serde
     if isinstance(builder, WindowStoreBuilder):
         kind = StoreKind.TIMESTAMPED_WINDOW if builder.timestamped else StoreKind.WINDOW
         return StoreLayout(kind, builder.retention_ms, is_global, serdes)
+    if isinstance(builder, SessionStoreBuilder):
+        return StoreLayout(StoreKind.SESSION, builder.retention_ms, is_global, serdes)
     if isinstance(builder, TimeOrderedBufferBuilder):
         return StoreLayout(StoreKind.BUFFER, is_global=is_global, serdes=serdes)
     bounded = " with max_entries=" if isinstance(builder, KeyValueStoreBuilder) else ""
@@ -130,6 +143,8 @@ def row_function(layout: StoreLayout, partition: int) -> RowOf:
         case StoreKind.WINDOW | StoreKind.TIMESTAMPED_WINDOW:
             timestamped = layout.kind is StoreKind.TIMESTAMPED_WINDOW
             return window_rows(partition, layout.retention_ms, timestamped=timestamped)
+        case StoreKind.SESSION:
+            return session_rows(partition, layout.retention_ms)
         case StoreKind.BUFFER:
             return buffer_rows(partition)
 
@@ -161,17 +176,22 @@ def row(  # noqa: PLR0913  # the fields of a record
     return _cached_row_function(layout, partition)(key, value, timestamp_ms, headers)
 
 
-def start_of(layout: StoreLayout, key: bytes) -> int | None:
-    """Return the window start in ms of a changelog key, or of a row's key; None for a store without windows."""
+def time_of(layout: StoreLayout, key: bytes) -> int | None:
+    """Return the time in ms by which a row expires, from its key or its changelog key; None if it does not expire.
+
+    It is the start of a window, and the end of a session.
+    """
+    if layout.kind is StoreKind.SESSION:
+        return split_session_key(key)[1]
     return split_window_key(key)[1] if layout.windowed else None
 
 
 def expired_before(layout: StoreLayout, stream_time_ms: int | None) -> int | None:
-    """Return the window start in ms below which windows have expired; None for a store without windows.
+    """Return the `time_of` in ms below which rows have expired; None for a store whose rows do not expire.
 
     Args:
         layout: the layout of the store.
-        stream_time_ms: the largest window start of the partition's records, deletions included; None without records.
+        stream_time_ms: the largest `time_of` of the partition's records, deletions included; None without records.
     """
     if not layout.windowed:
         return None
@@ -188,7 +208,7 @@ def metadata(layout: StoreLayout, stream_time_ms: int | None) -> bytes:
     """
     if not layout.windowed:
         return b""
-    # A window start below 0 does not advance stream time, which begins at -1.
+    # A time below 0 does not advance stream time, which begins at -1.
     return msgspec.msgpack.encode({"observed_stream_time": max(-1, -1 if stream_time_ms is None else stream_time_ms)})
 
 
@@ -207,4 +227,4 @@ def check_metadata(layout: StoreLayout, data: bytes) -> None:
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from error
     if set(found) != {"observed_stream_time"}:
-        raise ValueError("it has other fields than a window store's")
+        raise ValueError("it has other fields than that of a store of windows or sessions")

@@ -5,7 +5,8 @@
 The columns of a store are these, in this order:
 
 - `key`: the decoded key; for a windowed key, without the window.
-- `window_start`, `window_end`: for stores and keys with windows. The end is null where the windows' size is unknown.
+- `window_start`, `window_end`: for stores and keys with windows or sessions. The end of a window is null where the
+  windows' size is unknown.
 - `value`: the decoded value; for a suppress buffer, the pending result.
 - `timestamp`: of the record that made the value; not for stores without timestamps.
 - `partition`.
@@ -28,6 +29,7 @@ from millpond.state.formats import (
     SEGMENT_LENGTH,
     TIMESTAMP_LENGTH,
     decode_buffer_value,
+    split_session_key,
     split_window_key,
     unpack_timestamp,
 )
@@ -49,7 +51,9 @@ class SplitRow(NamedTuple):
     key: bytes
     """The serialised key; in a suppress buffer it may end with the window."""
     window_start: int | None
-    """The window start in epoch ms; None for stores that are no window stores."""
+    """The start of the window or session in epoch ms; None for other stores."""
+    window_end: int | None
+    """The end of the session in epoch ms; None for other stores."""
     value: bytes | None
     """The serialised value; None for a deletion that is pending in a suppress buffer."""
     timestamp: int | None
@@ -78,17 +82,23 @@ def split_function(layout: StoreLayout) -> Callable[[bytes, bytes], SplitRow]:
 
     def buffered(key: bytes, value: bytes) -> SplitRow:
         held, _ = decode_buffer_value(value)
-        return SplitRow(key[PARTITION_LENGTH:], None, held.new, held.context.timestamp, partition_of(key))
+        return SplitRow(key[PARTITION_LENGTH:], None, None, held.new, held.context.timestamp, partition_of(key))
 
     def windowed(key: bytes, value: bytes) -> SplitRow:
         raw, start, _ = split_window_key(key, PARTITION_LENGTH + SEGMENT_LENGTH)
-        return SplitRow(raw, start, *_timed(value, timestamped=timestamped), partition_of(key))
+        return SplitRow(raw, start, None, *_timed(value, timestamped=timestamped), partition_of(key))
+
+    def of_session(key: bytes, value: bytes) -> SplitRow:
+        raw, end, start = split_session_key(key, PARTITION_LENGTH + SEGMENT_LENGTH)
+        return SplitRow(raw, start, end, value, None, partition_of(key))
 
     def plain(key: bytes, value: bytes) -> SplitRow:
-        return SplitRow(key[PARTITION_LENGTH:], None, *_timed(value, timestamped=timestamped), partition_of(key))
+        return SplitRow(key[PARTITION_LENGTH:], None, None, *_timed(value, timestamped=timestamped), partition_of(key))
 
     if kind is StoreKind.BUFFER:
         return buffered
+    if kind is StoreKind.SESSION:
+        return of_session
     return windowed if layout.windowed else plain
 
 
@@ -155,7 +165,7 @@ class StoreColumns:
         # Keys of other stores may have a window, too: in a table made by a windowed aggregation.
         self._key_has_window = not layout.windowed and key is not None and key.partition_by is not None
         self._windows = layout.windowed or self._key_has_window
-        self._timestamped = layout.kind not in (StoreKind.KEY_VALUE, StoreKind.WINDOW)
+        self._timestamped = layout.kind not in (StoreKind.KEY_VALUE, StoreKind.WINDOW, StoreKind.SESSION)
         if key is None or value is None:
             self._key, self._value = bytes_column(), bytes_column()
         else:
@@ -194,7 +204,9 @@ class StoreColumns:
         raw_keys = [part.key for part in parts]
         raw_values = [part.value for part in parts]
         starts: list[int | None] = [part.window_start for part in parts]
-        ends = [None if start is None or self._size is None else start + self._size for start in starts]
+        ends: list[int | None] = [part.window_end for part in parts]
+        if self._size is not None:
+            ends = [None if start is None else start + self._size for start in starts]
         if self._key_serde is None or self._value_serde is None:
             keys, values = self._key.array(raw_keys), self._value.array(raw_values)
             raw: list[Any] = []

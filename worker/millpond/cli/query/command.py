@@ -41,8 +41,10 @@ __all__ = ("command",)
 @click.option("--low", metavar="KEY", help="The smallest key, inclusive.")
 @click.option("--high", metavar="KEY", help="The largest key, inclusive.")
 @click.option("--prefix", metavar="PREFIX", help="The prefix of the keys.")
-@click.option("--from", "first", metavar="TIME", help="The first window start: 2026-01-31T12:00:00Z, or epoch ms.")
-@click.option("--to", "last", metavar="TIME", help="The last window start, inclusive.")
+@click.option(
+    "--from", "first", metavar="TIME", help="The first window start, or session end: 2026-01-31T12:00:00Z, or epoch ms."
+)
+@click.option("--to", "last", metavar="TIME", help="The last window start, or session start, inclusive.")
 @click.option("--where", is_flag=True, help="Show which workers have the key, or the store's partitions.")
 @click.option("--reverse", is_flag=True, help="In descending order.")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="COUNT", help=f"Rows; default for tables: {TABLE_ROWS}.")
@@ -84,6 +86,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     millpond query --url http://localhost:8080 counts JFK
     millpond query --url http://localhost:8080 counts --low A --high C -n 10
     millpond query --url http://localhost:8080 delays JFK --from 2013-01-01 --to 2013-01-02
+    millpond query --url http://localhost:8080 visits alice --from 2013-01-01
     millpond query --kubernetes delays --namespace shop counts JFK
     """  # noqa: D301 - click's mark for lines that are not wrapped
     files = {name: given.pop(name) for name in ("token_file", "ca_file")}
@@ -136,10 +139,10 @@ def _show_rows(  # noqa: PLR0913 - the parts of one command
     timeout_s: float,
 ) -> None:
     info = transport.one(("stores", store), {}, timeout_s)
-    windows = info["kind"] == "window"
+    windows = info["kind"] in ("window", "session")
     query = _parameters(given)
     if windows:
-        _reject(given, "a window store", "prefix")
+        _reject(given, f"a {info['kind']} store", "prefix")
     else:
         _reject(given, "a key-value store", "first", "last")
     if key is not None and not windows:
@@ -149,12 +152,12 @@ def _show_rows(  # noqa: PLR0913 - the parts of one command
     query |= _range(given)
     if key is not None:
         _reject(given, "a key", "low", "high", "prefix")
-        path: tuple[str, ...] = ("windows", key)
+        path: tuple[str, ...] = (f"{info['kind']}s", key)
     elif given["prefix"] is not None:
         _reject(given, "--prefix", "low", "high")
         path = ("prefix",)
     else:
-        path = ("windows",) if windows else ("range",)
+        path = (f"{info['kind']}s",) if windows else ("range",)
     limit = given["limit"] or shown.limit
     if limit is not None:
         # One row more shows whether there are more.

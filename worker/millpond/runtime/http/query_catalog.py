@@ -11,7 +11,7 @@ from millpond.queries.directory import CoordinatorView, open_assignment
 from millpond.runtime.config.model import Config
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.topics.plan import Plan
-from millpond.state import KeyValueStoreBuilder, WindowStoreBuilder
+from millpond.state import KeyValueStoreBuilder, SessionStoreBuilder, WindowStoreBuilder
 from millpond.state.builders import store_serdes
 from millpond.state.formats import segment_interval
 from millpond.topology import Topology
@@ -30,7 +30,7 @@ def coordinator_view(config: Config) -> Callable[[], AbstractAsyncContextManager
 
 
 def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> StoreCatalog:
-    """Return the queryable stores: all but the buffers of `suppress`.
+    """Return the queryable stores: all but the buffers of `suppress` and the stores of stream-stream joins.
 
     Args:
         topology: the topology of the application.
@@ -68,7 +68,16 @@ def _info(
     }  # fmt: skip
     if isinstance(builder, KeyValueStoreBuilder):
         return StoreInfo(kind=QueryableKind.KEY_VALUE, timestamped=builder.timestamped, **common)
-    if isinstance(builder, WindowStoreBuilder):
+    if isinstance(builder, SessionStoreBuilder):
+        return StoreInfo(
+            kind=QueryableKind.SESSION,
+            timestamped=False,
+            retention_ms=builder.retention_ms,
+            segment_ms=segment_interval(builder.retention_ms),
+            **common,
+        )
+    # A store that retains duplicates has many rows of one key and window, which no query could tell apart.
+    if isinstance(builder, WindowStoreBuilder) and not builder.retain_duplicates:
         return StoreInfo(
             kind=QueryableKind.WINDOW,
             timestamped=builder.timestamped,
