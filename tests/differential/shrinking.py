@@ -9,7 +9,7 @@ from typing import Any
 Case = dict[str, Any]
 
 
-def shrink(case: Case, differs: Callable[[Case], bool], attempts: int = 600) -> Case:
+def shrink(case: Case, differs: Callable[[Case], bool], attempts: int = 300) -> Case:
     """Return a smaller case that differs too.
 
     Args:

@@ -13,19 +13,7 @@ _ORIGINAL = set(re.findall(r'"((?:StreamsBuilder|\w*K(?:Grouped)?(?:Stream|Table
 
 #: Operators of Kafka Streams that millpond does not have yet.
 MISSING = {
-    "CogroupedKStream.aggregate",
-    "CogroupedKStream.cogroup",
-    "CogroupedKStream.windowedBy",
-    "KGroupedStream.cogroup",
-    "KStream.leftJoin",
-    "KStream.outerJoin",
-    "KTable.joinForeign",
-    "KTable.leftJoinForeign",
     "KTable.transformValues",
-    "SessionWindowedCogroupedKStream.aggregate",
-    "SessionWindowedKStream.emitStrategy",
-    "TimeWindowedCogroupedKStream.aggregate",
-    "TimeWindowedKStream.emitStrategy",
 }
 
 

@@ -97,7 +97,9 @@ def compare(place, steps, *, mutable, persistent):
         if step == "put":
             key, value, age = arguments
             time = max(0, store.observed_stream_time - age)
-            store.append(store.serialize_key(key), key, {"n": value} if mutable and value is not None else value, time)
+            store.append(
+                store.serialize_key(key), key, {"n": value} if mutable and value is not None else value, time, time
+            )
             if value is not None:
                 put.append((key, time, value))
         elif step == "commit":

@@ -28,6 +28,8 @@ class Out:
     emits_final: bool = False
     """Whether windows are sent when they close."""
     versioned: bool = False
+    members: tuple[str, ...] = ()
+    """The grouped streams of a cogroup, each of which can be in it once."""
     index: int = 0
 
 
@@ -110,6 +112,9 @@ def store_of(d: Draft, *, windows: bool = False, always: bool = False) -> dict[s
         store["name"] = f"store-{d.new_id()}"
     if d.chance(30):
         store["caching"] = d.cached or d.chance(50)
+    if not windows and not d.cached and d.chance(15):
+        # A versioned store has no cache, and needs a name.
+        return {"store": {"name": f"store-{d.new_id()}", "versioned": d.one(50, 200, 1000)}}
     if d.chance(10):
         store["logging"] = False
     if memory or d.chance(20):

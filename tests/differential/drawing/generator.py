@@ -49,7 +49,6 @@ class Generator:
         for _ in range(rng.randrange(4, 16)):
             self._grow(draft)
         self._finish(draft)
-        rules.avoid_first_aggregates(draft.steps)
         case: Case = {"config": {}}
         if not draft.cached:
             case["config"]["statestore.cache.max.bytes"] = "0"
@@ -57,6 +56,7 @@ class Generator:
             case["rocksdb"] = True
         case["steps"] = draft.steps
         case["input"] = _input(draft)
+        rules.avoid_first_aggregates(case)
         return case
 
     def _draw_stores(self, d: Draft) -> None:

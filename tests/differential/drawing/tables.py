@@ -127,12 +127,14 @@ def _windowed_by(d: Draft, a: list[Out]) -> Drawn | None:
 
 @rule("KGroupedStream.cogroup", "grouped", "cogrouped")
 def _cogroup(d: Draft, a: list[Out]) -> Drawn | None:
-    return {"aggregator": _aggregator(d)}, {"value": "string"}
+    return {"aggregator": _aggregator(d)}, {"value": "string", "members": (a[0].id,)}
 
 
 @rule("CogroupedKStream.cogroup", "cogrouped grouped", "cogrouped")
 def _cogroup_more(d: Draft, a: list[Out]) -> Drawn | None:
-    return ({"aggregator": _aggregator(d)}, {}) if a[0].key == a[1].key else None
+    if a[0].key != a[1].key or a[1].id in a[0].members:
+        return None
+    return {"aggregator": _aggregator(d)}, {"members": (*a[0].members, a[1].id)}
 
 
 @rule("CogroupedKStream.windowedBy", "cogrouped", "windowed-cogrouped")

@@ -75,6 +75,10 @@ def stored(step: Step, key: Any, value: Any) -> dict[str, Any]:
             options[flag] = store[flag]
     if "in_memory" in store:
         options["persistent"] = False
+    if "versioned" in store:
+        options["history_retention"] = ms(store["versioned"])
+    if "lru" in store:
+        options["max_entries"] = store["lru"]
     if "retention" in store:
         options["retention"] = ms(store["retention"])
     return options

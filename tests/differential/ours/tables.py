@@ -96,6 +96,19 @@ def _join_tables(method: str) -> Operator:
     return join
 
 
+def _join_foreign(method: str) -> Operator:
+    def join(b: Building, s: Step) -> Handle:
+        a = b.of(s)
+        on = f.made(f.FOREIGN_KEYED, s["keyed"]) if "keyed" in s else f.made(f.FOREIGN, s["foreign"])
+        joiner = f.made(f.JOINERS, s["joiner"])
+        it = getattr(a.it, method)(b.of(s, 1).it, joiner, on=on, **stored(s, a.key, STRING), **named(s))
+        return replace(a, it=it, value=STRING)
+
+    return join
+
+
+OPERATORS["KTable.joinForeign"] = _join_foreign("join")
+OPERATORS["KTable.leftJoinForeign"] = _join_foreign("left_join")
 OPERATORS["KTable.join"] = _join_tables("join")
 OPERATORS["KTable.leftJoin"] = _join_tables("left_join")
 OPERATORS["KTable.outerJoin"] = _join_tables("outer_join")
@@ -125,6 +138,44 @@ def _windowed_by(b: Building, s: Step) -> Handle:
     a = b.of(s)
     windows, key = _windows(s["windows"], a.key)
     return Handle(a.it.windowed_by(windows), key, a.value, a.key)
+
+
+@operator("KGroupedStream.cogroup")
+def _cogroup(b: Building, s: Step) -> Handle:
+    a = b.of(s)
+    return replace(a, it=a.it.cogroup(f.made(f.AGGREGATORS, s["aggregator"])), value=STRING)
+
+
+@operator("CogroupedKStream.cogroup")
+def _cogroup_more(b: Building, s: Step) -> Handle:
+    a = b.of(s)
+    return replace(a, it=a.it.cogroup(b.of(s, 1).it, f.made(f.AGGREGATORS, s["aggregator"])))
+
+
+OPERATORS["CogroupedKStream.windowedBy"] = _windowed_by
+
+
+def _aggregate_cogrouped(b: Building, s: Step) -> Handle:
+    a = b.of(s)
+    initial = f.initial(s["initial"])
+    mergers = [f.made(f.AGGREGATORS, s["merger"])] if "merger" in s else []
+    it = a.it.aggregate(lambda: initial, *mergers, **stored(s, a.plain or a.key, STRING), **named(s))
+    return replace(a, it=it, value=STRING)
+
+
+for _owner in ("CogroupedKStream", "TimeWindowedCogroupedKStream", "SessionWindowedCogroupedKStream"):
+    OPERATORS[f"{_owner}.aggregate"] = _aggregate_cogrouped
+
+
+def _emit_strategy(b: Building, s: Step) -> Handle:
+    a = b.of(s)
+    emit = mp.EmitStrategy
+    strategy = emit.on_window_close() if s["emit"] == "close" else emit.on_window_update()
+    return replace(a, it=a.it.emit_strategy(strategy))
+
+
+OPERATORS["TimeWindowedKStream.emitStrategy"] = _emit_strategy
+OPERATORS["SessionWindowedKStream.emitStrategy"] = _emit_strategy
 
 
 def _aggregation(method: str, *, table: bool = False) -> Operator:

@@ -346,7 +346,8 @@ class Graph:
         def needs_null_keys(node: GraphNode) -> bool:
             if node not in relaxed:
                 relaxed[node] = False
-                found = [child.relaxed_null_key or needs_null_keys(child) for child in node.children]
+                # Each child is visited, since what is below a relaxed join may have topics, too.
+                found = [needs_null_keys(child) or child.relaxed_null_key for child in node.children]
                 relaxed[node] = any(found)
             return relaxed[node]
 

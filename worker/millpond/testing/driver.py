@@ -48,6 +48,7 @@ from millpond.topology import Subtopology, TaskId, Topology
 from millpond.topology.topology import check_topology
 from millpond.topology.user_metrics import UserMetrics
 
+from .input_order import InputOrder
 from .stores import KeyValueStoreFacade, WindowStoreFacade
 from .topics import Instant, RawRecord, TestInputTopic, TestOutputTopic, epoch_ms
 
@@ -90,6 +91,7 @@ class TopologyTestDriver:
         self._outputs: dict[str, deque[RawRecord]] = {}
         self._produced: set[str] = set()
         self._offsets: dict[str, int] = {}
+        self._order = InputOrder()
         self._directory: Path | None = None
         self._environment = Environment(
             application_id=config.application_id,
@@ -270,7 +272,11 @@ class TopologyTestDriver:
         if topic in self._globals:
             self._globals[topic].apply(Partition(topic, 0), [message])
         else:
+            queue = self._task.inputs[topic]
+            empty = not queue.chunks
             self._task.add(topic, [message])
+            if empty and queue.chunks:
+                self._order.offer(queue)
 
     def _complete(self) -> None:
         """Process records until no record is left."""
@@ -278,8 +284,15 @@ class TopologyTestDriver:
         while True:
             for queue in task.inputs.values():
                 queue.at_end = True
+            first = self._order.first()
+            if first is not None:
+                task.group.queues = (first, *(queue for queue in task.inputs.values() if queue is not first))
             if not task.process(1, self._now_ms):
                 break
+            if first is not None:
+                self._order.poll()
+                if first.chunks:
+                    self._order.offer(first)
             task.punctuate_stream_time()
             self._commit()
         # A record that could not be decoded may have produced dead letters.

@@ -278,21 +278,28 @@ def _derive_repartition(
     for name, topic in repartition.items():
         if topic.partitions is not None:
             known[name] = topic.partitions
-    unknown = [name for name in repartition if name not in known]
-    while unknown:
-        resolved = []
-        for name in unknown:
-            upstream = {topic for each in subtopologies if name in each.sink_topics for topic in each.source_topics}
-            counts = [known[topic] for topic in upstream if topic in known]
-            if counts and all(topic in known or topic == name for topic in upstream):
-                known[name] = max(counts)
-                resolved.append(name)
-        if not resolved:
+    upstream = {
+        name: {topic for each in subtopologies if name in each.sink_topics for topic in each.source_topics}
+        for name in repartition
+        if name not in known
+    }
+    # Topics may be upstream of each other: counts are passed on until none grows.
+    derived = dict.fromkeys(upstream, 0)
+    grown = True
+    while grown:
+        grown = False
+        for name, topics in upstream.items():
+            count = max((known.get(topic, derived.get(topic, 0)) for topic in topics), default=0)
+            if count > derived[name]:
+                derived[name] = count
+                grown = True
+    for name, count in derived.items():
+        if not count:
             raise TopicError(
-                f"the partition count of repartition topic '{unknown[0]}' cannot be derived from its inputs: "
+                f"the partition count of repartition topic '{name}' cannot be derived from its inputs: "
                 f"set it with .repartition(partitions=…)."
             )
-        unknown = [name for name in unknown if name not in resolved]
+        known[name] = count
 
 
 def _check_copartitions(

@@ -52,8 +52,8 @@ class DuplicateWindowStore(WindowStore[K, V]):
     matches: Callable[[bytes, int, int], Sequence[JoinRow]]
     """Returns the rows of a serialised key with first <= time <= last (epoch ms), by time and order of puts."""
 
-    append: Callable[[bytes, K, V | None, int], None]
-    """Puts a value: serialised key, key, value, time in epoch ms."""
+    append: Callable[[bytes, K, V | None, int, int], None]
+    """Puts a value: serialised key, key, value, time, and time of the record that puts it, both in epoch ms."""
 
     # Declared again, since a type checker does not take the types of what `_bind` assigns from the base class.
     entry: Callable[[bytes, int], tuple[V | None, int]]
@@ -130,12 +130,12 @@ class DuplicateWindowStore(WindowStore[K, V]):
 
         return matches
 
-    def _appending(self) -> Callable[[bytes, K, V | None, int], None]:  # noqa: C901  # one flat function per put
+    def _appending(self) -> Callable[[bytes, K, V | None, int, int], None]:  # noqa: C901  # one flat function per put
         held, apart, put = self._held, self._apart, self._puts_since_flush.append
         encode, encoded = self.value_serde.serialize, self._encoded
         as_decoded, stable, immutable = self._as_decoded, self._stable_types, self.value_serde.immutable
 
-        def append(raw_key: bytes, key: K, value: V | None, time: int, /) -> None:  # noqa: C901
+        def append(raw_key: bytes, key: K, value: V | None, time: int, timestamp: int, /) -> None:  # noqa: C901
             data = None
             if value is not None:
                 if type(value) in stable:
@@ -150,7 +150,7 @@ class DuplicateWindowStore(WindowStore[K, V]):
             if time <= self._inherited:
                 self._skip_used_sequences(raw_key, time)
             sequence = self._sequence = self._sequence + 1 & MAX_SEQUENCE
-            put((raw_key, time, sequence, data, self._timestamp()))
+            put((raw_key, time, sequence, data, timestamp))
             if data is None:
                 # As in Kafka Streams, where the store on disk does not take notice of it.
                 if time > self._observed and not self.persistent:
@@ -187,7 +187,7 @@ class DuplicateWindowStore(WindowStore[K, V]):
     def _stage(  # noqa: PLR0913  # the signature of `stage`
         self, raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /
     ) -> None:
-        self.append(raw_key, key, value, start)
+        self.append(raw_key, key, value, start, timestamp)
 
     def _last_put(self, raw_key: bytes, start: int, /) -> Entry:
         for _, sequence, value in self.matches(raw_key, start, start):

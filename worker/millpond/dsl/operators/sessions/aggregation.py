@@ -16,7 +16,7 @@ from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.lookup import Get, TimedGet
 from millpond.dsl.session_windows import SessionWindows
 from millpond.serdes import Windowed
-from millpond.topology import Body, NodeContext, StreamForward
+from millpond.topology import Body, NodeContext, StreamForward, TableForward
 
 from .final import AggregateFinalSessions
 
@@ -116,6 +116,23 @@ class SessionLookup:
         return lambda windowed: (get(windowed), windowed.end_ms)
 
 
+def _without_headers(node: NodeContext) -> TableForward:
+    """Return the function that forwards a change without its record's headers, as Kafka Streams does for sessions."""
+    task, children = node.task, node.forward
+
+    def forward(key: Any, new: Any, old: Any, timestamp: int) -> None:
+        headers = task.headers
+        if headers is None:
+            return children(key, new, old, timestamp)
+        task.headers = None
+        try:
+            children(key, new, old, timestamp)
+        finally:
+            task.headers = headers
+
+    return forward
+
+
 def _nothing() -> None:
     return None
 
@@ -171,10 +188,11 @@ def _bind(  # noqa: C901, PLR0913 - one flat function per record
 ) -> StreamForward:
     store = node.store(name)
     serialize, find = store.serialize_key, store.find
-    forward, failed, dropped, late = node.forward, node.failed, node.dropped, node.late
+    failed, dropped, late = node.failed, node.dropped, node.late
+    forward = _without_headers(node)
     forwarding = not store.caching
     if store.caching:
-        store.on_flush(forward)
+        store.on_flush(node.forward)
     gap = windows.gap_ms
     open_for = gap + windows.grace_ms
     stream_time = -1

@@ -31,7 +31,7 @@ class KeepForJoin:
             if key is None:
                 return
             try:
-                append(serialize(key), key, value, timestamp)
+                append(serialize(key), key, value, timestamp, timestamp)
             except FATAL:
                 raise
             except Exception as error:  # noqa: BLE001 - the serdes are the user's
