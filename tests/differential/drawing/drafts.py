@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+LONG_RETENTION_MS = 100_000_000
+
 Case = dict[str, Any]
 Step = dict[str, Any]
 
@@ -28,8 +30,6 @@ class Out:
     emits_final: bool = False
     """Whether windows are sent when they close."""
     versioned: bool = False
-    members: tuple[str, ...] = ()
-    """The grouped streams of a cogroup, each of which can be in it once."""
     index: int = 0
 
 
@@ -102,10 +102,10 @@ def reducer(d: Draft, value: str, *, subtract: bool = False) -> str:
     return d.one("plus", "plus", "last", "null-if-low")
 
 
-def store_of(d: Draft, *, windows: bool = False, always: bool = False) -> dict[str, Any]:
-    """Return the option `store`, or nothing."""
+def store_of(d: Draft, *, windows: bool = False, always: bool = False, long: bool = False) -> dict[str, Any]:
+    """Return the option `store`, or nothing; `long` gives it a retention that no input outlasts."""
     memory = windows and not d.disk
-    if not memory and not always and d.chance(60):
+    if not memory and not long and not always and d.chance(60):
         return {}
     store: dict[str, Any] = {}
     if d.chance(50):
@@ -119,7 +119,9 @@ def store_of(d: Draft, *, windows: bool = False, always: bool = False) -> dict[s
         store["logging"] = False
     if memory or d.chance(20):
         store["in_memory"] = True
-    if windows and d.chance(10):
+    if long:
+        store["retention"] = LONG_RETENTION_MS
+    elif windows and d.chance(10):
         store["retention"] = d.one(500, 1000)
     return {"store": store}
 

@@ -8,6 +8,7 @@ from tests.differential.drawing.drafts import (
     Draft,
     Drawn,
     Out,
+    Step,
     is_string,
     joiner,
     mapped,
@@ -127,14 +128,29 @@ def _windowed_by(d: Draft, a: list[Out]) -> Drawn | None:
 
 @rule("KGroupedStream.cogroup", "grouped", "cogrouped")
 def _cogroup(d: Draft, a: list[Out]) -> Drawn | None:
-    return {"aggregator": _aggregator(d)}, {"value": "string", "members": (a[0].id,)}
+    return {"aggregator": _aggregator(d)}, {"value": "string"}
 
 
 @rule("CogroupedKStream.cogroup", "cogrouped grouped", "cogrouped")
 def _cogroup_more(d: Draft, a: list[Out]) -> Drawn | None:
-    if a[0].key != a[1].key or a[1].id in a[0].members:
+    # See COGROUPED_TWICE in rules.py.
+    if a[0].key != a[1].key or any(step["of"][-1] == a[1].id for step in _of_one_object(d, a[0].id)):
         return None
-    return {"aggregator": _aggregator(d)}, {"members": (*a[0].members, a[1].id)}
+    return {"aggregator": _aggregator(d)}, {}
+
+
+_CHANGING = ("CogroupedKStream.cogroup", "TimeWindowedKStream.emitStrategy", "SessionWindowedKStream.emitStrategy")
+"""Operators that change their object and return it."""
+
+
+def _of_one_object(d: Draft, made: str) -> list[Step]:
+    """Return the steps that made and changed the object that a step returns."""
+    by_id = {step["id"]: step for step in d.steps}
+
+    def first(step: Step) -> Step:
+        return first(by_id[step["of"][0]]) if step["op"] in _CHANGING else step
+
+    return [step for step in d.steps if step.get("of") and first(step) is first(by_id[made])]
 
 
 @rule("CogroupedKStream.windowedBy", "cogrouped", "windowed-cogrouped")
@@ -158,16 +174,20 @@ rule("SessionWindowedKStream.emitStrategy", "sessions", "sessions")(_emit)
 
 
 def _aggregation(op: str, kind: str, *, windows: bool, cogroup: bool = False) -> None:
+    def long(d: Draft, a: list[Out]) -> bool:
+        # See LOST_WINDOWS in rules.py.
+        return windows and any(step.get("emit") == "close" for step in _of_one_object(d, a[0].id))
+
     def count(d: Draft, a: list[Out]) -> Drawn | None:
-        return store_of(d, windows=windows), {"value": "long"}
+        return store_of(d, windows=windows, long=long(d, a)), {"value": "long"}
 
     def reduce(d: Draft, a: list[Out]) -> Drawn | None:
-        return {"reducer": reducer(d, a[0].value), **store_of(d, windows=windows)}, {}
+        return {"reducer": reducer(d, a[0].value), **store_of(d, windows=windows, long=long(d, a))}, {}
 
     def aggregate(d: Draft, a: list[Out]) -> Drawn | None:
         merger = {"merger": d.one("plus", "with-key")} if kind.startswith("sessions") else {}
         aggregator = {} if cogroup else {"aggregator": _aggregator(d)}
-        store = store_of(d, windows=windows, always=a[0].key != "string" and not windows)
+        store = store_of(d, windows=windows, always=a[0].key != "string" and not windows, long=long(d, a))
         return {"initial": _initial(d), **aggregator, **merger, **store}, {"value": "string"}
 
     for method, draw in (("count", count), ("reduce", reduce), ("aggregate", aggregate)):

@@ -49,7 +49,7 @@ class AggregateUnlimitedWindows:
                 new = aggregator(key, value, initializer() if old is None else old)
                 if old is not None and copy_old:
                     old = entry(raw, start)[0]
-                latest = max(latest, timestamp)
+                latest = timestamp if old is None or latest < timestamp else latest
                 # The store keeps no timestamp of a deletion: it gets that of its record.
                 stage(raw, start, key, new, timestamp if new is None else latest, old)
             except FATAL:
