@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from millpond.runtime.offsets.metadata import text_of
+
 __all__ = (
     "Row",
     "admin",
@@ -218,7 +220,7 @@ def committed_offsets(bootstrap_servers: str, group: str, topic: str) -> dict[in
     try:
         partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
         wanted = [TopicPartition(topic, each) for each in sorted(partitions)]
-        return {each.partition: (each.offset, each.metadata) for each in _committed(consumer, wanted)}
+        return {each.partition: (each.offset, text_of(each)) for each in _committed(consumer, wanted)}
     finally:
         consumer.close()
 

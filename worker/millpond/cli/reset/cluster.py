@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from millpond.errors import BrokerError
 from millpond.runtime.config.model import Config
-from millpond.runtime.offsets.metadata import Partition, decode_metadata
+from millpond.runtime.offsets.metadata import Partition, decode_metadata, text_of
 
 __all__ = ("REQUEST_TIMEOUT_S", "Cluster", "Committed")
 
@@ -165,7 +165,7 @@ class Cluster:
 
 def _committed(found: Sequence[TopicPartition]) -> dict[Partition, Committed]:
     return {
-        Partition(each.topic, each.partition): Committed(each.offset, decode_metadata(each.metadata).owner)
+        Partition(each.topic, each.partition): Committed(each.offset, decode_metadata(text_of(each)).owner)
         for each in found
         if each.offset != OFFSET_INVALID
     }

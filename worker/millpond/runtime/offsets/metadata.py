@@ -7,6 +7,9 @@ partition time and the processors' own integers. This module has the rules that 
 The text is that of Kafka Streams with an appendix: base64 of a version byte, the partition time and the processors'
 metadata (KIP-825), and then the rest as JSON, which Kafka Streams does not read. So an application may move from Java,
 whose tasks have no owner yet, and back. JSON alone is read too.
+
+librdkafka copies metadata without the zero byte at its end, so what a client returns may go on with bytes of freed
+memory. Every form is read up to its own end: the padding of base64, which always has some, or the end of the JSON.
 """
 
 from __future__ import annotations
@@ -14,11 +17,14 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
+import json
+import re
 import struct
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
+from confluent_kafka import TopicPartition
 
 from millpond.errors import TopologyError
 from millpond.topology import TaskId
@@ -41,6 +47,7 @@ __all__ = (
     "remembered",
     "takeable",
     "tasks_by_claim",
+    "text_of",
 )
 
 _VERSION = 1
@@ -118,6 +125,8 @@ _long = struct.Struct(">q")
 _head = struct.Struct(">bqi")
 """Version, partition time, number of entries."""
 _int = struct.Struct(">i")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*")
+_json = json.JSONDecoder()
 #: What follows the JSON begins with a byte that JSON has not.
 _MARK = b"\0"
 _KAFKA_STREAMS_VERSION = 2
@@ -146,7 +155,17 @@ def encode_metadata(metadata: OffsetMetadata) -> str:
     head = _head.pack(_KAFKA_STREAMS_VERSION, metadata.partition_time, len(metadata.shared))
     entries = b"".join(map(_entry, metadata.shared.items()))
     appendix = msgspec.structs.replace(metadata, partition_time=-1, processors=values, shared={})
-    return base64.b64encode(head + entries + _encoder.encode(appendix) + packed).decode()
+    raw = head + entries + _encoder.encode(appendix)
+    # A space behind the JSON, where base64 would have no padding.
+    return base64.b64encode(raw + b" " * ((len(raw) + len(packed)) % 3 == 0) + packed).decode()
+
+
+def text_of(partition: TopicPartition) -> str | None:
+    """Return the metadata that a Kafka client has read, which may go on with bytes of freed memory; None for none."""
+    try:
+        return partition.metadata
+    except UnicodeDecodeError as error:
+        return error.object[: error.start].decode()
 
 
 def decode_metadata(text: str | None) -> OffsetMetadata:
@@ -155,15 +174,24 @@ def decode_metadata(text: str | None) -> OffsetMetadata:
         return OffsetMetadata()
     if text.startswith("{"):
         return _of_earlier_version(text)
+    encoded = _BASE64.match(text)
+    assert encoded is not None  # it matches the empty text
+    digits = encoded[0]
+    # Padding is the end of the text. Without it, digits that follow the text cannot be told from it.
+    whole = digits + "=" * (-len(digits) % 4) if text[len(digits) : len(digits) + 1] == "=" else digits
     try:
-        return _of_kafka_streams(base64.b64decode(text, validate=True))
+        return _of_kafka_streams(base64.b64decode(whole[: len(whole) - len(whole) % 4], validate=True))
     except (binascii.Error, ValueError, struct.error):
         return OffsetMetadata()
 
 
 def _of_earlier_version(text: str) -> OffsetMetadata:
     """Return the metadata of JSON alone."""
-    found = _decoded(text.encode()) or OffsetMetadata()
+    try:
+        end = _json.raw_decode(text)[1]
+    except ValueError:
+        return OffsetMetadata()
+    found = _decoded(text[:end].encode()) or OffsetMetadata()
     try:
         return _unpacked(found, base64.b64decode(found.packed + "=" * (-len(found.packed) % 4), validate=True))
     except binascii.Error:
@@ -186,8 +214,8 @@ def _of_kafka_streams(raw: bytes) -> OffsetMetadata:
         shared, place = _entries(raw, 1 + _long.size)
     except (struct.error, UnicodeDecodeError):
         return OffsetMetadata(partition_time=time)
-    json, _, packed = raw[place:].partition(_MARK)
-    found = _decoded(json) or OffsetMetadata()
+    appendix, _, packed = raw[place:].partition(_MARK)
+    found = _decoded(appendix) or OffsetMetadata()
     return _unpacked(msgspec.structs.replace(found, partition_time=time, shared=shared), packed)
 
 
@@ -210,9 +238,9 @@ def _entry(entry: tuple[str, int]) -> bytes:
     return _int.pack(len(name)) + name + _long.pack(entry[1])
 
 
-def _decoded(json: bytes) -> OffsetMetadata | None:
+def _decoded(text: bytes) -> OffsetMetadata | None:
     try:
-        return _decoder.decode(json)
+        return _decoder.decode(text)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
 

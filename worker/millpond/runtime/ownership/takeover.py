@@ -27,6 +27,7 @@ from millpond.runtime.offsets.metadata import (
     decode_metadata,
     next_epoch,
     takeable,
+    text_of,
 )
 from millpond.topology import TaskId
 
@@ -178,7 +179,7 @@ def _committed(
             raise KafkaException(each.error)
     return {
         Partition(each.topic, each.partition): CommittedOffset(
-            None if each.offset == OFFSET_INVALID else each.offset, decode_metadata(each.metadata)
+            None if each.offset == OFFSET_INVALID else each.offset, decode_metadata(text_of(each))
         )
         for each in answer
     }
