@@ -68,6 +68,9 @@ class Evidence(mp.WorkerListener):
     def restore_started(self, store: str, partition: int, start: int, end: int) -> None:
         self.record("restore started", store=store, partition=partition, start=start, end=end)
 
+    def update_started(self, store: str, partition: int, start: int) -> None:
+        self.record("restore started", store=store, partition=partition, start=start, end=start)
+
     def restore_ended(self, store: str, partition: int, records: int) -> None:
         self.record("restore ended", store=store, partition=partition, records=records)
 

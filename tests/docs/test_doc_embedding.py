@@ -15,9 +15,12 @@ def test_the_examples_of_embedding_run(broker, create_topic, app_id, tmp_path, m
     servers = broker.bootstrap_servers
     kafka.produce(servers, words, [("a", "quiet")])
     replaced = {
-        "localhost:9092": servers, '"shouting"': f'"{app_id}"', '"words"': f'"{words}"', '"shouts"': f'"{shouts}"'
+        "localhost:9092": servers, '"shouting"': f'"{app_id}"', '"words"': f'"{words}"', '"shouts"': f'"{shouts}"',
+        '"counting"': f'"{app_id}-counting"',
     }  # fmt: skip
     names, printed = run_examples("docs/embedding.md", replaced)
     assert "WorkerState.RUNNING" in printed
+    assert "['0_0']" in printed
+    assert "LagInfo" in printed
     assert names["worker"].state is mp.WorkerState.NOT_RUNNING
     assert [row.value for row in kafka.read(servers, shouts)] == [b"QUIET"]

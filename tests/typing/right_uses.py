@@ -249,3 +249,11 @@ assert_type(mp.Record("key", 1, 0).with_key(2).with_value(b""), mp.Record[int, b
 topology: mp.Topology = builder.build()
 topology.add_processor("lengths", Lengths, "KSTREAM-SOURCE-0000000000")
 anything: Any = topology.describe()
+
+
+# Reads of stores in the process of a worker
+def read(worker: mp.Worker) -> None:
+    assert_type(worker.store("counts", mp.KeyValueStore[str, int]), mp.ReadOnlyKeyValueStore[str, int])
+    hours = worker.store("hours", mp.TimestampedWindowStore[str, int], partition=1, stale=True)
+    assert_type(hours, mp.ReadOnlyWindowStore[str, mp.ValueAndTimestamp[int]])
+    assert_type(hours.fetch("a", 0), mp.ValueAndTimestamp[int] | None)

@@ -17,12 +17,18 @@ if TYPE_CHECKING:
     from msgspec.structs import replace as replace
 
     from millpond.runtime.config.model import Config as Config
+    from millpond.runtime.listeners import SuspendReason as SuspendReason
     from millpond.runtime.listeners import WorkerListener as WorkerListener
     from millpond.runtime.states import WorkerState as WorkerState
     from millpond.runtime.worker.embedding.controls import CloseOptions as CloseOptions
     from millpond.runtime.worker.embedding.failures import (
         StreamThreadExceptionResponse as StreamThreadExceptionResponse,
     )
+    from millpond.runtime.worker.embedding.local_stores import ReadOnlyKeyValueStore as ReadOnlyKeyValueStore
+    from millpond.runtime.worker.embedding.local_stores import ReadOnlyWindowStore as ReadOnlyWindowStore
+    from millpond.runtime.worker.embedding.metadata import LagInfo as LagInfo
+    from millpond.runtime.worker.embedding.metadata import TaskMetadata as TaskMetadata
+    from millpond.runtime.worker.embedding.metadata import ThreadMetadata as ThreadMetadata
     from millpond.runtime.worker.worker import Worker as Worker
 
     from . import testing as testing
@@ -139,10 +145,12 @@ _MODULES = {
     ),
     "millpond.errors": ("MillpondError",),
     "millpond.runtime.config.model": ("Config",),
-    "millpond.runtime.listeners": ("WorkerListener",),
+    "millpond.runtime.listeners": ("SuspendReason", "WorkerListener"),
     "millpond.runtime.states": ("WorkerState",),
     "millpond.runtime.worker.embedding.controls": ("CloseOptions",),
     "millpond.runtime.worker.embedding.failures": ("StreamThreadExceptionResponse",),
+    "millpond.runtime.worker.embedding.local_stores": ("ReadOnlyKeyValueStore", "ReadOnlyWindowStore"),
+    "millpond.runtime.worker.embedding.metadata": ("LagInfo", "TaskMetadata", "ThreadMetadata"),
     "millpond.runtime.worker.worker": ("Worker",),
     "millpond.serdes": (
         "UUID",

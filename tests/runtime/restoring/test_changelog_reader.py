@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from millpond.runtime.listeners import WorkerListener
+from millpond.runtime.listeners import SuspendReason, WorkerListener
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.restoring import changelog_reader as restore
 from millpond.runtime.restoring.changelog_reader import ChangelogReader, Restoration
@@ -20,10 +20,10 @@ SOURCE = Partition("changelog", 0)
 class _Target:
     """A store with its backend: the restored records, and the offset written with them."""
 
-    def __init__(self, end: int, **fields: Any) -> None:
+    def __init__(self, end: int, listener: WorkerListener | None = None, **fields: Any) -> None:
         self.keys: list[bytes] = []
         self.offset: int | None = None
-        self.reader = ChangelogReader(lambda _: None, WorkerListener())
+        self.reader = ChangelogReader(lambda _: None, listener or WorkerListener())
         store = SimpleNamespace(name="store", partition=0, restore=self._restore, metadata=lambda: b"")
         self.restoration = Restoration(store, SimpleNamespace(write=self._write), SOURCE, 0, end, **fields)
         self.reader.add(self.restoration)
@@ -145,3 +145,87 @@ def test_held_records_are_dropped_with_the_changelog_and_applied_at_a_promotion(
     copy.reader.promote(copy.restoration, 5)
     assert copy.restoration.done
     assert (len(copy.keys), copy.offset) == (5, 5)
+
+
+class _Noted(WorkerListener):
+    """Notes each call, with its arguments."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def restore_started(self, store: str, partition: int, start: int, end: int) -> None:
+        self.calls.append(("restore started", start, end))
+
+    def restore_ended(self, store: str, partition: int, records: int) -> None:
+        self.calls.append(("restore ended", records))
+
+    def restore_suspended(self, store: str, partition: int, records: int) -> None:
+        self.calls.append(("restore suspended", records))
+
+    def update_started(self, store: str, partition: int, start: int) -> None:
+        self.calls.append(("update started", start))
+
+    def batch_loaded(self, store: str, partition: int, batch_end: int, records: int, end: int) -> None:
+        self.calls.append(("batch", batch_end, records, end))
+
+    def update_suspended(self, store: str, partition: int, offset: int, end: int, reason: SuspendReason) -> None:
+        self.calls.append(("update suspended", offset, end, reason))
+
+
+def _noted(end: int, **fields: Any) -> tuple[_Target, list[tuple[Any, ...]]]:
+    noted = _Noted()
+    return _Target(end, listener=noted, **fields), noted.calls
+
+
+def test_a_listener_follows_a_copy_until_it_is_promoted() -> None:
+    """A copy reports its start and each batch; then the restore of the active task begins, and reads the rest."""
+    target, calls = _noted(4, following=True)
+    target.read(0, 4)
+    target.reader.promote(target.restoration, 6)
+    assert calls == [
+        ("update started", 0), ("batch", 3, 4, 4), ("update suspended", 3, 4, SuspendReason.PROMOTED),
+        ("restore started", 4, 6),
+    ]  # fmt: skip
+    del calls[:]
+    target.read(4, 6)
+    target.reader.reached_end(SOURCE, 6)
+    assert calls == [("restore ended", 2)]
+
+
+def test_a_copy_without_lag_is_promoted_without_a_record() -> None:
+    """The restore of the active task starts and ends at once."""
+    target, calls = _noted(2, following=True)
+    target.read(0, 2)
+    del calls[:]
+    target.reader.promote(target.restoration, 2)
+    assert calls == [
+        ("update suspended", 1, 2, SuspendReason.PROMOTED), ("restore started", 2, 2), ("restore ended", 0)
+    ]  # fmt: skip
+
+
+def test_a_listener_is_told_once_that_a_copy_or_a_restore_is_given_up() -> None:
+    """A copy that moves away is MIGRATED; a restore that is not complete is suspended; a complete one is not."""
+    copy, calls = _noted(4, following=True)
+    copy.read(0, 4)
+    copy.reader.remove(copy.restoration)
+    copy.reader.remove(copy.restoration)
+    assert calls[2:] == [("update suspended", 3, 4, SuspendReason.MIGRATED)]
+    active, calls = _noted(4)
+    active.read(0, 2)
+    active.reader.stamp(active.restoration)
+    active.reader.remove(active.restoration)
+    assert calls == [("restore started", 0, 4), ("restore suspended", 0)]
+    complete, calls = _noted(2)
+    complete.read(0, 2)
+    complete.reader.reached_end(SOURCE, 2)
+    complete.reader.remove(complete.restoration)
+    assert calls == [("restore started", 0, 2), ("restore ended", 2)]
+
+
+def test_a_task_that_becomes_a_copy_starts_to_update() -> None:
+    """Its restore is over, and the copy begins at its position."""
+    target, calls = _noted(2)
+    target.read(0, 2)
+    target.reader.reached_end(SOURCE, 2)
+    target.reader.demote(target.restoration)
+    assert calls[-1] == ("update started", 2)

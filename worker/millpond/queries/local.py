@@ -277,14 +277,51 @@ class LocalScan:
         except QueryFailed:
             raise
         except Exception as error:
-            # A store that is closed or dropped during a read raises many kinds of errors. If so, report that it moved.
-            self._check()
-            text = str(error) or type(error).__name__
-            raise QueryFailed(
-                FailureReason.STORE_EXCEPTION,
-                f"cannot read store '{self._info.name}': {text}",
-                self._read.partitions,
-            ) from error
+            raise self._failed(error) from error
+        return self._taken(rows)
+
+    def piece_here(self) -> list[Row]:
+        """Return the next rows, as `piece`, for a thread that may wait. The position of the request does not count.
+
+        Raises:
+            QueryFailed: as of `piece`.
+        """
+        read = self._read
+        try:
+            if read.committed and self._info.persistent:
+                rows = self._from_file()
+            else:
+                called = self._reader.state.call(self._from_memory if read.committed else self._staged)
+                rows = called.result(read.timeout_ms / 1000)
+        except QueryFailed:
+            raise
+        except concurrent.futures.CancelledError:
+            raise self._not_active(f"{self._worker} is shutting down.") from None
+        except concurrent.futures.TimeoutError:
+            raise self._too_slow() from None
+        except Exception as error:
+            raise self._failed(error) from error
+        return self._taken(rows)
+
+    def _failed(self, error: Exception) -> QueryFailed:
+        # A store that is closed or dropped during a read raises many kinds of errors. If so, report that it moved.
+        self._check()
+        text = str(error) or type(error).__name__
+        return QueryFailed(
+            FailureReason.STORE_EXCEPTION, f"cannot read store '{self._info.name}': {text}", self._read.partitions
+        )
+
+    def _not_active(self, why: str) -> QueryFailed:
+        return QueryFailed(FailureReason.NOT_ACTIVE, why, self._read.partitions)
+
+    def _too_slow(self) -> QueryFailed:
+        return self._not_active(f"the loop of {self._worker} did not answer within {self._read.timeout_ms} ms.")
+
+    @property
+    def _worker(self) -> str:
+        return f"worker '{self._reader.worker}'"
+
+    def _taken(self, rows: list[Row]) -> list[Row]:
         if rows:
             self._resume = resume_after(self._read.partitions, rows[-1], reverse=self._read.reverse)
         if self._remaining is not None:
@@ -304,18 +341,18 @@ class LocalScan:
         return await loop.run_in_executor(self._reader.executor, self._from_file)
 
     async def _in_loop(self, function: Callable[[], list[Row]]) -> list[Row]:
-        worker, partitions = self._reader.worker, self._read.partitions
         called = self._reader.state.call(function)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(called), self._read.timeout_ms / 1000)
         except TimeoutError:
-            why = f"the loop of worker '{worker}' did not answer within {self._read.timeout_ms} ms."
-            raise QueryFailed(FailureReason.NOT_ACTIVE, why, partitions) from None
+            raise self._not_active(
+                f"the loop of {self._worker} did not answer within {self._read.timeout_ms} ms."
+            ) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise QueryFailed(FailureReason.NOT_ACTIVE, f"worker '{worker}' is shutting down.", partitions) from None
+            raise self._not_active(f"{self._worker} is shutting down.") from None
 
     def _from_file(self) -> list[Row]:
         backend = self._backend

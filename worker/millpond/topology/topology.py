@@ -5,6 +5,8 @@ A topology is built with the methods here, or by the DSL. It is only a descripti
 
 from __future__ import annotations
 
+import base64
+import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -414,6 +416,22 @@ class Topology:
     def mermaid(self) -> str:
         """Return the graph as the text of a Mermaid flowchart."""
         return mermaid(self.subtopologies(), self.global_stores, self.repartition_topics)
+
+    def _repr_mermaid_(self) -> str:
+        """Return the graph for notebooks that draw Mermaid."""
+        return self.mermaid()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return what a notebook shows: a picture, if the graph is not too large for one; else a Mermaid flowchart."""
+        shown = {"text/plain": str(self.describe()), "text/vnd.mermaid": self.mermaid()}
+        # The picture's layer is above this one, and is needed in notebooks only.
+        drawing: Any = importlib.import_module("millpond.drawing")
+        graph = drawing.graph_of(self)
+        if drawing.places(graph) <= drawing.MOST_PLACES:
+            # As an image, since the styles of a picture would apply to the whole page.
+            picture = base64.b64encode(drawing.svg(graph, "topology").encode()).decode()
+            shown["text/html"] = f'<img alt="The topology" src="data:image/svg+xml;base64,{picture}">'
+        return shown
 
     # Checks
 

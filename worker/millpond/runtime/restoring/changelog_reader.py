@@ -17,7 +17,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from millpond.runtime.listeners import WorkerListener
+from millpond.runtime.listeners import SuspendReason, WorkerListener
 from millpond.runtime.offsets.completeness import Completeness
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import TopicIdentity
@@ -79,6 +79,8 @@ class Restoration:
     """When the first of them arrived, in monotonic seconds."""
     restored: int = 0
     """Number of records applied."""
+    restored_before: int = 0
+    """Number of those that were applied in the role before the present one."""
     done: bool = False
     """Whether the end was reached; for a copy, whether it was ever reached."""
     seen_end: int = -1
@@ -143,31 +145,53 @@ class ChangelogReader:
             restoration.store.name, restoration.store.partition, "copying" if restoration.following else "restoring",
             restoration.source, restoration.start, restoration.end, restoration.remaining,
         )  # fmt: skip
-        self._listener.restore_started(
-            restoration.store.name, restoration.store.partition, restoration.start, restoration.end
-        )
+        self._announce(restoration)
         if restoration.start >= restoration.end:
             self._finish(restoration)
 
     def remove(self, restoration: Restoration) -> None:
         """Stop a restoration."""
         self._drop_held(restoration)
-        if self.restorations.get(restoration.source) is restoration:
-            del self.restorations[restoration.source]
+        if self.restorations.get(restoration.source) is not restoration:
+            return
+        del self.restorations[restoration.source]
+        if restoration.following:
+            self._suspended(restoration, SuspendReason.MIGRATED)
+        elif not restoration.done:
+            store, records = restoration.store, restoration.restored - restoration.restored_before
+            self._listener.restore_suspended(store.name, store.partition, records)
+
+    def _announce(self, restoration: Restoration) -> None:
+        """Tell the listener that a restore or a copy begins."""
+        store, position = restoration.store, restoration.position
+        restoration.restored_before = restoration.restored
+        if restoration.following:
+            self._listener.update_started(store.name, store.partition, position)
+        else:
+            self._listener.restore_started(store.name, store.partition, position, restoration.end)
+
+    def _suspended(self, restoration: Restoration, reason: SuspendReason) -> None:
+        store = restoration.store
+        self._listener.update_suspended(store.name, store.partition, restoration.position - 1, restoration.end, reason)
 
     def promote(self, restoration: Restoration, end: int) -> None:
         """Turn a copy's store into that of an active task: the restore ends at the fixed offset `end`."""
         self._apply(restoration)
+        self._suspended(restoration, SuspendReason.PROMOTED)
         restoration.following = False
         restoration.end = end
         # Beyond its bound, a copy has seen ends without applying the records.
         seen = restoration.position if restoration.bounded else max(restoration.position, restoration.seen_end)
         restoration.done = seen >= end
+        self._announce(restoration)
+        if restoration.done:
+            self._listener.restore_ended(restoration.store.name, restoration.store.partition, 0)
 
     def demote(self, restoration: Restoration) -> None:
         """Turn an active task's store into a copy's, which follows the changelog."""
         restoration.following = True
         self.restorations[restoration.source] = restoration
+        self._announce(restoration)
 
     def records(self, partition: Partition, messages: Sequence[Message]) -> None:
         """Add the records of one poll of a changelog partition, and write them when a batch is complete.
@@ -232,6 +256,10 @@ class ChangelogReader:
         self._write(restoration, restoration.store.restore(changes))
         restoration.restored += len(held)
         self._meter.add(len(held), time.monotonic())
+        if restoration.following:
+            store, position = restoration.store, restoration.position
+            end = max(restoration.end, position)
+            self._listener.batch_loaded(store.name, store.partition, position - 1, len(held), end)
         if not restoration.done:
             self._on_progress(restoration)
 
@@ -303,4 +331,6 @@ class ChangelogReader:
             restoration.store.name, restoration.store.partition, restoration.restored,
             time.monotonic() - restoration.started,
         )  # fmt: skip
-        self._listener.restore_ended(restoration.store.name, restoration.store.partition, restoration.restored)
+        if not restoration.following:
+            records = restoration.restored - restoration.restored_before
+            self._listener.restore_ended(restoration.store.name, restoration.store.partition, records)

@@ -87,6 +87,8 @@ class Startup:
         parts.admission.kafka_cluster = lambda: parts.assembly.cluster.id
 
     def _restore_progress(self, restoration: Restoration) -> None:
+        if restoration.following:
+            return  # a copy: the reader has told the listener of it
         store = restoration.store
         done = restoration.position - restoration.start
         self._parts.listener.restore_progress(store.name, store.partition, done, done + restoration.remaining)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from confluent_kafka import KafkaException
 
 from millpond.errors import BrokerError, OwnershipError, StateCorrupted, WorkerStateError
-from millpond.protocol import View
+from millpond.protocol import Role, View
 from millpond.protocol.loads import WorkerLoad
+from millpond.queries.catalog import StoreCatalog
 from millpond.runtime.blockers import Blockers
 from millpond.runtime.commit.pipeline import CommitFailed
 from millpond.runtime.config.model import Config, check_config
@@ -26,12 +28,21 @@ from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
 from millpond.runtime.listeners import WorkerListener, check_listener
 from millpond.runtime.states import WorkerState
 from millpond.runtime.tasks.held_tasks import TaskView
+from millpond.state import (
+    KeyValueStore,
+    TimestampedKeyValueStore,
+    TimestampedWindowStore,
+    ValueAndTimestamp,
+    WindowStore,
+)
 from millpond.topology import TaskId, Topology
 from millpond.topology.topology import check_topology
 
 from .admission import Admission
 from .embedding.controls import CloseOptions, Controls, close_options, seconds_of
 from .embedding.failures import StreamThreadExceptionResponse, UncaughtExceptionHandler, UncaughtExceptions
+from .embedding.local_stores import ReadOnlyKeyValueStore, ReadOnlyWindowStore, StoreOptions, open_store
+from .embedding.metadata import LagInfo, ThreadMetadata, lags_of, tasks_of
 from .embedding.thread import WorkerThread
 from .gc import GarbageCollector
 from .leaving import Leaving
@@ -48,6 +59,8 @@ __all__ = ("Worker",)
 log: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Worker:
@@ -84,6 +97,7 @@ class Worker:
     def _build(self, state: WorkerState) -> None:
         """Make all parts: for the first run, or for the one after a failure."""
         config, controls = self.config, self._controls
+        self._catalog: StoreCatalog | None = None
         self.metrics: WorkerMetrics = WorkerMetrics(config)
         self.waiting: Blockers = Blockers()
         self.contact: BrokerContact = BrokerContact(
@@ -213,6 +227,75 @@ class Worker:
             raise self.exception
         return self.state is state
 
+    # Stores and tasks, from any thread
+
+    @overload
+    def store(
+        self, name: str, kind: type[KeyValueStore[K, V]], **options: Unpack[StoreOptions]
+    ) -> ReadOnlyKeyValueStore[K, V]: ...
+    @overload
+    def store(
+        self, name: str, kind: type[TimestampedKeyValueStore[K, V]], **options: Unpack[StoreOptions]
+    ) -> ReadOnlyKeyValueStore[K, ValueAndTimestamp[V]]: ...
+    @overload
+    def store(
+        self, name: str, kind: type[WindowStore[K, V]], **options: Unpack[StoreOptions]
+    ) -> ReadOnlyWindowStore[K, V]: ...
+    @overload
+    def store(
+        self, name: str, kind: type[TimestampedWindowStore[K, V]], **options: Unpack[StoreOptions]
+    ) -> ReadOnlyWindowStore[K, ValueAndTimestamp[V]]: ...
+    def store(self, name: str, kind: Any, **options: Unpack[StoreOptions]) -> Any:
+        """Return a store of this worker to read, over all partitions that it has (`StoreQueryParameters`).
+
+        Another worker may have other partitions: `metadata_for_local_threads()` tells which ones this worker has, and
+        `millpond.queries.client` reads those of all workers. Do not call it from the worker's own thread: processors
+        use `get_state_store()`.
+
+        Args:
+            name: the store's name.
+            kind: the store's class, such as `mp.KeyValueStore[str, int]`. Without timestamps in the kind, values of a
+                timestamped store come without them.
+            options: `partition=`, `stale=` and `committed=`; see `StoreOptions`.
+
+        Raises:
+            WorkerStateError: the worker has not started, or has ended; or this is its own thread.
+            QueryFailed: there is no such store, it is of another kind, or the worker has no partition of it now.
+            TopologyError: the kind is none of these.
+        """
+        catalog = self._catalog
+        if catalog is None or self.state.has_ended():
+            raise WorkerStateError(
+                f"store() was called on worker '{self.config.worker_id}', which is {self.state.value}: stores can be "
+                "read while it runs; call wait_for(WorkerState.RUNNING) first."
+            )
+        if self._controls.thread_id == threading.get_ident():
+            raise WorkerStateError(
+                f"store() was called in the thread of worker '{self.config.worker_id}' itself, which would wait for "
+                "itself: a processor uses context.get_state_store(), and a listener asks another thread."
+            )
+        return open_store(self.config.worker_id, self, catalog, name, kind, **options)
+
+    def metadata_for_local_threads(self) -> tuple[ThreadMetadata, ...]:
+        """Return the worker's loop with its tasks: a tuple of one; empty before the start and after the end."""
+        if self._catalog is None or self.state.has_ended():
+            return ()
+        parts = self._parts
+        held = list(parts.executor.held.values())
+        tasks = tasks_of(held, parts.assembly.plan.tasks, parts.load.latest)
+        active = tuple(each for each in tasks if each.role == Role.ACTIVE.value)
+        copies = tuple(each for each in tasks if each.role != Role.ACTIVE.value)
+        return (ThreadMetadata(self.config.worker_id, self.state, active, copies),)
+
+    def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
+        """Return how far each store partition of this worker is behind its changelog, by store and partition (KIP-535).
+
+        Stores without a changelog are not in it.
+        """
+        if self._catalog is None or self.state.has_ended():
+            return {}
+        return lags_of(list(self._parts.executor.held.values()))
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -248,6 +331,7 @@ class Worker:
     def _run_begun(self) -> None:
         """Run until `stop()`, with the replacements that the uncaught exception handler asks for."""
         controls = self._controls
+        controls.thread_id = threading.get_ident()
         try:
             while self._run_once():
                 wait_s = self._uncaught.wait_s(committed=self.metrics.commits > 0)
@@ -318,7 +402,8 @@ class Worker:
         parts = self._parts
         self._startup.assemble()
         assembly = parts.assembly
-        self._queries.open(self, store_catalog(self.topology, assembly.plan, assembly.environment))
+        self._catalog = store_catalog(self.topology, assembly.plan, assembly.environment)
+        self._queries.open(self, self._catalog)
         self.metrics.watch(assembly.executor, assembly.state_file, assembly.watch, parts.load)
         self.contact.start()
 

@@ -28,6 +28,8 @@ class CloseOptions:
 class Controls:
     """The requests of other threads to a worker, and the condition on which they wait for it."""
 
+    thread_id: int = 0
+    """The thread of the worker's loop; 0 before it begins."""
     begun: bool = False
     """Whether the worker was started."""
     stop: threading.Event = field(default_factory=threading.Event)
