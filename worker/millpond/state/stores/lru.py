@@ -33,6 +33,11 @@ V = TypeVar("V")
 class _LruMethods(StagedKeyValues[K, V], Generic[K, V]):
     """What a store with a maximum number of entries adds to a key-value store."""
 
+    # Declared again, since a type checker does not take the types of what `_bind` assigns from the base class.
+    entry: Callable[[bytes], tuple[V | None, int]]
+    stage: Callable[[bytes, K, V | None, int, V | None], None]
+    stage_count: Callable[[bytes, K, V | None, int, V | None], None]
+
     def __init__(  # noqa: PLR0913  # keyword-only where optional
         self,
         name: str,
