@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         StreamThreadExceptionResponse as StreamThreadExceptionResponse,
     )
     from millpond.runtime.worker.embedding.local_stores import ReadOnlyKeyValueStore as ReadOnlyKeyValueStore
+    from millpond.runtime.worker.embedding.local_stores import ReadOnlySessionStore as ReadOnlySessionStore
     from millpond.runtime.worker.embedding.local_stores import ReadOnlyWindowStore as ReadOnlyWindowStore
     from millpond.runtime.worker.embedding.metadata import LagInfo as LagInfo
     from millpond.runtime.worker.embedding.metadata import TaskMetadata as TaskMetadata
@@ -149,7 +150,11 @@ _MODULES = {
     "millpond.runtime.states": ("WorkerState",),
     "millpond.runtime.worker.embedding.controls": ("CloseOptions",),
     "millpond.runtime.worker.embedding.failures": ("StreamThreadExceptionResponse",),
-    "millpond.runtime.worker.embedding.local_stores": ("ReadOnlyKeyValueStore", "ReadOnlyWindowStore"),
+    "millpond.runtime.worker.embedding.local_stores": (
+        "ReadOnlyKeyValueStore",
+        "ReadOnlySessionStore",
+        "ReadOnlyWindowStore",
+    ),
     "millpond.runtime.worker.embedding.metadata": ("LagInfo", "TaskMetadata", "ThreadMetadata"),
     "millpond.runtime.worker.worker": ("Worker",),
     "millpond.serdes": (

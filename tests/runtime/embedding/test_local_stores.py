@@ -25,6 +25,7 @@ def counting(source: str) -> mp.Topology:
     grouped.count(store="counts")
     grouped.count(store="fast", persistent=False)
     grouped.windowed_by(mp.TimeWindows(timedelta(hours=1))).count(store="hours")
+    grouped.windowed_by(mp.SessionWindows(timedelta(minutes=1))).count(store="visits")
 
     class Last(mp.Processor[str, str, None, None]):
         stores = (mp.KeyValueStoreBuilder(name="last", key=mp.String, value=mp.String),)
@@ -69,6 +70,11 @@ def test_a_program_reads_all_partitions_of_its_worker(broker, create_topic, app_
         assert list(hours.fetch("k1", 0, 5 * HOUR)) == list(hours.backward_fetch("k1", 0, 5 * HOUR)) == [(HOUR, 2)]
         assert {window.key for window, _ in hours.all()} == set(keys)
         assert [window.key for window, _ in hours.fetch_range("k1", "k2", 0, HOUR)] == ["k1", "k2"]
+        visits = worker.store("visits", mp.SessionStore[str, int])
+        assert visits.fetch_session("k1", HOUR, HOUR) == 2
+        assert list(visits.fetch("k1")) == list(visits.backward_fetch("k1")) == [(mp.Windowed("k1", HOUR, HOUR), 2)]
+        assert [window.key for window, _ in visits.fetch_range("k1", "k2")] == ["k1", "k2"]
+        assert list(visits.find_sessions("k1", HOUR + 1, HOUR + 9)) == []
         first, second = (worker.store("counts", mp.KeyValueStore[str, int], partition=each) for each in (0, 1))
         parts = [{key for key, _ in each.all()} for each in (first, second)]
         assert parts[0] | parts[1] == set(keys)
@@ -109,7 +115,7 @@ def _tasks(worker: mp.Worker, source: str) -> None:
     assert sum(sum(task.committed_offsets.values()) for task in thread.active_tasks) >= 12
     assert {task.role for task in thread.active_tasks} == {"active"}
     lags = worker.all_local_store_partition_lags()
-    assert lags.keys() == {"counts", "fast", "hours", "last"}
+    assert lags.keys() == {"counts", "fast", "hours", "last", "visits"}
     assert {lag.offset_lag for store in lags.values() for lag in store.values()} == {0}
     assert all(lag.current_offset_position == lag.end_offset_position for lag in lags["counts"].values())
 

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from confluent_kafka import KafkaException
 
 from millpond.errors import BrokerError, OwnershipError, StateCorrupted, WorkerStateError
-from millpond.protocol import Role, View
+from millpond.protocol import View
 from millpond.protocol.loads import WorkerLoad
 from millpond.queries.catalog import StoreCatalog
 from millpond.runtime.blockers import Blockers
@@ -30,6 +30,7 @@ from millpond.runtime.states import WorkerState
 from millpond.runtime.tasks.held_tasks import TaskView
 from millpond.state import (
     KeyValueStore,
+    SessionStore,
     TimestampedKeyValueStore,
     TimestampedWindowStore,
     ValueAndTimestamp,
@@ -41,7 +42,13 @@ from millpond.topology.topology import check_topology
 from .admission import Admission
 from .embedding.controls import CloseOptions, Controls, close_options, seconds_of
 from .embedding.failures import StreamThreadExceptionResponse, UncaughtExceptionHandler, UncaughtExceptions
-from .embedding.local_stores import ReadOnlyKeyValueStore, ReadOnlyWindowStore, StoreOptions, open_store
+from .embedding.local_stores import (
+    ReadOnlyKeyValueStore,
+    ReadOnlySessionStore,
+    ReadOnlyWindowStore,
+    StoreOptions,
+    open_store,
+)
 from .embedding.metadata import LagInfo, ThreadMetadata, lags_of, tasks_of
 from .embedding.thread import WorkerThread
 from .gc import GarbageCollector
@@ -227,8 +234,6 @@ class Worker:
             raise self.exception
         return self.state is state
 
-    # Stores and tasks, from any thread
-
     @overload
     def store(
         self, name: str, kind: type[KeyValueStore[K, V]], **options: Unpack[StoreOptions]
@@ -245,6 +250,10 @@ class Worker:
     def store(
         self, name: str, kind: type[TimestampedWindowStore[K, V]], **options: Unpack[StoreOptions]
     ) -> ReadOnlyWindowStore[K, ValueAndTimestamp[V]]: ...
+    @overload
+    def store(
+        self, name: str, kind: type[SessionStore[K, V]], **options: Unpack[StoreOptions]
+    ) -> ReadOnlySessionStore[K, V]: ...
     def store(self, name: str, kind: Any, **options: Unpack[StoreOptions]) -> Any:
         """Return a store of this worker to read, over all partitions that it has (`StoreQueryParameters`).
 
@@ -281,17 +290,11 @@ class Worker:
         if self._catalog is None or self.state.has_ended():
             return ()
         parts = self._parts
-        held = list(parts.executor.held.values())
-        tasks = tasks_of(held, parts.assembly.plan.tasks, parts.load.latest)
-        active = tuple(each for each in tasks if each.role == Role.ACTIVE.value)
-        copies = tuple(each for each in tasks if each.role != Role.ACTIVE.value)
-        return (ThreadMetadata(self.config.worker_id, self.state, active, copies),)
+        tasks = tasks_of(list(parts.executor.held.values()), parts.assembly.plan.tasks, parts.load.latest)
+        return (ThreadMetadata.of(self.config.worker_id, self.state, tasks),)
 
     def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
-        """Return how far each store partition of this worker is behind its changelog, by store and partition (KIP-535).
-
-        Stores without a changelog are not in it.
-        """
+        """Return how far each store is behind its changelog, if it has one, by store and partition (KIP-535)."""
         if self._catalog is None or self.state.has_ended():
             return {}
         return lags_of(list(self._parts.executor.held.values()))

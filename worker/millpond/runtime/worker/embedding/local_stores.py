@@ -17,13 +17,14 @@ from millpond.queries.messages import Read, Row
 from millpond.serdes import Windowed
 from millpond.state import (
     KeyValueStore,
+    SessionStore,
     TimestampedKeyValueStore,
     TimestampedWindowStore,
     ValueAndTimestamp,
     WindowStore,
 )
 
-__all__ = ("ReadOnlyKeyValueStore", "ReadOnlyWindowStore", "StoreOptions", "open_store")
+__all__ = ("ReadOnlyKeyValueStore", "ReadOnlySessionStore", "ReadOnlyWindowStore", "StoreOptions", "open_store")
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -34,6 +35,7 @@ _KINDS: dict[type, tuple[QueryableKind, bool]] = {
     TimestampedKeyValueStore: (QueryableKind.KEY_VALUE, True),
     WindowStore: (QueryableKind.WINDOW, False),
     TimestampedWindowStore: (QueryableKind.WINDOW, True),
+    SessionStore: (QueryableKind.SESSION, False),
 }
 
 
@@ -243,6 +245,51 @@ class ReadOnlyWindowStore(Generic[K, V]):
         return each()
 
 
+class ReadOnlySessionStore(Generic[K, V]):
+    """The partitions of a session store that a worker has, from `Worker.store`. See `ReadOnlyKeyValueStore`.
+
+    A session is a `Windowed` key with its start and end in epoch ms, both inclusive.
+    """
+
+    def __init__(self, reading: _Reading) -> None:
+        self._reading = reading
+
+    def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
+        """Return the value of the session with exactly this start and end; None without one."""
+        bounds = {"low": self._reading.raw_key(key), "exact": True, "session": (start_ms, end_ms)}
+        return next((value for _, value in self._sessions(bounds)), None)
+
+    def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
+        """Return all sessions of a key, by their ends."""
+        return self._sessions({"low": self._reading.raw_key(key), "exact": True})
+
+    def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
+        """Return all sessions of a key, the latest first."""
+        return self._sessions({"low": self._reading.raw_key(key), "exact": True, "reverse": True})
+
+    def fetch_range(self, key_from: K | None, key_to: K | None) -> Iterator[tuple[Windowed[K], V]]:
+        """Return all sessions of keys in a range, both inclusive; None is no bound."""
+        return self._sessions(self._reading.bounds(key_from, key_to))
+
+    def find_sessions(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> Iterator[tuple[Windowed[K], V]]:
+        """Return the sessions of a key that end at or after a time and start at or before one."""
+        bounds = {"low": self._reading.raw_key(key), "exact": True}
+        return self._sessions({**bounds, "first": earliest_end_ms, "last": latest_start_ms})
+
+    def _sessions(self, bounds: dict[str, Any]) -> Iterator[tuple[Windowed[K], V]]:
+        reading = self._reading
+        decode, split = reading.info.key.deserialize, reading.info.split
+        found = reading.rows(**bounds)
+
+        def sessions() -> Iterator[tuple[Windowed[K], V]]:
+            for row_key, _, row in found:
+                raw_key, window, raw, timestamp = split(row_key, row)
+                start, end = window or (0, 0)
+                yield Windowed(decode(raw_key), start, end), reading.value(raw, timestamp)
+
+        return sessions()
+
+
 class _StaleReader(LocalReader):
     """A reader that accepts every copy with open stores, also one that is being restored."""
 
@@ -254,7 +301,7 @@ class _StaleReader(LocalReader):
 
 def open_store(
     worker: str, state: LocalState, catalog: StoreCatalog, name: str, kind: Any, **options: Unpack[StoreOptions]
-) -> ReadOnlyKeyValueStore[Any, Any] | ReadOnlyWindowStore[Any, Any]:
+) -> Any:
     """Return the store `name` to read; see `Worker.store`.
 
     Raises:
@@ -282,7 +329,14 @@ def open_store(
     make: Callable[..., LocalReader] = _StaleReader if stale else LocalReader
     reading = _Reading(make(worker, state, catalog, None), info, partition, options.get("committed", True), expected[1])
     reading.partitions()
-    return ReadOnlyKeyValueStore(reading) if info.kind is QueryableKind.KEY_VALUE else ReadOnlyWindowStore(reading)
+    return _VIEWS[info.kind](reading)
+
+
+_VIEWS: dict[QueryableKind, Any] = {
+    QueryableKind.KEY_VALUE: ReadOnlyKeyValueStore,
+    QueryableKind.WINDOW: ReadOnlyWindowStore,
+    QueryableKind.SESSION: ReadOnlySessionStore,
+}
 
 
 def _shown(kind: Any) -> str:

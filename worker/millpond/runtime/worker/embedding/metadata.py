@@ -44,6 +44,15 @@ class ThreadMetadata(NamedTuple):
     standby_tasks: tuple[TaskMetadata, ...]
     """The copies, by id."""
 
+    @classmethod
+    def of(cls, name: str, state: WorkerState, tasks: Iterable[TaskMetadata]) -> ThreadMetadata:
+        """Return the metadata of a worker with these tasks."""
+        active: list[TaskMetadata] = []
+        copies: list[TaskMetadata] = []
+        for task in tasks:
+            (active if task.role == Role.ACTIVE.value else copies).append(task)
+        return cls(name, state, tuple(active), tuple(copies))
+
 
 class LagInfo(NamedTuple):
     """How far a store is behind its changelog (KIP-535)."""
