@@ -119,6 +119,16 @@ assert_type(
     flights.outer_join(delayed, lambda key, flight, by: key, near, with_key=True, name="both"), mp.KStream[str, str]
 )
 
+versioned = builder.table("planes", key=mp.String, value=mp.String, store="p", history_retention=timedelta(hours=1))
+assert_type(
+    flights.join(versioned, lambda flight, plane: flight.origin + plane, grace=timedelta(minutes=5)),
+    mp.KStream[str, str],
+)
+assert_type(
+    flights.left_join(versioned, lambda key, _, plane: (key, plane), with_key=True, grace=timedelta(minutes=5)),
+    mp.KStream[str, tuple[str, str | None]],
+)
+
 # Aggregations
 grouped = flights.group_by(lambda _, flight: flight.origin, key=mp.String)
 assert_type(grouped, mp.KGroupedStream[str, Flight])

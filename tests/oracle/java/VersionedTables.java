@@ -23,6 +23,8 @@ import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.kstream.*;
 import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.VersionedKeyValueStore;
@@ -30,7 +32,8 @@ import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.kafka.streams.test.TestRecord;
 
 /**
- * What Kafka Streams does with versioned tables, for the cases of tests/oracle/versioned/cases.py.
+ * What Kafka Streams does with versioned tables, joins with a grace period and suppressed tables, for the cases of
+ * tests/oracle/versioned/cases.py.
  *
  * Values are a letter and a digit, such as "c7". A golden file has the description of the topology, what each record
  * writes to "out" and, in hexadecimal, to internal topics, and what is in the versioned stores at the end.
@@ -81,9 +84,12 @@ public class VersionedTables {
                     .pipeInput(new TestRecord<>(key, value, headers, timestamp));
                 for (final String produced : new TreeSet<>(driver.producedTopicNames())) {
                     final boolean plain = produced.equals("out");
+                    // What a buffer logs has the wall clock as its timestamp.
+                    final boolean timeless = produced.contains("uffer") || produced.contains("SUPPRESS") || produced.contains("held");
                     for (final TestRecord<byte[], byte[]> r : driver.createOutputTopic(produced, RAW.deserializer(), RAW.deserializer()).readRecordsToList()) {
                         text.append("  ").append(plain ? "" : produced + " ").append(show(r.key(), plain)).append(' ')
-                            .append(show(r.value(), plain)).append(' ').append(r.timestamp());
+                            .append(show(r.value(), plain));
+                        if (!timeless) text.append(' ').append(r.timestamp());
                         for (final Header h : r.headers()) text.append(' ').append(h.key()).append('=').append(show(h.value(), false));
                         text.append('\n');
                     }
@@ -160,6 +166,19 @@ public class VersionedTables {
         return t.groupBy((k, v) -> KeyValue.pair("k" + (1 + digit(v) % 3), v), g());
     }
 
+    static Joined<String, String, String> grace(final int ms) {
+        return Joined.<String, String, String>with(STR, STR, STR).withGracePeriod(Duration.ofMillis(ms));
+    }
+
+    /** Says where the record at hand came from. */
+    static class Origin<K, V> extends ContextualFixedKeyProcessor<K, V, String> {
+        @Override
+        public void process(final FixedKeyRecord<K, V> record) {
+            final String from = context().recordMetadata().map(m -> m.topic() + m.partition() + "/" + m.offset()).orElse("nowhere");
+            context().forward(record.withValue(record.value() + " from " + from));
+        }
+    }
+
     static void versionedCases(final Map<String, Consumer<StreamsBuilder>> c) {
         c.put("table", b -> out(t(b, "left")));
         c.put("table_default_segments", b -> out(b.table("left", Consumed.with(STR, STR), Materialized.<String, String>as(
@@ -197,9 +216,29 @@ public class VersionedTables {
         });
     }
 
+    static void graceCases(final Map<String, Consumer<StreamsBuilder>> c) {
+        c.put("grace_join", b -> out(in(b).join(t(b, "left"), (k, v, r) -> k + v + r, grace(40))));
+        c.put("grace_left_join", b -> out(in(b).filter((k, v) -> k != null).leftJoin(t(b, "left"), VersionedTables::glue, grace(60))));
+        c.put("grace_zero", b -> out(in(b).join(t(b, "left"), VersionedTables::glue, grace(0))));
+        c.put("grace_view", b -> out(in(b).filter((k, v) -> k != null).leftJoin(t(b, "left").filter((k, v) -> small(v)).mapValues(v -> v + "m"), VersionedTables::glue, grace(25))));
+        c.put("grace_rekeyed", b -> out(in(b).selectKey((k, v) -> v == null ? null : "k" + (1 + digit(v) % 3)).join(t(b, "left"), VersionedTables::glue, grace(50))));
+        c.put("grace_named", b -> out(in(b).join(t(b, "left"), VersionedTables::glue, grace(40).withName("joined")).processValues(Origin::new)));
+        c.put("grace_same_time", b -> out(in(b).processValues(Coarse::new).join(t(b, "left"), VersionedTables::glue, grace(50)).mapValues(v -> v + "!")));
+        c.put("grace_then_count", b -> out(in(b).join(t(b, "left"), VersionedTables::glue, grace(30)).groupByKey(g()).count(longVersions("counts", 100))));
+    }
+
+    /** Times in steps of 50 ms, so that many are equal. */
+    static class Coarse extends ContextualFixedKeyProcessor<String, String, String> {
+        @Override
+        public void process(final FixedKeyRecord<String, String> record) {
+            context().forward(record.withTimestamp(record.timestamp() / 50 * 50));
+        }
+    }
+
     static Map<String, Consumer<StreamsBuilder>> cases() {
         final Map<String, Consumer<StreamsBuilder>> c = new LinkedHashMap<>();
         versionedCases(c);
+        graceCases(c);
         return c;
     }
 }

@@ -1,22 +1,20 @@
 """KStream.join, left_join and outer_join, with streams and with tables."""
 
-# ruff: noqa: SLF001 - this is a part of KStream, in a module of its own
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
-from millpond.dsl.operators.stream_join import JoinGlobalTable, JoinTable
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 
 from .functions import check_same_builder, check_value_function
-from .graph import OperatorNode
 from .joining.options import StreamJoined
 from .joining.streams import join_streams
+from .joining.tables import join_global_table, join_table
 from .joining.windows import JoinWindows
 
 if TYPE_CHECKING:
@@ -72,6 +70,7 @@ class TableJoins(Generic[K, V]):
         with_: Callable[[V, VO], VR],
         *,
         with_key: Literal[False] = False,
+        grace: timedelta | None = None,
         key: Serde[K] | None = None,
         value: Serde[VR] | None = None,
         name: str | None = None,
@@ -83,6 +82,7 @@ class TableJoins(Generic[K, V]):
         with_: Callable[[K, V, VO], VR],
         *,
         with_key: Literal[True],
+        grace: timedelta | None = None,
         key: Serde[K] | None = None,
         value: Serde[VR] | None = None,
         name: str | None = None,
@@ -116,6 +116,7 @@ class TableJoins(Generic[K, V]):
         windows: JoinWindows | None = None,
         *,
         on: Callable[[K, V], Any] | None = None,
+        grace: timedelta | None = None,
         with_key: bool = False,
         key: Serde[K] | None = None,
         value: Serde[VR] | None = None,
@@ -137,6 +138,9 @@ class TableJoins(Generic[K, V]):
             with_: f(stream's value, other value) -> value of the result; with `with_key=True` the key comes first.
             windows: for a KStream: how far apart the times of two records may be.
             on: for a GlobalKTable: f(key, value) -> the table's key, or None for no row.
+            grace: for a versioned KTable: how long, in stream time, a record waits in a store for late rows (KIP-923),
+                before it is joined with the row at its own time; at most the table's history retention. Default: it is
+                joined at once.
             with_key: whether `with_` takes the stream's key too.
             key: serde of the stream's keys, in case the stream is repartitioned for the join, and of a join's stores.
             value: serde of the result's values.
@@ -147,9 +151,10 @@ class TableJoins(Generic[K, V]):
             TopologyError: the other side is of another type or StreamsBuilder, or an argument is missing or not needed.
         """
         if isinstance(table, TableJoins):
+            _check_no_grace("join()", grace)
             return join_streams("join()", self, table, with_, windows, on, key, value, name, joined, with_key=with_key)
         _check_no_windows("join()", windows, joined)
-        return self._join(table, with_, on, key, value, name, with_key=with_key, left=False)
+        return self._join(table, with_, on, grace, key, value, name, with_key=with_key, left=False)
 
     @overload
     def left_join(
@@ -186,6 +191,7 @@ class TableJoins(Generic[K, V]):
         with_: Callable[[V, VO | None], VR],
         *,
         with_key: Literal[False] = False,
+        grace: timedelta | None = None,
         key: Serde[K] | None = None,
         value: Serde[VR] | None = None,
         name: str | None = None,
@@ -197,6 +203,7 @@ class TableJoins(Generic[K, V]):
         with_: Callable[[K, V, VO | None], VR],
         *,
         with_key: Literal[True],
+        grace: timedelta | None = None,
         key: Serde[K] | None = None,
         value: Serde[VR] | None = None,
         name: str | None = None,
@@ -230,6 +237,7 @@ class TableJoins(Generic[K, V]):
         windows: JoinWindows | None = None,
         *,
         on: Callable[[K, V], Any] | None = None,
+        grace: timedelta | None = None,
         with_key: bool = False,
         key: Serde[K] | None = None,
         value: Serde[VR] | None = None,
@@ -247,12 +255,13 @@ class TableJoins(Generic[K, V]):
         as dropped. See `join` for the arguments.
         """
         if isinstance(table, TableJoins):
+            _check_no_grace("left_join()", grace)
             return join_streams(
                 "left_join()", self, table, with_, windows, on, key, value, name, joined,
                 with_key=with_key, left_outer=True,
             )  # fmt: skip
         _check_no_windows("left_join()", windows, joined)
-        return self._join(table, with_, on, key, value, name, with_key=with_key, left=True)
+        return self._join(table, with_, on, grace, key, value, name, with_key=with_key, left=True)
 
     @overload
     def outer_join(
@@ -328,6 +337,7 @@ class TableJoins(Generic[K, V]):
         table: Any,
         with_: Callable[..., Any],
         on: Callable[[K, V], Any] | None,
+        grace: timedelta | None,
         key: Serde[K] | None,
         value: Serde[Any] | None,
         name: str | None,
@@ -341,12 +351,16 @@ class TableJoins(Generic[K, V]):
         what = "left_join()" if left else "join()"
         stream = cast("KStream[K, V]", self)
         if isinstance(table, GlobalKTable):
+            if grace is not None:
+                raise TopologyError(
+                    f"{what} with a global table takes no grace=, because it is not versioned; leave grace= out."
+                )
             if on is None:
                 raise TopologyError("A join with a global table needs on=, a function that returns the table's key.")
             check_same_builder("The stream and the global table", stream, table)
             check_function(f"{what}'s on", on, "key", "value")
             check_value_function(what, with_, "value", "table's value", with_key=with_key)
-            return _join_global_table(stream, table, on, with_, value, name, with_key=with_key, left=left)
+            return join_global_table(stream, table, on, with_, value, name, with_key=with_key, left=left)
         if not isinstance(table, KTable):
             raise TopologyError(_no_table(what, table))
         if on is not None:
@@ -354,7 +368,15 @@ class TableJoins(Generic[K, V]):
                 "A join with a KTable takes no on=: it is by the stream's key; use select_key(), or a global table."
             )
         check_value_function(what, with_, "value", "table's value", with_key=with_key)
-        return _join_table(stream, table, with_, key, value, name, with_key=with_key, left=left)
+        return join_table(what, stream, table, with_, grace, key, value, name, with_key=with_key, left=left)
+
+
+def _check_no_grace(what: str, grace: object) -> None:
+    if grace is not None:
+        raise TopologyError(
+            f"{what} of two streams takes no grace=: it belongs to the windows; use "
+            "JoinWindows.of_time_difference_and_grace(…)."
+        )
 
 
 def _check_no_windows(what: str, windows: object, joined: Mapping[str, object]) -> None:
@@ -370,54 +392,3 @@ def _check_no_windows(what: str, windows: object, joined: Mapping[str, object]) 
 def _no_table(what: str, given: object) -> str:
     hint = f"; builder.table({given!r}) reads a topic as one" if isinstance(given, str) else ""
     return f"{what} needs a KTable, a GlobalKTable or a KStream, not {kind_of(given)}{hint}."
-
-
-def _join_table(  # noqa: PLR0913 - the arguments of join()
-    stream: KStream[Any, Any],
-    table: KTable[Any, Any],
-    combine: Callable[..., Any],
-    key: Serde[Any] | None,
-    value: Serde[Any] | None,
-    name: str | None,
-    *,
-    with_key: bool,
-    left: bool,
-) -> KStream[Any, Any]:
-    """Add a join by the stream's own key. Both inputs need the same number of partitions."""
-    from .kstream import KStream
-
-    graph = stream._graph
-    check_same_builder("The stream and the table", stream, table)
-    stream = stream._repartition_for_join(name, key)
-    sources = stream._sources | table._sources
-    graph.copartition(sources)
-    view = table.view()
-    node = OperatorNode(
-        graph.name_or(name, "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-"),
-        lambda: JoinTable(view.lookup, combine, with_key, left, view.history_ms is not None),
-        uses=view.stores,
-        relaxed_null_key=left,
-    )
-    graph.add(node, stream._node)
-    return KStream(graph, node.name, node, key or stream._key, value, sources, repartition=False)
-
-
-def _join_global_table(  # noqa: PLR0913 - the arguments of join()
-    stream: KStream[Any, Any],
-    table: GlobalKTable[Any, Any],
-    selector: Callable[[Any, Any], Any],
-    combine: Callable[..., Any],
-    value: Serde[Any] | None,
-    name: str | None,
-    *,
-    with_key: bool,
-    left: bool,
-) -> KStream[Any, Any]:
-    """Add a join by a selected key. Every worker has the whole table, so partitions do not matter."""
-    node = OperatorNode(
-        stream._graph.name_or(name, "KSTREAM-LEFTJOIN-"),
-        lambda: JoinGlobalTable(table.lookup, selector, combine, with_key, left),
-        relaxed_null_key=left,
-    )
-    stream._graph.add(node, stream._node)
-    return stream._below(node, stream._key, value)

@@ -3,12 +3,14 @@
 from millpond.state.memory.backend import MemoryBackend as MemoryBackend
 from millpond.state.rocksdb.options import StateFileOptions as StateFileOptions
 from millpond.state.rocksdb.state_file import StateFile as StateFile
+from millpond.state.stores.buffers.join_buffer import JoinBuffer as JoinBuffer
+from millpond.state.stores.buffers.join_buffer import Waiting as Waiting
+from millpond.state.stores.buffers.time_ordered_buffer import Pending as Pending
+from millpond.state.stores.buffers.time_ordered_buffer import TimeOrderedBuffer as TimeOrderedBuffer
 from millpond.state.stores.key_value import KeyValueStore as KeyValueStore
 from millpond.state.stores.key_value import TimestampedKeyValueStore as TimestampedKeyValueStore
 from millpond.state.stores.outer_join import OuterJoinStore as OuterJoinStore
 from millpond.state.stores.session import SessionStore as SessionStore
-from millpond.state.stores.time_ordered_buffer import Pending as Pending
-from millpond.state.stores.time_ordered_buffer import TimeOrderedBuffer as TimeOrderedBuffer
 from millpond.state.stores.versioned import IS_LATEST as IS_LATEST
 from millpond.state.stores.versioned import NOT_PUT as NOT_PUT
 from millpond.state.stores.versioned import VersionedKeyValueStore as VersionedKeyValueStore
@@ -20,6 +22,7 @@ from .backend import Backend as Backend
 from .backend import Row as Row
 from .backend import Rows as Rows
 from .backend import Written as Written
+from .builders import JoinBufferBuilder as JoinBufferBuilder
 from .builders import KeyValueStoreBuilder as KeyValueStoreBuilder
 from .builders import OuterJoinStoreBuilder as OuterJoinStoreBuilder
 from .builders import SessionStoreBuilder as SessionStoreBuilder

@@ -10,19 +10,21 @@ from millpond.calls import checked_class
 from millpond.checks import kind_of
 from millpond.errors import ConfigError
 from millpond.serdes import Serde
+from millpond.state.stores.buffers.join_buffer import JoinBuffer
+from millpond.state.stores.buffers.time_ordered_buffer import TimeOrderedBuffer
 from millpond.state.stores.duplicate_windows import DuplicateWindowStore
 from millpond.state.stores.key_value import KeyValueStore, TimestampedKeyValueStore
 from millpond.state.stores.lru import LruKeyValueStore, TimestampedLruKeyValueStore
 from millpond.state.stores.outer_join import OuterJoinStore
 from millpond.state.stores.session import SessionStore
 from millpond.state.stores.time_ordered import TimeOrderedSessionStore, TimeOrderedWindowStore
-from millpond.state.stores.time_ordered_buffer import TimeOrderedBuffer
 from millpond.state.stores.versioned import VersionedKeyValueStore
 from millpond.state.stores.window import TimestampedWindowStore, WindowStore
 
 from .backend import Backend
 
 __all__ = (
+    "JoinBufferBuilder",
     "KeyValueStoreBuilder",
     "OuterJoinStoreBuilder",
     "SessionStoreBuilder",
@@ -411,4 +413,19 @@ class OuterJoinStoreBuilder(StoreBuilder[K, V]):
         _, right = store_serdes(replace(self, value=self.right), changelog_topic)
         return OuterJoinStore(
             self.name, partition, backend, key, left, right, changelog_topic=self._logged_to(changelog_topic)
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class JoinBufferBuilder(StoreBuilder[K, V]):
+    """The buffer of a join of a stream with a table that has a grace period; its serdes are those of the stream."""
+
+    def build(self, partition: int, backend: Backend, changelog_topic: str | None = None) -> JoinBuffer[K, V]:
+        """Return the store of one task; see `StoreBuilder.build`."""
+        return JoinBuffer(
+            self.name,
+            partition,
+            backend,
+            *store_serdes(self, changelog_topic),
+            changelog_topic=self._logged_to(changelog_topic),
         )

@@ -13,7 +13,7 @@ from typing import Any
 from millpond.topology import NodeContext, StreamForward
 
 from .guard import FATAL
-from .updates import is_versioned, update_functions
+from .versioned.updates import is_versioned, update_functions
 
 __all__ = ("AggregateStream", "CountStream", "ReduceStream")
 

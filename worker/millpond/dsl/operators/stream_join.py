@@ -8,9 +8,9 @@ from typing import Any
 
 from millpond.topology import NodeContext, StreamForward
 
-from .as_of_lookup import bind_as_of
 from .guard import FATAL
 from .lookup import Lookup, StoreLookup
+from .versioned.as_of_lookup import bind_as_of
 
 __all__ = ("JoinGlobalTable", "JoinTable")
 

@@ -9,7 +9,7 @@ from typing import Any
 from millpond.topology import NodeContext, TableForward
 
 from .guard import FATAL
-from .updates import update_functions
+from .versioned.updates import update_functions
 
 __all__ = ("FilterTable",)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from millpond.topology import NodeContext, StreamForward
 
 from .guard import FATAL
-from .updates import update_functions
+from .versioned.updates import update_functions
 
 __all__ = ("MaterializedSource", "PassingSource")
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.lookup import Get, Lookup, TimedGet
-from millpond.dsl.operators.updates import only_latest, update_functions
+from millpond.dsl.operators.versioned.updates import only_latest, update_functions
 from millpond.topology import NodeContext, TableForward
 
 __all__ = ("JoinKind", "JoinTables", "JoinedLookup", "MergeJoined", "StoreJoined")

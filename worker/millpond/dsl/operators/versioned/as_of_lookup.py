@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from millpond.dsl.operators.lookup import FilteredLookup, Lookup, MappedLookup, StoreLookup
 from millpond.errors import TopologyError
 from millpond.topology import NodeContext
-
-from .lookup import FilteredLookup, Lookup, MappedLookup, StoreLookup
 
 __all__ = ("AsOfGet", "bind_as_of")
 

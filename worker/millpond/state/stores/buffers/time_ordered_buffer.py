@@ -24,9 +24,8 @@ from millpond.state.formats import (
     partition_prefix,
 )
 from millpond.state.rows import check_buffer_record
-
-from .encoding import Produced
-from .staged_store import ChangelogRecord, StagedStore
+from millpond.state.stores.encoding import Produced
+from millpond.state.stores.staged_store import ChangelogRecord, StagedStore
 
 __all__ = ("Pending", "TimeOrderedBuffer")
 
