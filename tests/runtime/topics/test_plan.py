@@ -34,3 +34,25 @@ def test_repartition_topics_are_never_compacted() -> None:
     """A setting meant for changelogs would lose records of equal keys, or their timestamps."""
     kept = _repartition_config(cleanup_policy="compact", message_timestamp_type="LogAppendTime")
     assert (kept["cleanup.policy"], kept["message.timestamp.type"]) == ("delete", "CreateTime")
+
+
+def _foreign_key_join(left: int, right: int, *, itself: bool = False) -> dict[str, int]:
+    """The partition counts of internal topics, for tables with some numbers of partitions."""
+    builder = mp.StreamsBuilder()
+    table = builder.table("left", key=mp.String, value=mp.String, store="left")
+    other = table if itself else builder.table("right", key=mp.String, value=mp.String, store="right")
+    joined = table.join(other, lambda one, two: one + two, on=lambda value: value, name="fk")
+    joined.group_by(lambda key, value: (value, value), value=mp.String, name="by").count(store="counts")
+    plan = make_plan(builder.build(), {"left": left, "right": right}, "app")
+    return {each.name.removeprefix("app-"): each.partitions for each in plan.internal}
+
+
+def test_topics_of_a_foreign_key_join_have_as_many_partitions_as_the_tables_they_meet() -> None:
+    """Each of the two topics is upstream of the other, so neither can be derived from the other."""
+    for left, right in ((2, 5), (5, 2), (3, 3)):
+        counts = _foreign_key_join(left, right)
+        assert counts["fk-subscription-registration-topic"] == right
+        assert counts["fk-subscription-response-topic"] == left
+        assert counts["fk-subscription-store-changelog"] == right
+        assert counts["by-repartition"] == max(left, right)
+    assert set(_foreign_key_join(4, 7, itself=True).values()) == {4}
