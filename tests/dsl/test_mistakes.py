@@ -319,6 +319,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "KTable.filter predicate": lambda f: table().filter(f),
     "KTable.filter_not predicate": lambda f: table().filter_not(f),
     "KTable.map_values mapper": lambda f: table().map_values(f),
+    "KTable.transform_values supplier": lambda f: table().transform_values(f),
     "KTable.group_by selector": lambda f: table().group_by(f),
     "KTable.join with_": lambda f: table(b := mp.StreamsBuilder()).join(b.table("more"), f),
     "KTable.left_join with_": lambda f: table(b := mp.StreamsBuilder()).left_join(b.table("more"), f),

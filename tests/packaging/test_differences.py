@@ -103,7 +103,7 @@ LOOKED_FOR: dict[str, str] = {
     "KStream.mapValues": "KStream has no mapValues: it is called map_values here.",
     "StreamsBuilder.globalTable": "StreamsBuilder has no globalTable: it is called global_table here.",
     "KTable.leftJoin": "KTable has no leftJoin: it is called left_join here.",
-    "KTable.transformValues": f"KTable.transform_values is not there yet; {PAGE}",
+    "KTable.transformValues": "KTable has no transformValues: it is called transform_values here.",
     "KTable.to": "KTable has no to: streams have it, and to_stream() makes one of the table.",
     "KTable.count": "group the table first, by group_by()",
     "KStream.count": "group the stream first, by group_by_key() or group_by()",

@@ -221,6 +221,18 @@ assert_type(
 assert_type(
     planes.left_join(default_table, lambda plane, total: total, on=lambda key, _: key), mp.KTable[str, int | None]
 )
+
+
+class NameOf(mp.ValueTransformerWithKey[str, Airline, str]):
+    def init(self, context: mp.ValueTransformerContext) -> None:
+        self.seen = context.get_state_store("seen", mp.KeyValueStore[str, int])
+
+    def transform(self, key: str, value: Airline | None) -> str | None:
+        return None if value is None else f"{value.name} {self.seen.get(key)}"
+
+
+assert_type(planes.transform_values(NameOf, stores=["seen"]), mp.KTable[str, str])
+assert_type(planes.transform_values(lambda: NameOf(), store="names", value=mp.String), mp.KTable[str, str])
 regrouped = planes.group_by(lambda key, plane: (len(plane.name), key), key=mp.Int, value=mp.String)
 assert_type(regrouped, mp.KGroupedTable[int, str])
 assert_type(regrouped.count(), mp.KTable[int, int])

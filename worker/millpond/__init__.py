@@ -110,6 +110,9 @@ if TYPE_CHECKING:
     from .topology import Topology as Topology
     from .topology import TopologyDescription as TopologyDescription
     from .topology import UsePartitionTimeOnInvalidTimestamp as UsePartitionTimeOnInvalidTimestamp
+    from .topology import ValueTransformerContext as ValueTransformerContext
+    from .topology import ValueTransformerWithKey as ValueTransformerWithKey
+    from .topology import ValueTransformerWithKeySupplier as ValueTransformerWithKeySupplier
     from .topology import WallclockTimestampExtractor as WallclockTimestampExtractor
 
 __version__ = "0.1.0"
@@ -213,6 +216,9 @@ _MODULES = {
         "Topology",
         "TopologyDescription",
         "UsePartitionTimeOnInvalidTimestamp",
+        "ValueTransformerContext",
+        "ValueTransformerWithKey",
+        "ValueTransformerWithKeySupplier",
         "WallclockTimestampExtractor",
     ),
 }

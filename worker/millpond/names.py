@@ -20,7 +20,6 @@ MODULE = "millpond"
 NOT_YET: dict[str, tuple[str, ...]] = {
     "StreamsBuilder": ("add_read_only_state_store",),
     "Topology": ("add_read_only_state_store",),
-    "KTable": ("transform_values",),
 }
 
 _OPTIONS = "options are keyword arguments of the operator, such as {}"

@@ -35,8 +35,12 @@ def _table_map_values(d: Draft, a: list[Out]) -> Drawn | None:
 @rule("KTable.transformValues", "table", "table")
 def _transform_values(d: Draft, a: list[Out]) -> Drawn | None:
     name = d.one("glue", "null-if:a", "use") if d.stores else d.one("glue", "null-if:a")
-    stores = [d.one(*d.stores)] if name == "use" else []
-    return {"transformer": name, **({"stores": stores} if stores else {}), **store_of(d)}, {"value": "string"}
+    if name != "use":
+        return {"transformer": name, **store_of(d)}, {"value": "string"}
+    # Without a named store, a join that reads the table has a transformer that cannot use stores in Kafka Streams.
+    store = store_of(d, always=True)
+    store["store"].setdefault("name", f"store-{d.new_id()}")
+    return {"transformer": name, "stores": [d.one(*d.stores)], **store}, {"value": "string"}
 
 
 @rule("KTable.toStream", "table", "stream")

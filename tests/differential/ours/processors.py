@@ -128,6 +128,27 @@ class _FixedKey(mp.FixedKeyProcessor[Any, Any, Any]):
                 raise ValueError(f"there is no processor called {other}")
 
 
+class _Transformer(mp.ValueTransformerWithKey[Any, Any, Any]):
+    """A transformer of a table's values."""
+
+    def __init__(self, name: str, stores: list[str]) -> None:
+        self._name, _, self._argument = name.partition(":")
+        self._stores = stores
+
+    def transform(self, key: Any, value: Any) -> Any:
+        match self._name:
+            case "glue":
+                return cap(f"{text(key)}~{text(value)}")
+            case "null-if":
+                return None if text(value).startswith(self._argument) else text(value)
+            case "use":
+                at = self.context.record_metadata()
+                time = -1 if at is None else at.timestamp
+                return cap("".join(use(self.context.get_state_store(each), key, value, time) for each in self._stores))
+            case other:
+                raise ValueError(f"there is no transformer called {other}")
+
+
 def any_key(name: str, stores: list[str]) -> Callable[[], mp.Processor[Any, Any, Any, Any]]:
     """Return the supplier of a processor that may change keys."""
     return lambda: _AnyKey(name, stores)
@@ -136,3 +157,8 @@ def any_key(name: str, stores: list[str]) -> Callable[[], mp.Processor[Any, Any,
 def fixed_key(name: str, stores: list[str]) -> Callable[[], mp.FixedKeyProcessor[Any, Any, Any]]:
     """Return the supplier of a processor that keeps keys."""
     return lambda: _FixedKey(name, stores)
+
+
+def transformer(name: str, stores: list[str]) -> Callable[[], mp.ValueTransformerWithKey[Any, Any, Any]]:
+    """Return the supplier of a transformer of a table's values."""
+    return lambda: _Transformer(name, stores)

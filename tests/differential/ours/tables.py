@@ -22,6 +22,7 @@ from tests.differential.ours.operators import (
     operator,
     stored,
 )
+from tests.differential.ours.processors import transformer
 
 _MAX_LONG = 2**63 - 1
 
@@ -105,6 +106,15 @@ def _join_foreign(method: str) -> Operator:
         return replace(a, it=it, value=STRING)
 
     return join
+
+
+@operator("KTable.transformValues")
+def _transform_values(b: Building, s: Step) -> Handle:
+    a = b.of(s)
+    stores = s.get("stores", [])
+    supplier = transformer(s["transformer"], stores)
+    it = a.it.transform_values(supplier, stores=stores, **stored(s, a.key, STRING), **named(s))
+    return replace(a, it=it, value=STRING)
 
 
 OPERATORS["KTable.joinForeign"] = _join_foreign("join")

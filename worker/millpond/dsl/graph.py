@@ -131,6 +131,7 @@ class OperatorNode(GraphNode):
         *,
         store: Callable[[], StoreBuilder | None] | None = None,
         uses: Iterable[str] = (),
+        adds: Iterable[StoreBuilder] = (),
         table: bool = False,
         relaxed_null_key: bool = False,
         grace_ms: int | None = None,
@@ -139,11 +140,14 @@ class OperatorNode(GraphNode):
         self.body = body
         self.store = store
         self.uses: tuple[str, ...] = tuple(uses)
+        self.adds: tuple[StoreBuilder, ...] = tuple(adds)
         self.table = table
 
     def write(self, topology: Topology) -> None:
         """Add the processor and its stores."""
         topology.add_body(self.name, self.body(), self.parent_names, table=self.table)
+        for each in self.adds:
+            topology.add_state_store(each, self.name)
         topology.connect(self.name, *self.uses)
         builder = None if self.store is None else self.store()
         if builder is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from millpond.calls import checked
@@ -11,16 +12,19 @@ from millpond.dsl.operators.conversion import ToStream
 from millpond.dsl.operators.table_grouping import RegroupTable
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
+from millpond.topology import StoreBuilder
 from millpond.topology.naming import validate_name
+from millpond.topology.processor_body import supplied_stores
+from millpond.topology.transformer import ValueTransformerWithKeySupplier, check_transformer_supplier
 
-from .functions import check_value_function
+from .functions import check_stores, check_value_function
 from .graph import Graph, GraphNode, OperatorNode
 from .grouped_table import KGroupedTable
 from .kstream import KStream
 from .materialized import Materialized, Storage
 from .suppressed import Suppressed, SuppressedTable, windows_grace_ms
 from .table_joins import TableTableJoins
-from .tables import FilteredTable, MappedTable, TableLogic, View
+from .tables import FilteredTable, MappedTable, TableLogic, TransformedTable, View
 
 __all__ = ("KTable",)
 
@@ -119,6 +123,40 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         logic = MappedTable(self, storage, mapper, with_key=with_key)
         return self._derive(logic, storage, "KTABLE-MAPVALUES-", name, None)
 
+    def transform_values(
+        self,
+        supplier: ValueTransformerWithKeySupplier[K, V, VR],
+        *,
+        stores: Iterable[str] = (),
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, VR]],
+    ) -> KTable[K, VR]:
+        """Replace each value by `transform(key, value)` of a ValueTransformerWithKey, which may use stores (KIP-149).
+
+        It is also called with None, for a deletion, and may return a value then.
+
+        Args:
+            supplier: f() -> a new ValueTransformerWithKey, called once per task and once more for each join that reads
+                the table; often the class itself. The stores in its attribute `stores` are added and connected.
+            stores: names of further stores that it uses.
+            name: name of the node.
+            materialized: see `Materialized`; without `store=` rows are computed again when they are looked up.
+
+        Raises:
+            TopologyError: the supplier does not make a new transformer each time.
+        """
+        check_transformer_supplier("transform_values()", supplier)
+        check_stores("transform_values()", stores)
+        builders = supplied_stores(supplier)
+        storage = None
+        if materialized:
+            # As in Kafka Streams, a store without a name takes no index here, as it does elsewhere.
+            storage = Storage.of({"store": "unnamed", **materialized}, self._graph, "", self._key)
+            storage = replace(storage, queryable="store" in materialized)
+        used = tuple(dict.fromkeys((*(each.name for each in builders), *stores)))
+        logic = TransformedTable(self, storage, supplier, used)
+        return self._derive(logic, storage, "KTABLE-TRANSFORMVALUES-", name, None, used, builders)
+
     def to_stream(self, *, name: str | None = None) -> KStream[K, V]:
         """Return the table's changes as a stream of new values; None is a deletion."""
         node = OperatorNode(self._graph.name_or(name, "KTABLE-TOSTREAM-"), ToStream)
@@ -210,16 +248,18 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         # As in Kafka Streams, the name of a store takes an index only if there is an option of the store.
         return Storage.of(options, self._graph, prefix, self._key, value) if options else None
 
-    def _derive(
+    def _derive(  # noqa: PLR0913 - names, serdes and stores of one table
         self,
-        logic: FilteredTable | MappedTable,
+        logic: FilteredTable | MappedTable | TransformedTable,
         storage: Storage | None,
         prefix: str,
         name: str | None,
         value: Serde[Any] | None,
+        uses: Iterable[str] = (),
+        adds: Iterable[StoreBuilder] = (),
     ) -> KTable[K, Any]:
         name = self._graph.name_or(name, prefix)
-        node = OperatorNode(name, logic.body, store=logic.store, table=True)
+        node = OperatorNode(name, logic.body, store=logic.store, uses=uses, adds=adds, table=True)
         if storage is not None:
             node.output_versioned = storage.history_ms is not None
         self._graph.add(node, self._node)

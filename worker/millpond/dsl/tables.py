@@ -7,18 +7,29 @@ values from all tables above it, up to the nearest store.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from millpond.dsl.operators.lookup import FilteredLookup, Lookup, MappedLookup, StoreLookup
 from millpond.dsl.operators.table_filter import FilterTable
 from millpond.dsl.operators.table_mapping import MapTableValues
 from millpond.dsl.operators.table_source import MaterializedSource, PassingSource
+from millpond.dsl.operators.table_transform import TransformedLookup, TransformTableValues
 from millpond.topology import Body, StoreBuilder
+from millpond.topology.transformer import ValueTransformerWithKeySupplier
 
 from .materialized import Storage
 
-__all__ = ("Aggregated", "FilteredTable", "MappedTable", "SourceTable", "TableLogic", "View", "stored_view")
+__all__ = (
+    "Aggregated",
+    "FilteredTable",
+    "MappedTable",
+    "SourceTable",
+    "TableLogic",
+    "TransformedTable",
+    "View",
+    "stored_view",
+)
 
 
 @dataclass(frozen=True)
@@ -175,6 +186,35 @@ class FilteredTable(_Derived):
 
     def _derive(self, lookup: Lookup) -> Lookup:
         return FilteredLookup(lookup, self._predicate, self._negate)
+
+
+class TransformedTable(_Derived):
+    """The rows with values that a transformer makes."""
+
+    def __init__(
+        self,
+        parent: Parent,
+        storage: Storage | None,
+        supplier: ValueTransformerWithKeySupplier[Any, Any, Any],
+        stores: tuple[str, ...],
+    ) -> None:
+        super().__init__(parent, storage)
+        self._supplier = supplier
+        self._stores = stores
+
+    def view(self) -> View:
+        """See `TableLogic`. A lookup has a transformer of its own, which uses the same stores."""
+        found = super().view()
+        if self._storage is not None:
+            return found
+        return replace(found, stores=tuple(dict.fromkeys((*found.stores, *self._stores))))
+
+    def body(self) -> Body:
+        """Return the body of the table's node."""
+        return TransformTableValues(self._supplier, self._store_name, self._send_old)
+
+    def _derive(self, lookup: Lookup) -> Lookup:
+        return TransformedLookup(lookup, self._supplier)
 
 
 class MappedTable(_Derived):

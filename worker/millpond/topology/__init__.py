@@ -50,6 +50,7 @@ from .timestamps import (
     WallclockTimestampExtractor,
 )
 from .topology import Topology
+from .transformer import ValueTransformerContext, ValueTransformerWithKey, ValueTransformerWithKeySupplier
 from .user_metrics import ProcessorMetrics
 from .wrapping import ProcessorWrapper
 
@@ -94,6 +95,9 @@ __all__ = (
     "Topology",
     "TopologyDescription",
     "UsePartitionTimeOnInvalidTimestamp",
+    "ValueTransformerContext",
+    "ValueTransformerWithKey",
+    "ValueTransformerWithKeySupplier",
     "WallclockTimestampExtractor",
     "changelog_topic",
     "decorate",

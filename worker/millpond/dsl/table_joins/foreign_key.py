@@ -104,7 +104,7 @@ def join_by_foreign_key(  # noqa: PLR0913 - the arguments of join()
     subscriptions = KeyValueStoreBuilder(name=store, key=Bytes, value=SUBSCRIPTIONS, timestamped=True)
     right_view, left_view = right.view(), left.view()
 
-    sender = OperatorNode(send, lambda: Subscribe(wiring, extract, is_left))
+    sender = OperatorNode(send, lambda: Subscribe(wiring, extract, is_left, left._node.is_versioned))
     graph.add(sender, left._node)
     registration = _InternalTopic(
         registration_source,
@@ -121,7 +121,9 @@ def join_by_foreign_key(  # noqa: PLR0913 - the arguments of join()
     graph.add(receiver, registration)
     answering = OperatorNode(answer, lambda: AnswerSubscription(wiring, right_view.lookup), uses=right_view.stores)
     graph.add(answering, receiver)
-    answering_all = OperatorNode(answer_all, lambda: AnswerSubscribers(wiring), store=lambda: subscriptions)
+    answering_all = OperatorNode(
+        answer_all, lambda: AnswerSubscribers(wiring, right._node.is_versioned), store=lambda: subscriptions
+    )
     graph.add(answering_all, right._node)
     response = _InternalTopic(
         response_source,
@@ -141,6 +143,7 @@ def join_by_foreign_key(  # noqa: PLR0913 - the arguments of join()
     graph.add(resolver, response)
     logic = SourceTable(storage)
     node = OperatorNode(result, logic.body, store=logic.store, table=True)
+    node.output_versioned = storage.history_ms is not None
     graph.add(node, resolver)
     return KTable(graph, result, node, left._key, storage.value, sources, logic, storage)
 

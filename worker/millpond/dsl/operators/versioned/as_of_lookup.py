@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from millpond.dsl.operators.lookup import FilteredLookup, Lookup, MappedLookup, StoreLookup
+from millpond.dsl.operators.table_transform import TransformedLookup
 from millpond.errors import TopologyError
 from millpond.topology import NodeContext
 
@@ -28,6 +29,9 @@ def bind_as_of(lookup: Lookup, node: NodeContext) -> AsOfGet:
             return _filtered(lookup, bind_as_of(lookup.above, node))
         case MappedLookup():
             return _mapped(lookup, bind_as_of(lookup.above, node))
+        case TransformedLookup():
+            above, map_found = bind_as_of(lookup.above, node), lookup.mapped(node)
+            return lambda key, as_of: map_found(key, above(key, as_of), -1)
     raise TopologyError(f"'{node.name}' reads a table as of a time, but the table is not versioned.")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.lookup import Lookup
+from millpond.dsl.operators.versioned.updates import only_latest
 from millpond.serdes import Serde
 from millpond.topology import NodeContext, StreamForward, TableForward
 
@@ -99,6 +100,8 @@ class AnswerSubscribers:
     """A body that sends each change of the right table to all that subscribe to its row."""
 
     wiring: Wiring
+    versioned: bool = False
+    """Whether the right table is versioned: then changes that are not their key's latest are dropped (KIP-914)."""
 
     def bind(self, node: NodeContext) -> TableForward:
         """Return the function that one task calls for each change of the right table."""
@@ -127,7 +130,7 @@ class AnswerSubscribers:
             for subscribed, response in answers:
                 forward(subscribed, response, timestamp)
 
-        return answer
+        return only_latest(node, answer) if self.versioned else answer
 
 
 def _response_key(wiring: Wiring, node: NodeContext) -> Callable[[bytes], bytes] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from millpond.dsl.operators.guard import FATAL
+from millpond.dsl.operators.versioned.updates import only_latest
 from millpond.topology import NodeContext, TableForward
 
 from .murmur import hash128
@@ -29,12 +30,15 @@ class Subscribe:
     wiring: Wiring
     extract: Callable[[Any, Any], Any]
     left: bool
+    versioned: bool = False
+    """Whether the left table is versioned: then changes that are not their key's latest are dropped (KIP-914)."""
 
     def bind(self, node: NodeContext) -> TableForward:
         """Return the function that one task calls for each change of the left table."""
         ask = self._ask(node)
         foreign = self._foreign_key(node)
-        return _left(node, foreign, ask) if self.left else _inner(node, foreign, ask)
+        subscribe = _left(node, foreign, ask) if self.left else _inner(node, foreign, ask)
+        return only_latest(node, subscribe) if self.versioned else subscribe
 
     def _foreign_key(self, node: NodeContext) -> Callable[[Any, Any], bytes | None]:
         """Return f(key, value) -> the serialised foreign key; None for none."""
