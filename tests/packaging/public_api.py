@@ -52,7 +52,7 @@ _STORE = frozenset({
     "attach", "backend_reads", "cache_bytes", "cache_limit", "caching", "changelog_topic", "close", "committed",
     "dirty_bytes", "entry", "entry_as_of", "expired_puts", "find", "flush", "keep_origins", "metadata",
     "observed_stream_time", "on_flush", "put_raw", "restore", "revert", "seal", "serialize_key", "stage", "stage_count",
-    "staged_bytes", "timestamped", "visible_from",
+    "staged_bytes", "timestamped", "visible_from", "of_user", "peek",
 })  # fmt: skip
 INTERNAL: dict[str, frozenset[str]] = {
     **dict.fromkeys(
@@ -72,6 +72,7 @@ INTERNAL: dict[str, frozenset[str]] = {
     "SessionStoreBuilder": frozenset({"build"}),
     "VersionedKeyValueStoreBuilder": frozenset({"build"}),
     "WindowStoreBuilder": frozenset({"build"}),
+    "StateStoreBuilder": frozenset({"build"}),
     "Topology": frozenset({
         "add_body", "add_repartition_topic", "copartition", "copartition_groups", "global_stores", "nodes",
         "repartition_topics", "stores", "subtopologies",

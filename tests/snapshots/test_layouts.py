@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import millpond as mp
 from millpond import serdes
 from millpond.dsl.operators.table_source import MaterializedSource
 from millpond.errors import StateError
@@ -57,6 +58,13 @@ def test_versioned_stores_are_not_covered():
     processor = ProcessorNode("table", MaterializedSource("v", send_old=False), ("source",))
     definition = GlobalStore(0, source, processor, builder)
     assert reason_not_plain(definition, None) == "is a global store of a kind that snapshots do not cover"
+
+
+def test_stores_of_ones_own_have_the_rows_of_key_value_stores_with_timestamps():
+    """So snapshots cover them."""
+    builder = mp.StateStoreBuilder(name="own", supplier=mp.StateStore)
+    assert covered(builder)
+    assert layout_of(builder).kind is StoreKind.TIMESTAMPED_KEY_VALUE
 
 
 def test_unknown_store_builder_is_rejected():

@@ -82,6 +82,8 @@ if TYPE_CHECKING:
     from .state import KeyValueStoreBuilder as KeyValueStoreBuilder
     from .state import SessionStore as SessionStore
     from .state import SessionStoreBuilder as SessionStoreBuilder
+    from .state import StateStore as StateStore
+    from .state import StateStoreBuilder as StateStoreBuilder
     from .state import TimestampedKeyValueStore as TimestampedKeyValueStore
     from .state import TimestampedWindowStore as TimestampedWindowStore
     from .state import ValueAndTimestamp as ValueAndTimestamp
@@ -186,6 +188,8 @@ _MODULES = {
         "KeyValueStoreBuilder",
         "SessionStore",
         "SessionStoreBuilder",
+        "StateStore",
+        "StateStoreBuilder",
         "TimestampedKeyValueStore",
         "TimestampedWindowStore",
         "ValueAndTimestamp",

@@ -21,6 +21,7 @@ from millpond.state.builders import (
     WindowStoreBuilder,
 )
 from millpond.state.formats import segment_interval, split_session_key, split_window_key
+from millpond.state.own_stores import StateStoreBuilder
 from millpond.state.rows import (
     Headers,
     RowOf,
@@ -90,7 +91,8 @@ def covered(builder: StoreBuilder[Any, Any]) -> bool:
     if isinstance(builder, KeyValueStoreBuilder) and builder.max_entries is not None:
         return False
     return isinstance(
-        builder, KeyValueStoreBuilder | WindowStoreBuilder | SessionStoreBuilder | TimeOrderedBufferBuilder
+        builder,
+        KeyValueStoreBuilder | WindowStoreBuilder | SessionStoreBuilder | TimeOrderedBufferBuilder | StateStoreBuilder,
     )
 
 
@@ -113,6 +115,8 @@ def layout_of(builder: StoreBuilder[Any, Any], *, is_global: bool = False, serde
         return StoreLayout(kind, builder.retention_ms, is_global, serdes)
     if isinstance(builder, SessionStoreBuilder):
         return StoreLayout(StoreKind.SESSION, builder.retention_ms, is_global, serdes)
+    if isinstance(builder, StateStoreBuilder):
+        return StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE, is_global=is_global, serdes=serdes)
     if isinstance(builder, TimeOrderedBufferBuilder):
         return StoreLayout(StoreKind.BUFFER, is_global=is_global, serdes=serdes)
     bounded = " with max_entries=" if isinstance(builder, KeyValueStoreBuilder) else ""

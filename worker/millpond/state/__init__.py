@@ -31,4 +31,6 @@ from .builders import TimeOrderedBufferBuilder as TimeOrderedBufferBuilder
 from .builders import VersionedKeyValueStoreBuilder as VersionedKeyValueStoreBuilder
 from .builders import WindowStoreBuilder as WindowStoreBuilder
 from .formats import RecordContext as RecordContext
+from .own_stores import StateStore as StateStore
+from .own_stores import StateStoreBuilder as StateStoreBuilder
 from .values import ValueAndTimestamp as ValueAndTimestamp

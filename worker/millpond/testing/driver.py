@@ -188,7 +188,8 @@ class TopologyTestDriver:
 
     def get_all_state_stores(self) -> dict[str, Any]:
         """Return all stores by name, global ones included."""
-        return {**self._task.stores, **{each.store.name: each.store for each in self._globals.values()}}
+        stores = [*self._task.stores.values(), *(each.store for each in self._globals.values())]
+        return {store.name: store.of_user for store in stores}
 
     def get_state_store(self, name: str) -> Any:
         """Return a store by name; None if it does not exist."""
@@ -328,7 +329,7 @@ class TopologyTestDriver:
     def close(self) -> None:
         """Close processors and stores."""
         self._task.close()
-        for store in self.get_all_state_stores().values():
+        for store in [*self._task.stores.values(), *(each.store for each in self._globals.values())]:
             store.close()
         self._backend.close()
         if self._directory is not None:

@@ -313,8 +313,8 @@ class MockProcessorContext(Generic[K, V]):
         )
         store = environment.complete(builder).build(self.task_id.partition, self._backend)
         store.attach(self._task)
-        self._stores[builder.name] = store
-        return store
+        self._stores[builder.name] = store.of_user
+        return store.of_user
 
     # What the test reads
 

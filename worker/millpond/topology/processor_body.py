@@ -193,6 +193,7 @@ class _ProcessorContext:
 
     def get_state_store(self, name: str, kind: Any = None) -> Any:
         store = self._node.store(name)
+        store = getattr(store, "of_user", store)
         if kind is not None:
             check_kind(f"Processor '{self._node.name}'", name, store, kind)
         return ReadOnlyStore(store) if self._node.is_global(name) else store

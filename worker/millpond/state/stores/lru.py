@@ -37,6 +37,8 @@ class _LruMethods(StagedKeyValues[K, V], Generic[K, V]):
     entry: Callable[[bytes], tuple[V | None, int]]
     stage: Callable[[bytes, K, V | None, int, V | None], None]
     stage_count: Callable[[bytes, K, V | None, int, V | None], None]
+    _flushed_metadata: bytes
+    _sealed_metadata: bytes
 
     def __init__(  # noqa: PLR0913  # keyword-only where optional
         self,
@@ -50,7 +52,7 @@ class _LruMethods(StagedKeyValues[K, V], Generic[K, V]):
         caching: bool = False,
         changelog_topic: str | None = None,
     ) -> None:
-        self._max = max_entries
+        self._max: int = max_entries
         # The serialised keys of all entries, the least recently used first.
         self._recent: OrderedDict[bytes, None] = OrderedDict()
         # Entries that a caching store evicted since the last flush, with the timestamp in ms of the put that did it.

@@ -166,6 +166,11 @@ class StagedStore(Generic[K, V]):
         """False after `close`."""
         return not self._closed
 
+    @property
+    def of_user(self) -> Any:
+        """What processors get as the store."""
+        return self
+
     def attach(self, context: StoreContext) -> None:
         """Attach the store to its task, for the timestamp and headers of the current record.
 
