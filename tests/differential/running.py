@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -114,14 +115,21 @@ def compare(original: Original, case: Case) -> str | None:
 
 def smaller(original: Original, case: Case, what: str) -> tuple[Case, str]:
     """Return a smaller case that differs in the same part, and how."""
-    part = what.split(maxsplit=1)[0]
+    kind = _kind(what)
 
     def differs(candidate: Case) -> bool:
         found = compare(original, candidate)
-        return found is not None and found.split()[0] == part
+        return found is not None and _kind(found) == kind
 
     least = shrink(case, differs)
     return least, compare(original, least) or what
+
+
+def _kind(what: str) -> tuple[str, ...]:
+    """Return what stays the same while a difference is made smaller: the part, or which side fails and how."""
+    if what.startswith("failures"):
+        return ("failures", *re.findall(r'null$|"text": "[\w.:]+', what, re.MULTILINE))
+    return (what.split(maxsplit=1)[0],)
 
 
 def save(result: Result) -> list[Path]:

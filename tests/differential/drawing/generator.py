@@ -56,7 +56,7 @@ class Generator:
             case["rocksdb"] = True
         case["steps"] = draft.steps
         case["input"] = _input(draft)
-        rules.avoid_first_aggregates(case)
+        rules.avoid(case)
         return case
 
     def _draw_stores(self, d: Draft) -> None:
@@ -67,7 +67,8 @@ class Generator:
                 step["retention"] = d.one(100, 400)
             if kind != "versioned" and (not d.disk or d.chance(50)):
                 step["in_memory"] = True
-            if kind != "versioned" and d.chance(20):
+            # Expired windows may be in the original's cache still; see rules.EXPIRED_IN_CACHE.
+            if kind in ("key-value", "timestamped") and d.chance(20):
                 step["caching"] = True
             d.steps.append(step)
             d.stores.append(name)

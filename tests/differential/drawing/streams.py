@@ -24,7 +24,7 @@ from tests.differential.drawing.drafts import (
 @rule("StreamsBuilder.stream", "", "stream")
 def _stream(d: Draft, _: list[Out]) -> Drawn | None:
     if d.chance(10):
-        return {"topics": ["in1", "in2"]}, {}
+        return {"topics": ["in4", "in5"]}, {}
     return {"topics": [d.one("in1", "in1", "in2", "in3")]}, {}
 
 

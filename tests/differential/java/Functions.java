@@ -32,6 +32,7 @@ final class Functions {
     private static String kind(final String name) { return name.contains(":") ? name.substring(0, name.indexOf(':')) : name; }
     private static String argument(final String name) { return name.substring(name.indexOf(':') + 1); }
     private static char last(final String text) { return text.isEmpty() ? '0' : text.charAt(text.length() - 1); }
+    private static String letter(final Object v) { return v == null ? null : text(v).isEmpty() ? "" : text(v).substring(0, 1); }
     private static boolean low(final Object v) { return v != null && last(text(v)) < '5'; }
     private static RuntimeException unknown(final String family, final String name) {
         return new IllegalArgumentException("there is no " + family + " called " + name);
@@ -54,7 +55,7 @@ final class Functions {
             case "upper": return v -> v == null ? null : text(v).toUpperCase();
             case "append": return v -> cap(text(v) + argument(name));
             case "null-if": return v -> text(v).startsWith(argument(name)) ? null : text(v);
-            case "letter": return v -> v == null ? null : text(v).substring(0, 1);
+            case "letter": return v -> letter(v);
             case "fixed": return v -> argument(name);
             default: throw unknown("mapper", name);
         }
@@ -73,7 +74,7 @@ final class Functions {
     static Of2 selector(final String name) {
         switch (kind(name)) {
             case "key": return (k, v) -> k == null ? null : text(k);
-            case "letter": return (k, v) -> v == null ? null : text(v).substring(0, 1);
+            case "letter": return (k, v) -> letter(v);
             case "digit": return (k, v) -> "k" + last(text(v));
             case "null-if-low": return (k, v) -> low(v) || k == null ? null : text(k);
             case "part": return (k, v) -> k == null ? null : text(k).split("@")[0];
@@ -141,7 +142,7 @@ final class Functions {
     /** A key of another table, of a value. */
     static Of1 foreign(final String name) {
         switch (kind(name)) {
-            case "letter": return v -> v == null ? null : text(v).substring(0, 1);
+            case "letter": return v -> letter(v);
             case "digit": return v -> "k" + last(text(v));
             case "null-if-low": return v -> low(v) ? null : "k" + last(text(v));
             default: throw unknown("foreign-key extractor", name);
