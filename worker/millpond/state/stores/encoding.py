@@ -7,15 +7,15 @@ that can certainly be encoded are left to the flush.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import add
 from typing import Any
 
-from millpond.state.backend import Rows
+from millpond.state.backend import Row, Rows
 from millpond.state.formats import pack_timestamp
 
-__all__ = ("Produced", "encode_entries", "encode_missing")
+__all__ = ("Produced", "encode_entries", "encode_few", "encode_missing")
 
 Produced = tuple[Any, ...]
 """A changelog record, in the order of `Producer.produce`'s positional arguments: topic, value, key, partition, None,
@@ -65,6 +65,40 @@ def encode_entries(  # noqa: PLR0913  # the columns, once per flush
     if topic is not None:
         out += zip(repeat(topic), data, keys, repeat(partition), _nones, _nones, timestamps)
     rows += zip(map(prefix.__add__, keys), stored, strict=True)
+
+
+def encode_few(  # noqa: PLR0913  # the columns, once per flush
+    entries: Iterable[tuple[bytes, bytes | None, Any, int]],
+    encode: Callable[[Any], bytes],
+    *,
+    timestamped: bool,
+    topic: str | None,
+    partition: int,
+    prefix: bytes,
+    suffix: bytes,
+    out: list[Produced],
+    rows: list[Row],
+) -> None:
+    """Do what `encode_missing` and `encode_entries` do, for windows with so few keys that columns cost more than rows.
+
+    Args:
+        entries: raw key, encoded value (None if it is not encoded yet), value (None for a deletion) and timestamp.
+        encode: encodes a value.
+        timestamped: see `encode_entries`, as for the others.
+        topic: …
+        partition: …
+        prefix: …
+        suffix: …
+        out: …
+        rows: …
+    """
+    for raw_key, data, value, timestamp in entries:
+        if data is None and value is not None:
+            data = encode(value)
+        key = raw_key + suffix
+        if topic is not None:
+            out.append((topic, data, key, partition, None, None, timestamp))
+        rows.append((prefix + key, pack_timestamp(timestamp) + data if timestamped and data is not None else data))
 
 
 def encode_missing(

@@ -231,15 +231,23 @@ class SessionPuts(StagedStore[K, V]):
         ]
 
     def _advance(self, observed: int) -> None:
+        # Most records advance the stream time, so nothing is called here.
         self._observed = observed
-        self._floor = observed - self.retention_ms
-        self._visible = self._first_live_segment() * self._interval if self.caching else max(0, self._floor + 1)
+        self._floor = floor = observed - self.retention_ms
+        if floor < 0:
+            self._visible = 0
+        else:
+            self._visible = floor - floor % self._interval if self.caching else floor + 1
 
     def _expired(self, end: int) -> bool:
         """Return whether a put of a session that ends then is rejected."""
+        return end < self._oldest_kept()
+
+    def _oldest_kept(self) -> int:
+        """Return the smallest end of a session that can be put."""
         if self.persistent or self.caching:
-            return end // self._interval < self._first_live_segment()
-        return end <= self._floor
+            return self._first_live_segment() * self._interval
+        return self._floor + 1
 
     def _first_live_segment(self) -> int:
         return first_live_segment(self._observed, self.retention_ms)

@@ -123,6 +123,7 @@ class StagedSessions(SessionPuts[K, V]):
         encode, flushed = self.value_serde.serialize, self._flushed
         forwarding = caching and self._listener is not None
         prefixes: dict[int, bytes] = {}
+        oldest = self._oldest_kept()
         applied: list[tuple[bytes, Put]] = []
         for place, put in puts.items():
             if caching:
@@ -137,7 +138,7 @@ class StagedSessions(SessionPuts[K, V]):
             if topic is not None and not unseen:
                 # Rejected puts are logged, too, as in Kafka Streams, whose restore rejects them again.
                 out.append((topic, data, place, partition, None, None, timestamp))
-            if self._expired(end):
+            if end < oldest:
                 continue
             segment = end // interval
             prefix = prefixes.get(segment)

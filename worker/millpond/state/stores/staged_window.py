@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -33,7 +33,7 @@ from millpond.state.formats import (
 )
 from millpond.state.rows import first_live_segment, window_rows
 
-from .encoding import Produced, encode_entries, encode_missing
+from .encoding import Produced, encode_entries, encode_few, encode_missing
 from .flush_columns import Change, encoded_changes, timestamp_of
 from .merge import merge
 from .staged_store import ABSENT, ChangelogRecord, StoreContext, changed_since_flush
@@ -49,6 +49,8 @@ _value, _timestamp = itemgetter(0), itemgetter(1)
 _MAX_LONG = 2**63 - 1
 _ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
 _MOST_KEYS = 100_000
+#: Fewer changed keys of a window are encoded one by one.
+_FEW = 8
 
 
 class StagedWindows(WindowPuts[K, V]):
@@ -63,6 +65,8 @@ class StagedWindows(WindowPuts[K, V]):
 
     _observed: int
     _floor: int
+    _known_from: int
+    """The first window start of which the keys that are not in `_starts_of` have none."""
     _swept: int
     _flushed_metadata: bytes
     _sealed_metadata: bytes
@@ -197,6 +201,10 @@ class StagedWindows(WindowPuts[K, V]):
             if self.caching:
                 changes = changed_since_flush(dirty, has_listener=self._listener is not None)
                 changed.append((start, changes))
+                if len(changes) < _FEW and len(touched) > 1:
+                    few = [(key, data, new, timestamp) for key, (_, _, data, new, timestamp) in changes.items()]
+                    self._encode_few(out, start, few)
+                    continue
                 of_window = changes.values()
                 data, timestamps = encoded_changes(of_window, serde), list(map(timestamp_of, of_window))
                 self._encode(out, start, list(changes), data, timestamps)
@@ -204,6 +212,10 @@ class StagedWindows(WindowPuts[K, V]):
                     forwarded = self._forward_columns(
                         changes, data, timestamps, (start, min(start + self.window_size_ms, _MAX_LONG))
                     )
+            elif len(dirty) < _FEW:
+                few = [(key, data, *entries[key]) for key, data in dirty.items()]
+                dirty.clear()
+                self._encode_few(out, start, few)
             else:
                 raw_keys, data = list(dirty), list(dirty.values())
                 dirty.clear()
@@ -248,6 +260,19 @@ class StagedWindows(WindowPuts[K, V]):
             rows=Rows() if self._expired(start) else self._flushed,
         )
 
+    def _encode_few(self, out: list[Produced], start: int, entries: list[tuple[bytes, bytes | None, Any, int]]) -> None:
+        encode_few(
+            entries,
+            self.value_serde.serialize,
+            timestamped=self.timestamped,
+            topic=self.changelog_topic,
+            partition=self.partition,
+            prefix=segment_prefix(self.partition, start // self._interval),
+            suffix=window_suffix(start),
+            out=out,
+            rows=[] if self._expired(start) else self._flushed,
+        )
+
     def seal(self) -> Rows:
         """Return the rows flushed since the last seal, and the deletions of segments that expired until then."""
         self._sealed_metadata = self._flushed_metadata
@@ -272,6 +297,7 @@ class StagedWindows(WindowPuts[K, V]):
         metadata = msgspec.msgpack.decode(written, type=dict[str, int]) if written else {}
         self._observed = metadata.get("observed_stream_time", -1)
         self._floor = self._floor_at(self._observed)
+        self._known_from = self._observed + 1
         # The commit that wrote this stream time deleted the segments below this one.
         self._swept = self._first_live_segment()
         self._flushed_metadata = self._sealed_metadata = self._encode_metadata()
@@ -297,6 +323,7 @@ class StagedWindows(WindowPuts[K, V]):
         newest = max((start for _, start, _, _ in split), default=-1)
         if newest > self._observed:
             self._advance(newest)
+        self._known_from = self._observed + 1
         row = window_rows(self.partition, self.retention_ms, timestamped=self.timestamped)
         oldest = self._first_live_segment() * self._interval
         rows = Rows([row(key, value, timestamp, None) for key, start, value, timestamp in split if start >= oldest])
@@ -358,8 +385,12 @@ class StagedWindows(WindowPuts[K, V]):
         if found is None:
             if len(self._starts_of) >= self._most_keys:
                 self._keep_staged_starts()
+            first, last = max(self._floor + 1, 0), min(self._observed, self._known_from - 1)
+            if first > last:
+                found = self._starts_of[raw_key] = []
+                return found
             # Without staged entries: all keys that have any are in the dict.
-            committed = self._committed(raw_key, raw_key, max(self._floor + 1, 0), self._observed, reverse=False)
+            committed = self._committed(raw_key, raw_key, first, last, reverse=False)
             keys = (split_window_key(key, _ROW_PREFIX_LENGTH) for key, _ in committed)
             found = self._starts_of[raw_key] = [start for raw, start, _ in keys if raw == raw_key]
         return found
@@ -368,6 +399,7 @@ class StagedWindows(WindowPuts[K, V]):
         staged = {split_window_key(key, _ROW_PREFIX_LENGTH)[0] for key in self._uncommitted_rows()}
         staged.update(raw_key for _, (_, dirty, _) in self._touched for raw_key in dirty)
         self._starts_of = {raw_key: starts for raw_key, starts in self._starts_of.items() if raw_key in staged}
+        self._known_from = self._observed + 1
         self._most_keys = max(_MOST_KEYS, 2 * len(staged))
 
     # Reading in the order of the rows' keys: segment by segment

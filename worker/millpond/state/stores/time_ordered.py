@@ -103,11 +103,11 @@ class TimeOrderedSessionStore(SessionStore[K, V]):
 
     def _advance(self, observed: int) -> None:
         self._observed = observed
-        self._floor = observed - self.retention_ms
-        self._visible = self._first_live_segment() * self._interval
+        self._floor = floor = observed - self.retention_ms
+        self._visible = floor - floor % self._interval if floor > 0 else 0
 
-    def _expired(self, end: int) -> bool:
-        return end // self._interval < self._first_live_segment()
+    def _oldest_kept(self) -> int:
+        return self._first_live_segment() * self._interval
 
     def _scan(  # noqa: PLR0913 - as in the base class
         self,

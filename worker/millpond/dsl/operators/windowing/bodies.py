@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millpond.dsl.operators.window_aggregation import AggregateWindows, CountWindows, ReduceWindows
-from millpond.dsl.windows import FixedWindows, TimeWindows, UnlimitedWindows
+from millpond.dsl.windows import FixedWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from millpond.topology import Body
 
 from .final_windows import AggregateFinalWindows
@@ -22,6 +22,8 @@ def counting(store: str, windows: FixedWindows, *, send_old: bool, final: bool =
         return AggregateFinalWindows(store, windows, int, _count, counting=True)
     if isinstance(windows, TimeWindows):
         return CountWindows(store, windows)
+    if isinstance(windows, SlidingWindows):
+        return AggregateSlidingWindows(store, windows, int, _count, send_old, final, counting=True)
     return aggregation(store, windows, int, _count, send_old=send_old, final=final)
 
 

@@ -7,7 +7,7 @@ The windows of a key are visited from the last one down, as in Kafka Streams, wh
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,9 @@ from .final_windows import final_results
 __all__ = ("AggregateSlidingWindows",)
 
 STREAM_TIME = "stream_time"
+
+_Record = tuple[bytes, Any, Any, int, int, list[int]]
+"""Serialised key, key, value, timestamp, the lowest end of a window that takes records, the starts of the windows."""
 
 _Aggregate = tuple[Any, int]
 """An aggregate and the highest timestamp of its records, in ms."""
@@ -41,6 +44,8 @@ class AggregateSlidingWindows:
     send_old: bool
     final: bool = False
     """Whether only the final result of each window is forwarded."""
+    counting: bool = False
+    """Whether the aggregates are counts."""
 
     def bind(self, node: NodeContext) -> StreamForward:  # noqa: C901 - one flat function per record
         """Return the function that one task calls for each record."""
@@ -104,6 +109,10 @@ class _Windows:
     ) -> None:
         self._initializer, self._aggregator = body.initializer, body.aggregator
         self._size = body.windows.size_ms
+        self._entry = store.entry
+        self._stage_entry = store.stage_count if body.counting else store.stage
+        self._starts_of = store.starts_of
+        self._retention = store.retention_ms
         self._store = store
         self._changes = changes
         self._late = late
@@ -114,16 +123,16 @@ class _Windows:
 
     def __call__(self, raw: bytes, key: Any, value: Any, timestamp: int, close: int) -> None:
         """Change the windows of a key for a record; `close` is the lowest end of a window that still takes records."""
-        record = (raw, key, value, timestamp, close)
-        starts = self._store.starts_of(raw)
+        starts = self._starts_of(raw)
+        record = (raw, key, value, timestamp, close, starts)
         if timestamp < self._size:
             self._early(record, starts)
         else:
             self._usual(record, starts)
 
-    def _usual(self, record: tuple[bytes, Any, Any, int, int], starts: list[int]) -> None:  # noqa: C901 - one pass over the windows
-        raw, _, _, timestamp, _ = record
-        size, entry = self._size, self._store.entry
+    def _usual(self, record: _Record, starts: list[int]) -> None:  # noqa: C901 - one pass over the windows
+        raw, _, _, timestamp, _, _ = record
+        size, entry = self._size, self._entry
         found: set[int] = set()
         left: Any = None
         right: _Aggregate | None = None
@@ -160,10 +169,10 @@ class _Windows:
         if not right_exists and right is not None and right[1] > timestamp:
             self._copy(record, right)
 
-    def _early(self, record: tuple[bytes, Any, Any, int, int], starts: list[int]) -> None:
+    def _early(self, record: _Record, starts: list[int]) -> None:
         """Change the windows for a record before `size`: its left window would start before 0, and is [0, size]."""
-        raw, _, _, timestamp, _ = record
-        entry = self._store.entry
+        raw, _, _, timestamp, _, _ = record
+        entry = self._entry
         found: set[int] = set()
         combined: _Aggregate | None = None
         right: _Aggregate | None = None
@@ -194,38 +203,36 @@ class _Windows:
         else:
             self._put(record, 0, *combined, new=False)
 
-    def _put(
-        self, record: tuple[bytes, Any, Any, int, int], start: int, aggregate: Any, latest: int, *, new: bool
-    ) -> None:
+    def _put(self, record: _Record, start: int, aggregate: Any, latest: int, *, new: bool) -> None:
         """Add the record to a window that has this aggregate."""
-        raw, key, value, timestamp, close = record
+        raw, key, value, timestamp, close, _ = record
         if start + self._size < close:
             return self._late()
         result = self._aggregator(key, value, aggregate)
-        old = None if new else self._store.entry(raw, start)[0] if self._copies_old else aggregate
+        old = None if new else self._entry(raw, start)[0] if self._copies_old else aggregate
         latest = max(latest, timestamp)
         # The store keeps no timestamp of a deletion: it gets that of its record.
-        self._stage(raw, key, start, result, timestamp if result is None else latest, old)
+        self._stage(record, start, result, timestamp if result is None else latest, old)
         if self._forwards:
             self._changes.append((Windowed(key, start, start + self._size), result, old, latest))
 
-    def _copy(self, record: tuple[bytes, Any, Any, int, int], right: _Aggregate) -> None:
+    def _copy(self, record: _Record, right: _Aggregate) -> None:
         """Create the right window of a record, with the aggregate of the records after it."""
-        raw, key, _, timestamp, _ = record
+        _, key, _, timestamp, _, _ = record
         start = timestamp + 1
-        self._stage(raw, key, start, right[0], right[1], None)
+        self._stage(record, start, right[0], right[1], None)
         if self._forwards:
             self._changes.append((Windowed(key, start, start + self._size), right[0], None, right[1]))
 
-    def _stage(self, raw: bytes, key: Any, start: int, result: Any, latest: int, old: Any) -> None:  # noqa: PLR0913 - the arguments of `stage`
-        store = self._store
-        store.stage(raw, start, key, result, latest, old)
-        starts = store.starts_of(raw)
+    def _stage(self, record: _Record, start: int, result: Any, latest: int, old: Any) -> None:
+        raw, key, _, _, _, starts = record
+        self._stage_entry(raw, start, key, result, latest, old)
         at = bisect_left(starts, start)
-        if at == len(starts) or starts[at] != start:
-            insort(starts, start)
-            first = store.visible_from
-            if starts[0] < first:
-                del starts[: bisect_left(starts, first)]
-            if self._note is not None:
-                self._note(start, raw)
+        if at < len(starts) and starts[at] == start:
+            return
+        starts.insert(at, start)
+        expired = start - self._retention
+        if starts[0] < expired:
+            del starts[: bisect_left(starts, expired)]
+        if self._note is not None:
+            self._note(start, raw)
