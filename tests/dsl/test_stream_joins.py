@@ -30,6 +30,11 @@ def joined(**options: Any) -> mp.Topology:
     return b.build()
 
 
+def own_store(**changes: Any) -> mp.WindowStoreBuilder[Any, Any]:
+    options = {"name": "mine", "retention_ms": 12_000, "window_size_ms": 10_000, "retain_duplicates": True}
+    return mp.WindowStoreBuilder(**{**options, **changes})
+
+
 def test_windows_have_both_sides_and_grace() -> None:
     """`before` and `after` replace one side each."""
     windows = APART.before(3 * SECOND).after(-1 * SECOND)
@@ -90,6 +95,30 @@ WRONG: dict[str, tuple[Callable[[mp.StreamsBuilder], Any], str]] = {
     "windows of a left join with a table": (
         lambda b: stream(b).left_join(b.table("rows"), both, APART),  # type: ignore[call-overload]
         "left_join() with a table takes no windows",
+    ),
+    "a store without duplicates": (
+        lambda b: stream(b).join(stream(b), both, APART, this_store=own_store(retain_duplicates=False)),
+        "give retain_duplicates=True",
+    ),
+    "a store of other windows": (
+        lambda b: stream(b).left_join(stream(b), both, APART, other_store=own_store(window_size_ms=9_000)),
+        "left_join() needs a store of windows of 10000 ms with a retention of 12000 ms",
+    ),
+    "a store of another retention": (
+        lambda b: stream(b).outer_join(stream(b), both, APART, this_store=own_store(retention_ms=13_000)),
+        "windows of 10000 ms with a retention of 13000 ms",
+    ),
+    "two stores of one name": (
+        lambda b: stream(b).join(stream(b), both, APART, this_store=own_store(), other_store=own_store()),
+        "join() has the store name 'mine' twice",
+    ),
+    "a store of another kind": (
+        lambda b: stream(b).join(stream(b), both, APART, this_store=mp.KeyValueStoreBuilder(name="kv")),  # type: ignore[call-overload]
+        "join() takes for this_store= an mp.WindowStoreBuilder, not a KeyValueStoreBuilder",
+    ),
+    "a word for a flag": (
+        lambda b: stream(b).join(stream(b), both, APART, persistent="no"),  # type: ignore[call-overload]
+        "join() needs True or False for persistent=",
     ),
     "a repeated name": (
         lambda b: (
@@ -198,3 +227,28 @@ def test_result_without_a_partner_has_the_headers_of_the_record_that_closes_its_
         (record,) = out.read_records_to_list()
     assert (record.key, record.value, record.timestamp) == ("k", "a+None", 1000)
     assert list(record.headers) == [("h", b"3")]
+
+
+def test_stores_of_ones_own_keep_their_names_and_kinds() -> None:
+    """Serdes that they do not have are those of the join; the third store has the left one's name and kind."""
+    b = mp.StreamsBuilder()
+    mine, other = own_store(persistent=False, logging=False), own_store(name="others", value=mp.Bytes)
+    stream(b).outer_join(stream(b, "others"), both, APART, this_store=mine, other_store=other).to("out")
+    stores = b.build().stores
+    assert sorted(stores) == ["mine", "mine-outer-shared-join-store", "others"]
+    assert [stores[name].persistent for name in sorted(stores)] == [False, False, True]
+    assert [stores[name].logging for name in sorted(stores)] == [False, True, True]
+    assert (stores["mine"].key, stores["mine"].value, stores["others"].value) == (mp.String, mp.String, mp.Bytes)
+    assert stores["others"].changelog_config()["cleanup.policy"] == "delete"
+
+
+def test_null_keys_reach_a_left_join_below_another_one() -> None:
+    """The repartition topic between both keeps them (KIP-962)."""
+    b = mp.StreamsBuilder()
+    once = stream(b).left_join(stream(b, "others"), both, APART, value=mp.String)
+    moved = once.map(lambda key, value: (key, value + "!"), key=mp.String, value=mp.String)
+    moved.left_join(stream(b, "others"), both, APART).to("out", key=mp.String, value=mp.String)
+    with mp.testing.TopologyTestDriver(b.build(), {"application.id": "app"}) as driver:
+        driver.create_input_topic("in", key=mp.String, value=mp.String).pipe_input(None, "a", 1000)
+        out = driver.create_output_topic("out", key=mp.String, value=mp.String)
+        assert [(record.key, record.value) for record in out.read_records_to_list()] == [(None, "a+None!+None")]

@@ -177,6 +177,9 @@ def _join_stream(d: Draft, a: list[Out]) -> Drawn | None:
         store["logging"] = False
     if not d.disk:
         store["in_memory"] = True
+    for side in ("this_store", "other_store"):
+        if d.chance(8):
+            store[side] = f"store-{d.new_id()}-outer"
     windows = {"before": before, "after": after, "grace": d.ms()}
     return {"windows": windows, **({"store": store} if store else {}), **_joined(d)}, {"value": "string"}
 

@@ -319,6 +319,14 @@ final class Topologies {
                     if (has(store, "name")) j = j.withStoreName(name(store));
                     if (has(store, "logging") && !store.get("logging").asBoolean()) j = j.withLoggingDisabled();
                     if (has(store, "in_memory")) j = j.withDslStoreSuppliers(BuiltInDslStoreSuppliers.IN_MEMORY);
+                    final Duration size = Duration.ofMillis(windows.size());
+                    final Duration kept = size.plus(ms(w, "grace"));
+                    if (has(store, "this_store")) j = j.withThisStoreSupplier(has(store, "in_memory")
+                        ? Stores.inMemoryWindowStore(text(store, "this_store"), kept, size, true)
+                        : Stores.persistentWindowStore(text(store, "this_store"), kept, size, true));
+                    if (has(store, "other_store")) j = j.withOtherStoreSupplier(has(store, "in_memory")
+                        ? Stores.inMemoryWindowStore(text(store, "other_store"), kept, size, true)
+                        : Stores.persistentWindowStore(text(store, "other_store"), kept, size, true));
                 }
                 if (withKey) {
                     if (left) return a.strings(a.stream().leftJoin(b.stream(), keyed, windows, j));

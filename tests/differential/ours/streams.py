@@ -259,6 +259,15 @@ def _join_stream(method: str) -> Operator:
             options["logging"] = store["logging"]
         if "in_memory" in store:
             options["persistent"] = False
+        for side in ("this_store", "other_store"):
+            if side in store:
+                options[side] = mp.WindowStoreBuilder(
+                    name=store[side],
+                    retention_ms=windows.size_ms + windows.grace_ms,
+                    window_size_ms=windows.size_ms,
+                    retain_duplicates=True,
+                    persistent="in_memory" not in store,
+                )
         it = getattr(a.it, method)(
             other.it,
             joiner,

@@ -290,8 +290,10 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
     def changelog_config(
         self, defaults: Mapping[str, str] | None = None, additional_retention_ms: int = _DEFAULT_ADDITIONAL_RETENTION_MS
     ) -> dict[str, str]:
-        """Return the changelog topic's configuration, which compacts and deletes old records; see `StoreBuilder`."""
-        config = super().changelog_config({"cleanup.policy": "compact,delete", **(defaults or {})})
+        """Return the changelog topic's configuration, which deletes old records, and compacts; see `StoreBuilder`."""
+        # No record replaces another one of a store with duplicates.
+        policy = "delete" if self.retain_duplicates else "compact,delete"
+        config = super().changelog_config({"cleanup.policy": policy, **(defaults or {})})
         return _keeping_windows(self, config, self.retention_ms + additional_retention_ms)
 
     def build(

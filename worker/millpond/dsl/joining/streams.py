@@ -79,15 +79,18 @@ def join_streams(  # noqa: PLR0913 - the arguments of join()
     this_suffix = "-outer-this-join" if right_outer else "-this-join"
     other_suffix = "-outer-other-join" if left_outer else "-other-join"
     base = storage.store
-    this_store = storage.window_store(f"{base}{this_suffix}" if base else this_join, this_value)
-    other_store = storage.window_store(f"{base}{other_suffix}" if base else other_join, other_value)
+    this_store = storage.window_store(f"{base}{this_suffix}" if base else this_join, this_value, storage.this_store)
+    other_store = storage.window_store(
+        f"{base}{other_suffix}" if base else other_join, other_value, storage.other_store
+    )
     graph.add(windowed_node(this_windowed, this_store.name), stream._node)
     graph.add(windowed_node(other_windowed, other_store.name), other._node)
     waiting = None
     if left_outer:
         shared_suffix = "-outer-shared-join" if right_outer else "-left-shared-join"
         number = this_join.rpartition("-")[2]
-        waiting_name = f"{base}{shared_suffix}" if base else f"KSTREAM-OUTERSHARED-{number}"
+        named = base if storage.this_store is None else storage.this_store.name
+        waiting_name = f"{named}{shared_suffix}" if named else f"KSTREAM-OUTERSHARED-{number}"
         waiting = storage.waiting_store(waiting_name, this_value, other_value)
     before, after, grace = windows.before_ms, windows.after_ms, windows.grace_ms
 
