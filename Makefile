@@ -83,6 +83,10 @@ bench: venv ## Compare with Kafka Streams (Java): one table, and build/bench.jso
 bench-assignment: venv ## Time the assignment of 10,000 tasks on 500 workers
 	@$(BIN)/python -m bench.assignment $(ARGS)
 
+.PHONY: bench-batches
+bench-batches: venv ## Measure what steps over batches and async steps bring
+	@$(BIN)/python -m bench.batches $(ARGS)
+
 .PHONY: bench-autoscaling
 bench-autoscaling: venv ## Replay load traces against autoscalers in simulation: one table, and the pictures of docs/autoscaling
 	@$(BIN)/python -m bench.autoscaling --plots docs/autoscaling $(ARGS)

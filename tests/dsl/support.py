@@ -56,6 +56,7 @@ class Node:
         self.lates = 0
         self.scheduled: list[tuple[int, bool, Callable[[int], None]]] = []
         self.closing: list[Callable[[], None]] = []
+        self.batch_ends: list[Callable[[], None]] = []
         self.memory: dict[str, Callable[[], int]] = {}
         self._remembered = dict(remembered or {})
         self._stores = stores
@@ -97,6 +98,9 @@ class Node:
 
     def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Any:
         self.scheduled.append((interval_ms, wall_clock, callback))
+
+    def on_batch_end(self, callback: Callable[[], None]) -> None:
+        self.batch_ends.append(callback)
 
     def on_close(self, callback: Callable[[], None]) -> None:
         self.closing.append(callback)

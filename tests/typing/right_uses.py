@@ -81,6 +81,23 @@ assert_type(flights.select_key(lambda _, flight: len(flight.carrier), key=mp.Int
 assert_type(flights.flat_map_values(lambda flight: [flight.carrier, flight.origin]), mp.KStream[str, str])
 assert_type(flights.flat_map_values(lambda key, flight: {len(key)}, with_key=True), mp.KStream[str, int])
 assert_type(flights.flat_map(lambda key, flight: [(len(key), key), (0, flight.origin)]), mp.KStream[int, str])
+
+
+async def ask(flight: Flight) -> float:
+    return flight.dep_delay or 0.0
+
+
+async def both(record: mp.Record[str, Flight]) -> list[mp.Record[int, str]]:
+    return [mp.Record(1, record.key, 0)]
+
+
+assert_type(flights.map_batches(lambda batch: [flight.origin for flight in batch]), mp.KStream[str, str])
+assert_type(
+    flights.map_batches(lambda batch: [record.timestamp for record in batch], batch="records"), mp.KStream[str, int]
+)
+assert_type(flights.map_batches(lambda table: table, batch="arrow", value=mp.Double), mp.KStream[str, float])
+assert_type(flights.map_values_async(ask, max_concurrency=8), mp.KStream[str, float])
+assert_type(flights.process_async(both, timeout=timedelta(seconds=1)), mp.KStream[int, str])
 assert_type(flights.peek(lambda key, _: len(key)), mp.KStream[str, Flight])
 assert_type(flights.merge(flights), mp.KStream[str, Flight])
 assert_type(flights.repartition(partitions=3), mp.KStream[str, Flight])

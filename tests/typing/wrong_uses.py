@@ -68,6 +68,9 @@ words.map_values(first_letter)  # wrong
 words.map_values(shout, value=mp.Int)  # wrong
 words.select_key(length_of, key=mp.String)  # wrong
 words.to("out", value=mp.Int)  # wrong
+words.map_batches(shout)  # wrong
+words.map_values_async(shout)  # wrong
+words.map_batches(lambda batch: batch, batch="list")  # wrong
 words.to_table(value=mp.Int)  # wrong
 words.merge(lengths.to_stream())  # wrong
 builder.stream("in", key=mp.String, value=str)  # wrong

@@ -11,6 +11,7 @@ from millpond.checks import check_function, kind_of
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 
+from .batch_steps import BatchSteps
 from .functions import check_same_builder, check_value_function
 from .joining.options import StreamJoined
 from .joining.streams import join_streams
@@ -32,7 +33,7 @@ KG = TypeVar("KG")
 
 
 @checked
-class TableJoins(Generic[K, V]):
+class TableJoins(BatchSteps[K, V], Generic[K, V]):
     """The part of KStream that joins it with streams and tables."""
 
     @overload

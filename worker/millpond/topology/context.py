@@ -214,6 +214,13 @@ class NodeContext(Protocol):
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the task closes."""
 
+    def on_batch_end(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the task has processed the records at hand, before punctuations and commits.
+
+        It forwards what the node holds back, so that nothing is held over a commit. It is also called after
+        punctuations and flushes of caches, and often without a record; nodes nearer to the sources come first.
+        """
+
     def remember(self, name: str, value: Callable[[], int]) -> int | None:
         """Keep one integer of this node across restarts and moves of the task.
 

@@ -193,6 +193,7 @@ class _OperatorNode:
         self.late = node.late
         self.schedule = node.schedule
         self.on_close = node.on_close
+        self.on_batch_end = node.on_batch_end
         self.remember = node.remember
         self.share = node.share
         self.forward: Forward = self._sending(None)

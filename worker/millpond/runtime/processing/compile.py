@@ -150,6 +150,10 @@ class NodeBinding:
         """Keep an integer that Kafka Streams commits too, by its key; return the last committed one, or None."""
         return self._hooks.share(key, value)
 
+    def on_batch_end(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the task has processed the records at hand, before punctuations and commits."""
+        self._hooks.batch_ends.insert(0, callback)  # children are bound first
+
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the task closes."""
         self._hooks.closers.append(callback)
@@ -164,6 +168,7 @@ class TaskHooks:
         closers: functions to call when the task closes.
         memories: functions that return the integer to commit, by "node.name".
         shared: functions that return the integer to commit, by the key that Kafka Streams uses for it.
+        batch_ends: functions to call after the records at hand, parents before children.
         figures: figures of single nodes, parents before children; empty unless they are recorded.
     """
 
@@ -175,6 +180,7 @@ class TaskHooks:
         self.stream_time: PunctuationQueue = PunctuationQueue()
         self.wall_clock: PunctuationQueue = PunctuationQueue()
         self.closers: list[Callable[[], None]] = []
+        self.batch_ends: list[Callable[[], None]] = []
         self.figures: list[NodeFigures] = []
 
     def remember(self, name: str, value: Callable[[], int]) -> int | None:

@@ -159,9 +159,15 @@ class StreamTask:
             queue.advance(end)
             done += count
         if done:
+            self._end_batch()
             self.commit_needed = True
             self.processed += done
         return done
+
+    def _end_batch(self) -> None:
+        """Let operators that hold records of the batch forward them."""
+        for end in self._hooks.batch_ends:
+            end()
 
     def _handle_bad_first(self) -> None:
         """Call the handler for the bad records that are next in their input, since they have no timestamp."""
@@ -206,6 +212,7 @@ class StreamTask:
         fired = self.punctuate_stream_time()
         wall_clock = self._hooks.wall_clock.fire(now_ms)
         if wall_clock:
+            self._end_batch()
             self.commit_needed = True
             self.punctuated += wall_clock
         return fired + wall_clock
@@ -216,6 +223,7 @@ class StreamTask:
             return 0
         fired = self._hooks.stream_time.fire(self.context.stream_time)
         if fired:
+            self._end_batch()
             self.commit_needed = True
             self.punctuated += fired
         return fired
@@ -243,6 +251,7 @@ class StreamTask:
                 context.headers = None
                 if changes:
                     rows.append((store, changes))
+            self._end_batch()
             if not any(map(_dirty_bytes, self.stores.values())):
                 return rows
         raise StateError(
