@@ -56,6 +56,7 @@ class JoinBuffer(StagedStore[K, V], Generic[K, V]):
     """
 
     sequence: int
+    backend_reads: int
 
     def __init__(  # noqa: PLR0913  # keyword-only where optional
         self,
