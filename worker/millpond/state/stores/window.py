@@ -22,6 +22,11 @@ _MAX_LONG = 2**63 - 1
 class _WindowMethods(StagedWindows[K, V], Generic[K, V, W]):
     """The methods to read and write keys and values as objects; W is the type of values for the user."""
 
+    @property
+    def _by_time(self) -> bool:
+        """Whether iterators over several keys are in the order of window starts."""
+        return not self.persistent
+
     def _to_user(self, entry: Entry) -> W:
         raise NotImplementedError
 
@@ -127,7 +132,7 @@ class _WindowMethods(StagedWindows[K, V], Generic[K, V, W]):
         low = None if key_from is None else encode(key_from)
         high = None if key_to is None else encode(key_to)
         found = self._scan(low, high, from_ms, to_ms, reverse=reverse)
-        if not self.persistent:
+        if self._by_time:
             found = iter(sorted(found, key=lambda row: (row[1], row[0]), reverse=reverse))
         return (
             (Windowed(decode(raw_key), start, min(start + size, _MAX_LONG)), to_user(entry))
