@@ -27,6 +27,7 @@ from .builders import KeyValueStoreBuilder as KeyValueStoreBuilder
 from .builders import OuterJoinStoreBuilder as OuterJoinStoreBuilder
 from .builders import SessionStoreBuilder as SessionStoreBuilder
 from .builders import StoreBuilder as StoreBuilder
+from .builders import SubscriptionStoreBuilder as SubscriptionStoreBuilder
 from .builders import TimeOrderedBufferBuilder as TimeOrderedBufferBuilder
 from .builders import VersionedKeyValueStoreBuilder as VersionedKeyValueStoreBuilder
 from .builders import WindowStoreBuilder as WindowStoreBuilder

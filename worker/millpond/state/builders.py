@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from millpond.calls import checked_class
 from millpond.checks import kind_of
 from millpond.errors import ConfigError
-from millpond.serdes import Serde
+from millpond.serdes import Bytes, Serde
 from millpond.state.stores.buffers.join_buffer import JoinBuffer
 from millpond.state.stores.buffers.time_ordered_buffer import TimeOrderedBuffer
 from millpond.state.stores.duplicate_windows import DuplicateWindowStore
@@ -17,6 +17,7 @@ from millpond.state.stores.key_value import KeyValueStore, TimestampedKeyValueSt
 from millpond.state.stores.lru import LruKeyValueStore, TimestampedLruKeyValueStore
 from millpond.state.stores.outer_join import OuterJoinStore
 from millpond.state.stores.session import SessionStore
+from millpond.state.stores.subscriptions import SubscriptionStore
 from millpond.state.stores.time_ordered import TimeOrderedSessionStore, TimeOrderedWindowStore
 from millpond.state.stores.versioned import VersionedKeyValueStore
 from millpond.state.stores.window import TimestampedWindowStore, WindowStore
@@ -29,6 +30,7 @@ __all__ = (
     "OuterJoinStoreBuilder",
     "SessionStoreBuilder",
     "StoreBuilder",
+    "SubscriptionStoreBuilder",
     "TimeOrderedBufferBuilder",
     "VersionedKeyValueStoreBuilder",
     "WindowStoreBuilder",
@@ -169,6 +171,24 @@ class KeyValueStoreBuilder(StoreBuilder[K, V]):
             backend,
             *store_serdes(self, changelog_topic),
             caching=self.caching,
+            changelog_topic=self._logged_to(changelog_topic),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SubscriptionStoreBuilder(KeyValueStoreBuilder[bytes, bytes]):
+    """The store of subscriptions of a join by a foreign key: a key-value store with timestamps."""
+
+    key: Serde[bytes] | None = Bytes
+    timestamped: bool = True
+
+    def build(self, partition: int, backend: Backend, changelog_topic: str | None = None) -> SubscriptionStore:
+        """Return the store of one task; see `StoreBuilder.build`."""
+        return SubscriptionStore(
+            self.name,
+            partition,
+            backend,
+            *store_serdes(self, changelog_topic),
             changelog_topic=self._logged_to(changelog_topic),
         )
 

@@ -29,7 +29,7 @@ from millpond.dsl.operators.table_joins.foreign_key.wire import (
 from millpond.dsl.operators.table_joins.foreign_key.wiring import Wiring
 from millpond.dsl.tables import SourceTable
 from millpond.serdes import Bytes, Serde
-from millpond.state import KeyValueStoreBuilder
+from millpond.state import SubscriptionStoreBuilder
 from millpond.topology import FailOnInvalidTimestamp, StreamPartitioner, Topology
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def join_by_foreign_key(  # noqa: PLR0913 - the arguments of join()
         other_partitioner,
         f"{what} by a foreign key ('{send}')",
     )
-    subscriptions = KeyValueStoreBuilder(name=store, key=Bytes, value=SUBSCRIPTIONS, timestamped=True)
+    subscriptions = SubscriptionStoreBuilder(name=store, value=SUBSCRIPTIONS)
     right_view, left_view = right.view(), left.view()
 
     sender = OperatorNode(send, lambda: Subscribe(wiring, extract, is_left, left._node.is_versioned))

@@ -30,7 +30,7 @@ class KeepSubscription:
     def bind(self, node: NodeContext) -> StreamForward:
         """Return the function that one task calls for each subscription."""
         wiring = self.wiring
-        stage = node.store(wiring.store).stage
+        subscribe = node.store(wiring.store).subscribe
         forward, failed, dropped = node.forward, node.failed, node.dropped
         stored = _converter(
             wiring.foreign_key(node, wiring.registrations), wiring.foreign_key(node, wiring.foreign_keys)
@@ -43,8 +43,9 @@ class KeepSubscription:
                     return dropped()
             else:
                 try:
-                    raw = prefix(foreign_key if stored is None else stored(foreign_key)) + subscriber(subscription)[1]
-                    stage(raw, raw, None if instruction <= DELETE_AND_ANSWER else subscription, timestamp, None)
+                    first = prefix(foreign_key if stored is None else stored(foreign_key))
+                    kept = None if instruction <= DELETE_AND_ANSWER else subscription
+                    subscribe(first, first + subscriber(subscription)[1], kept, timestamp)
                 except FATAL:
                     raise
                 except Exception as error:  # noqa: BLE001 - serdes may be user code
@@ -106,7 +107,7 @@ class AnswerSubscribers:
     def bind(self, node: NodeContext) -> TableForward:
         """Return the function that one task calls for each change of the right table."""
         wiring = self.wiring
-        scan = node.store(wiring.store).prefix_scan
+        subscribers = node.store(wiring.store).subscribers
         serialize = wiring.foreign_key(node, wiring.foreign_keys).serialize
         encode = wiring.right_value(node).serialize
         left_key = _response_key(wiring, node)
@@ -116,13 +117,14 @@ class AnswerSubscribers:
             if key is None:
                 return dropped()
             try:
-                tail = None
                 answers = []
-                for _, found in scan(prefix(serialize(key))):
-                    if tail is None:
-                        tail = b"" if new is None else encode(new)
-                    head, subscribed, partition = subscriber(found.value)
-                    answers.append((subscribed if left_key is None else left_key(subscribed), (head + tail, partition)))
+                found = subscribers(prefix(serialize(key)))
+                if found:
+                    tail = b"" if new is None else encode(new)
+                    for _, subscription in found:
+                        head, subscribed, partition = subscriber(subscription)
+                        to = subscribed if left_key is None else left_key(subscribed)
+                        answers.append((to, (head + tail, partition)))
             except FATAL:
                 raise
             except Exception as error:  # noqa: BLE001 - serdes may be user code
