@@ -59,6 +59,23 @@ def topology(source: str, target: str) -> mp.Topology:
     return builder.build()
 
 
+def joined(source: str, right: str, target: str) -> mp.Topology:
+    """Return a left join by a foreign key, the first word of the left value."""
+    builder = mp.StreamsBuilder()
+    left = builder.table(source, key=mp.String, value=mp.String, store="left")
+    (
+        left.left_join(
+            builder.table(right, key=mp.String, value=mp.String, store="right"),
+            lambda mine, other: f"{mine}/{other}",
+            on=lambda mine: None if mine.startswith("-") else mine.partition(" ")[0],
+            name="fk",
+        )
+        .to_stream()
+        .to(target, key=mp.String, value=mp.String)
+    )
+    return builder.build()
+
+
 class Evidence(mp.WorkerListener):
     """Writes the worker's events to a file."""
 
@@ -94,9 +111,9 @@ def main(options: dict[str, Any]) -> int:
 
         crashing.arm(crash["step"], crash["occurrence"])
     config = mp.Config.of(options["settings"])
-    worker = mp.Worker(
-        topology(options["source"], options["target"]), config, evidence, take_over=options.get("take_over", False)
-    )
+    source, right, target = options["source"], options.get("join"), options["target"]
+    made = topology(source, target) if right is None else joined(source, right, target)
+    worker = mp.Worker(made, config, evidence, take_over=options.get("take_over", False))
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     try:
         worker.run()

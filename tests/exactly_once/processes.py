@@ -144,6 +144,7 @@ class Application:
         place: str = "state",
         crash: dict[str, Any] | None = None,
         take_over: bool = False,
+        join: str | None = None,
         **settings: Any,
     ) -> Run:
         """Start a worker process.
@@ -154,6 +155,7 @@ class Application:
             place: the name of its state directory.
             crash: the step at which it ends by itself, see `crashing`.
             take_over: whether it takes over tasks of other workers.
+            join: the topic of the right table, to join two tables by a foreign key instead of counting.
             settings: further settings, with `_` for `.`.
         """
         every = {
@@ -170,6 +172,7 @@ class Application:
         }
         command = {
             "settings": every, "source": self.source, "target": self.target, "crash": crash, "take_over": take_over,
+            "join": join,
         }  # fmt: skip
         run = Run(command, self._directory, f"run-{len(self.runs):02}")
         self.runs.append(run)

@@ -40,6 +40,10 @@ def test_every_store_builder_has_a_layout():
         for _, each in inspect.getmembers(builders, inspect.isclass)
         if issubclass(each, builders.StoreBuilder) and each not in (builders.StoreBuilder, *left_out)
     ]
+    subscriptions = builders.SubscriptionStoreBuilder(name="fk", value=serdes.Bytes)
+    assert covered(subscriptions)
+    assert layout_of(subscriptions).kind == StoreKind.TIMESTAMPED_KEY_VALUE
+    kinds.remove(type(subscriptions))  # its rows are those of another kind
     assert {type(each) for each in BUILDERS.values()} == set(kinds)
     assert {layout_of(each).kind for each in BUILDERS.values()} == set(StoreKind)
     for name, each in BUILDERS.items():
