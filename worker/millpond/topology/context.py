@@ -233,7 +233,7 @@ class NodeContext(Protocol):
     def share(self, key: str, value: Callable[[], int]) -> int | None:
         """Keep one integer as `remember` does, under the key that Kafka Streams uses in its own metadata (KIP-825).
 
-        So an application continues with it after a move from Java, and after a move back.
+        So an application continues with it after a move from Java.
 
         Returns:
             the last committed value, or None without one.

@@ -4,12 +4,12 @@ Each commit writes, for every input partition of a task: the owner, the owner's 
 partition time and the processors' own integers. This module has the rules that read it, as pure functions;
 `runtime/ownership/takeover.py` applies them.
 
-The text is that of Kafka Streams with an appendix: base64 of a version byte, the partition time and the processors'
-metadata (KIP-825), and then the rest as JSON, which Kafka Streams does not read. So an application may move from Java,
-whose tasks have no owner yet, and back. JSON alone is read too.
+Metadata that Kafka Streams committed is read too: base64 of a version byte, the partition time and the processors'
+integers (KIP-825). So an application may move from Java: such a task has no owner yet. Kafka Streams cannot read what
+a client of Python commits, whatever its form: such a client commits a zero byte behind the text.
 
 librdkafka copies metadata without the zero byte at its end, so what a client returns may go on with bytes of freed
-memory. Every form is read up to its own end: the padding of base64, which always has some, or the end of the JSON.
+memory. Every form is read up to its own end: that of the JSON, or the padding of base64.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """Processors' integers that Kafka Streams knows too, by its keys: for an aggregation that sends final results, the
     end of the windows that it sent last, by the name of its store."""
     packed: str = msgspec.field(default="", name="q")
-    """Packed form of `processors` in metadata of earlier versions (`operator_times.py`); empty after decoding."""
+    """Packed form of `processors`, used for many of them (`operator_times.py`); always empty after decoding."""
 
     def changelogs_for(self, topology: str) -> str:
         """Return the digest to write in a claim for the topology with a hash; a digest of another one gets a prefix."""
@@ -122,14 +122,9 @@ class Claim(enum.Enum):
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(OffsetMetadata)
 _long = struct.Struct(">q")
-_head = struct.Struct(">bqi")
-"""Version, partition time, number of entries."""
 _int = struct.Struct(">i")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*")
 _json = json.JSONDecoder()
-#: What follows the JSON begins with a byte that JSON has not.
-_MARK = b"\0"
-_KAFKA_STREAMS_VERSION = 2
 _KAFKA_STREAMS_VERSIONS = (b"\1", b"\2")
 #: Processors' integers stay readable, for people and for workers of earlier versions, up to about this size.
 _READABLE_BYTES = 1024
@@ -146,18 +141,13 @@ _FORMER = "~"
 def encode_metadata(metadata: OffsetMetadata) -> str:
     """Return the metadata string to commit."""
     values = metadata.processors
-    packed = b""
     if values and (
         sum(map(len, values)) + _BYTES_PER_ENTRY * len(values) > _READABLE_BYTES
         or any(short_name(name) == name for name in values)
     ):
-        values, packed = {}, _MARK + pack(values, metadata.partition_time)
-    head = _head.pack(_KAFKA_STREAMS_VERSION, metadata.partition_time, len(metadata.shared))
-    entries = b"".join(map(_entry, metadata.shared.items()))
-    appendix = msgspec.structs.replace(metadata, partition_time=-1, processors=values, shared={})
-    raw = head + entries + _encoder.encode(appendix)
-    # A space behind the JSON, where base64 would have no padding.
-    return base64.b64encode(raw + b" " * ((len(raw) + len(packed)) % 3 == 0) + packed).decode()
+        packed = base64.b64encode(pack(values, metadata.partition_time)).decode().rstrip("=")
+        metadata = msgspec.structs.replace(metadata, processors={}, packed=packed)
+    return _encoder.encode(metadata).decode()
 
 
 def text_of(partition: TopicPartition) -> str | None:
@@ -173,7 +163,7 @@ def decode_metadata(text: str | None) -> OffsetMetadata:
     if not text:
         return OffsetMetadata()
     if text.startswith("{"):
-        return _of_earlier_version(text)
+        return _of_millpond(text)
     encoded = _BASE64.match(text)
     assert encoded is not None  # it matches the empty text
     digits = encoded[0]
@@ -185,21 +175,24 @@ def decode_metadata(text: str | None) -> OffsetMetadata:
         return OffsetMetadata()
 
 
-def _of_earlier_version(text: str) -> OffsetMetadata:
-    """Return the metadata of JSON alone."""
+def _of_millpond(text: str) -> OffsetMetadata:
     try:
         end = _json.raw_decode(text)[1]
-    except ValueError:
+        found = _decoder.decode(text[:end].encode())
+    except (ValueError, msgspec.DecodeError, msgspec.ValidationError):
         return OffsetMetadata()
-    found = _decoded(text[:end].encode()) or OffsetMetadata()
+    if not found.packed:
+        return found
     try:
-        return _unpacked(found, base64.b64decode(found.packed + "=" * (-len(found.packed) % 4), validate=True))
-    except binascii.Error:
-        return _unpacked(found, b"")
+        packed = base64.b64decode(found.packed + "=" * (-len(found.packed) % 4), validate=True)
+        values = {**unpack(packed, found.partition_time), **found.processors}
+    except ValueError:
+        values = found.processors  # the owner in it is valid all the same
+    return msgspec.structs.replace(found, processors=values, packed="")
 
 
 def _of_kafka_streams(raw: bytes) -> OffsetMetadata:
-    """Return the metadata of Kafka Streams, with the appendix if there is one.
+    """Return the metadata that Kafka Streams committed; such a task has no owner.
 
     Raises:
         ValueError: it is of an unknown version.
@@ -208,49 +201,27 @@ def _of_kafka_streams(raw: bytes) -> OffsetMetadata:
     if raw[:1] not in _KAFKA_STREAMS_VERSIONS:
         raise ValueError("metadata of an unknown version")
     time = _long.unpack_from(raw, 1)[0]
-    if raw[:1] == b"\1":
-        return OffsetMetadata(partition_time=time)
-    try:
-        shared, place = _entries(raw, 1 + _long.size)
-    except (struct.error, UnicodeDecodeError):
-        return OffsetMetadata(partition_time=time)
-    appendix, _, packed = raw[place:].partition(_MARK)
-    found = _decoded(appendix) or OffsetMetadata()
-    return _unpacked(msgspec.structs.replace(found, partition_time=time, shared=shared), packed)
+    shared: dict[str, int] = {}
+    if raw[:1] != b"\1":
+        try:
+            shared = _entries(raw, 1 + _long.size)
+        except (struct.error, UnicodeDecodeError):
+            pass  # the time is valid all the same
+    return OffsetMetadata(partition_time=time, shared=shared)
 
 
-def _entries(raw: bytes, place: int) -> tuple[dict[str, int], int]:
-    """Return the entries that begin at an index, and the index after them; Kafka Streams writes nothing for none."""
+def _entries(raw: bytes, place: int) -> dict[str, int]:
+    """Return the processors' entries that begin at an index (KIP-825); Kafka Streams writes nothing for none."""
     shared: dict[str, int] = {}
     if place == len(raw):
-        return shared, place
+        return shared
     count, place = _int.unpack_from(raw, place)[0], place + _int.size
     for _ in range(count):
         length, place = _int.unpack_from(raw, place)[0], place + _int.size
         name, place = raw[place : place + length].decode(), place + length
         shared[name] = _long.unpack_from(raw, place)[0]
         place += _long.size
-    return shared, place
-
-
-def _entry(entry: tuple[str, int]) -> bytes:
-    name = entry[0].encode()
-    return _int.pack(len(name)) + name + _long.pack(entry[1])
-
-
-def _decoded(text: bytes) -> OffsetMetadata | None:
-    try:
-        return _decoder.decode(text)
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return None
-
-
-def _unpacked(found: OffsetMetadata, packed: bytes) -> OffsetMetadata:
-    try:
-        values = {**unpack(packed, found.partition_time), **found.processors}
-    except ValueError:
-        values = found.processors  # the owner in it is valid all the same
-    return msgspec.structs.replace(found, processors=values, packed="")
+    return shared
 
 
 def check_metadata(task: TaskId, processors: Collection[str], topology: str) -> None:
