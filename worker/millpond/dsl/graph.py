@@ -146,12 +146,13 @@ class OperatorNode(GraphNode):
     def write(self, topology: Topology) -> None:
         """Add the processor and its stores."""
         topology.add_body(self.name, self.body(), self.parent_names, table=self.table)
-        for each in self.adds:
-            topology.add_state_store(each, self.name)
-        topology.connect(self.name, *self.uses)
+        # In Kafka Streams' order, which is that of stores with equal hashes in a description.
         builder = None if self.store is None else self.store()
         if builder is not None:
             topology.add_state_store(builder, self.name)
+        for each in self.adds:
+            topology.add_state_store(each, self.name)
+        topology.connect(self.name, *self.uses)
 
 
 class RepartitionGraphNode(GraphNode):
