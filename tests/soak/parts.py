@@ -15,6 +15,7 @@ _CHAOS_AROUND_S = 45.0
 """The time of a chaos run before the first fault and after the last, in seconds."""
 _FULL_FAULTS = 200
 _FULL_ORDEAL_S = 600.0
+_FULL_DIFFERENTIAL_S = 600.0
 _ORDEAL_AROUND_S = 45.0
 """The time until both tenants run, in seconds."""
 _KILLS = (
@@ -80,6 +81,14 @@ def _model(_seed: int, left_s: float | None) -> list[str]:
     return [_PYTHON, "-m", "tests.ownership.checker", *([] if left_s is not None else ["--deep"])]
 
 
+def _differential(seed: int, left_s: float | None) -> list[str]:
+    seconds = _FULL_DIFFERENTIAL_S if left_s is None else left_s
+    return [
+        *(_PYTHON, "-m", "tests.differential", "--cases", "1000000"),
+        *("--seconds", f"{seconds:.0f}", "--seed", str(seed)),
+    ]
+
+
 def _tenants(seed: int, left_s: float | None) -> list[str]:
     seconds = _FULL_ORDEAL_S if left_s is None else max(30.0, left_s - _ORDEAL_AROUND_S)
     return [_PYTHON, "-m", "tests.soak.tenants", "--seconds", f"{seconds:.0f}", "--seed", str(seed)]
@@ -92,6 +101,7 @@ PARTS = (
     Part("two tenants, one of them hostile", 0.1, _tenants, shortest_s=90.0),
     Part("generated cases", 0.1, _fuzz, rounds=3, shortest_s=40.0),
     Part("snapshots", 0.15, _snapshots, shortest_s=200.0),
+    Part("generated topologies in Kafka Streams", 0.1, _differential, shortest_s=40.0),
     Part("model of ownership", 0.05, _model, shortest_s=60.0),
 )
 """All parts, in their order."""

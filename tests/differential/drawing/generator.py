@@ -133,6 +133,8 @@ class Generator:
         if inputs:
             first = inputs[0]
             inherited = {"key": first.key, "value": first.value, "final": first.final, "emits_final": first.emits_final}
+        if "versioned" in parameters.get("store", ()):
+            fields = {**fields, "versioned": True}
         out = Out(**{"id": step["id"], "kind": chosen.gives, "label": chosen.op, **inherited, **fields})
         d.made.append(out)
         return out

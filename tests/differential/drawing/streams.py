@@ -147,7 +147,8 @@ def _joined(d: Draft) -> dict[str, Any]:
 def _join_table(d: Draft, a: list[Out]) -> Drawn | None:
     if a[0].key != a[1].key:
         return None
-    return _joined(d), {"value": "string", "final": False}
+    grace = {"grace": d.one(0, 10, 50)} if a[1].versioned and d.chance(50) else {}
+    return {**_joined(d), **grace}, {"value": "string", "final": False}
 
 
 rule("KStream.joinTable", "stream table", "stream")(_join_table)

@@ -1,0 +1,25 @@
+"""Generated topologies have the results of Kafka Streams: a minute of them, others in each run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.differential.original import Original
+from tests.differential.running import run, save
+
+_CASES = 3000
+_SECONDS = 60.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a difference is made smaller before it is shown
+def test_generated_topologies_have_the_results_of_the_original(original: Original, seed: int) -> None:
+    """Records, stores, changelogs, internal topics and descriptions are the same, for a minute or all cases."""
+    result = run(original, _CASES, seed, seconds=_SECONDS)
+    print(f"{result.compared} cases of seed {seed} in {result.seconds:.0f} s")
+    files = save(result)
+    shown = [
+        f"{what}\n{file.read_text()}replay: python -m tests.differential --replay {file}"
+        for file, (_, what) in zip(files, result.differences, strict=True)
+    ]
+    assert not shown, "\n".join(shown)
