@@ -13,6 +13,8 @@ Answer = dict[str, Any]
 
 def difference(case: dict[str, Any], original: Answer, ours: Answer) -> str | None:
     """Return the first difference of two answers as a text; None if they are equal."""
+    if original == ours:
+        return None
     failures = original.get("error"), ours.get("error")
     if failures != (None, None):
         places = [None if each is None else each["at"] for each in failures]

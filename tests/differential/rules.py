@@ -84,15 +84,16 @@ def _unmatched(case: Case, answer: Answer) -> None:
 
 @_rule(
     "time of a buffer's changelog records",
-    "Kafka Streams leaves the timestamp of what suppress() logs to the producer, which takes the time of day. millpond "
-    "writes the time of the held record, so that a changelog does not depend on when it was written.",
+    "Kafka Streams leaves the timestamp of what suppress() and joins with a grace period log to the producer, which "
+    "takes the time of day. millpond writes the time of the held record, so that a changelog does not depend on when "
+    "it was written.",
 )
 def _buffers(case: Case, answer: Answer) -> None:
     held = [step for step in case["steps"] if step["op"] == "KTable.suppress" and "name" in step]
     named = {f"app-{step['name']}-store-changelog" for step in held}
     for topics in answer.get("outputs", ()):
         for topic, rows in topics.items():
-            if topic in named or "KTABLE-SUPPRESS-STATE-STORE-" in topic:
+            if topic in named or "KTABLE-SUPPRESS-STATE-STORE-" in topic or topic.endswith("-Buffer-changelog"):
                 topics[topic] = [[*row[:2], None, *row[3:]] for row in rows]
 
 
@@ -198,6 +199,10 @@ FAILURES = {
     "KTable source state store must implement either TimestampedKeyValueStore or VersionedKeyValueStore": (
         "Kafka Streams cannot join a table of cogrouped sessions: it fails when the task starts. millpond joins it as "
         "a table of the sessions of one stream."
+    ),
+    "java.lang.NullPointerException: key cannot be null": (
+        "A left join with a grace period looks up the null key of a record, and fails. millpond joins it with no row, "
+        "as the join without a grace period does in both."
     ),
 }
 """What Kafka Streams says where it fails and millpond does not, and the reason."""

@@ -27,6 +27,7 @@ from tests.support import seeds
 
 BUILD = Path("build/differential")
 _BATCH = 20
+_MANY = 5000
 
 Case = dict[str, Any]
 
@@ -188,7 +189,7 @@ def main() -> int:
     parser.add_argument("--answers", action="store_true", help="write the original's answers beside all stored cases")
     given = parser.parse_args()
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    with Original() as original:
+    with Original(lasting=given.cases > _MANY) as original:
         if given.answers:
             files = stored.files()
             for file, theirs in zip(files, original.answers([stored.read(file) for file in files]), strict=True):

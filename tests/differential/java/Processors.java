@@ -76,8 +76,9 @@ final class Processors {
         return found.toString();
     }
 
+    /** Records of punctuators have metadata without a topic here, and none in millpond; see docs/kafka-streams-names.md. */
     private static String origin(final ProcessingContext context) {
-        return context.recordMetadata().map(m -> m.topic() + "-" + m.partition() + "/" + m.offset()).orElse("nowhere");
+        return context.recordMetadata().filter(m -> m.topic() != null).map(m -> m.topic() + "-" + m.partition() + "/" + m.offset()).orElse("nowhere");
     }
 
     /** The times of a processor, of its first call on. */
