@@ -77,7 +77,7 @@ class Cogrouping:
 
         graph = self._streams[0][0].graph
         parents = self._parents(storage.name)
-        logic = _Cogrouped(View(lookup, (storage.name,)))
+        logic = _Cogrouped(View(lookup, (storage.name,), storage.history_ms))
         nodes: list[GraphNode] = []
         for number, ((_, aggregator), (parent, _)) in enumerate(zip(self._streams, parents, strict=True)):
             node = OperatorNode(
@@ -87,6 +87,8 @@ class Cogrouping:
                 table=True,
                 grace_ms=grace_ms,
             )
+            if grace_ms is None:
+                node.output_versioned = storage.history_ms is not None
             nodes.append(node)
             graph.add(node, parent)
         merge = OperatorNode(graph.name_or(name, _MERGE, "-cogroup-merge"), PassThrough, table=True)
