@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct, unpack_from
 
 __all__ = ("hash128",)
@@ -12,8 +13,19 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 _pack = Struct(">QQ").pack
 
 
+_SMALL = 512
+"""The largest value, in bytes, whose hash is remembered."""
+
+
 def hash128(data: bytes) -> bytes:
-    """Return the 16 bytes of the hash: both halves big-endian, as Kafka Streams writes them."""
+    """Return the 16 bytes of the hash: both halves big-endian, as Kafka Streams writes them.
+
+    A row is hashed when it subscribes, and again in the same task when its answer comes, so the last are remembered.
+    """
+    return _remembered(data) if len(data) <= _SMALL else _hash128(data)
+
+
+def _hash128(data: bytes) -> bytes:
     length = len(data)
     h1 = h2 = _SEED
     blocks = length >> 4
@@ -48,3 +60,6 @@ def hash128(data: bytes) -> bytes:
     h2 ^= h2 >> 33
     h1 = (h1 + h2) & _MASK
     return _pack(h1, (h2 + h1) & _MASK)
+
+
+_remembered = lru_cache(maxsize=8192)(_hash128)
