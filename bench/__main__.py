@@ -38,6 +38,7 @@ from bench.workloads import (
     KEYED_WORKLOADS,
     KEYS,
     VALUE_BYTES,
+    WITH_TABLE,
     WORKLOADS,
     Data,
     Guarantee,
@@ -135,7 +136,7 @@ class Bench:
     def _load(self, case: Case) -> None:
         data = replace(self.data, keys=case.keys)
         wanted: list[tuple[str, Rows]] = [(_input(case), "stream")]
-        if case.workload == "join":
+        if case.workload in WITH_TABLE:
             wanted.append((_table(case), "table"))
         for topic, rows in wanted:
             if topic not in self._loaded:

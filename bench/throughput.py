@@ -40,7 +40,7 @@ def measure(
     """
     cluster.create(job.output, partitions)
     samples: list[Sample] = []
-    group = Group(cluster.bootstrap, job.application, job.input, partitions)
+    group = Group(cluster, job.application, job.input, partitions)
     try:
         with commands.running(side, job) as child:
             committed, news = 0, time.monotonic()

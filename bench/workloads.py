@@ -1,7 +1,7 @@
-"""The constants of both sides: data, windows, and the names of the four workloads.
+"""The constants of both sides: data, windows, and the names of the workloads.
 
-The Java side repeats `WINDOW_MS` and `GRACE_MS` in `java/KafkaStreamsBench.java`; `tests/bench` checks that they are
-equal.
+The Java side repeats `WINDOW_MS`, `DIFFERENCE_MS` and `GRACE_MS` in `java/KafkaStreamsBench.java`; `tests/bench` checks
+that they are equal.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-WorkloadName = Literal["stateless", "count", "window", "join"]
+WorkloadName = Literal[
+    "stateless", "count", "window", "join", "stream_join", "session", "sliding", "table_join", "fk_join", "cogroup"
+]
 Guarantee = Literal["at_least_once", "exactly_once"]
 
-WORKLOADS: Final[tuple[WorkloadName, ...]] = ("stateless", "count", "window", "join")
+WORKLOADS: Final[tuple[WorkloadName, ...]] = (
+    "stateless", "count", "window", "join", "stream_join", "session", "sliding", "table_join", "fk_join", "cogroup",
+)  # fmt: skip
+WITH_TABLE: Final = frozenset({"join", "table_join", "fk_join"})
+"""The workloads that read the table."""
 GUARANTEES: Final[tuple[Guarantee, ...]] = ("at_least_once", "exactly_once")
 
 DESCRIPTIONS: Final[dict[WorkloadName, str]] = {
@@ -22,6 +28,12 @@ DESCRIPTIONS: Final[dict[WorkloadName, str]] = {
     "count": "group_by_key().count() in a key-value store, every update that leaves the cache is sent to a topic",
     "window": "group_by_key() in tumbling windows of one minute with 10 s grace, count(), to a topic",
     "join": "stream-table inner join by key, every record finds its row, to a topic",
+    "stream_join": "inner join of the two halves of the input, 20 s apart at most, 10 s grace, to a topic",
+    "session": "group_by_key() in sessions with a gap of 20 s and 10 s grace, count(), to a topic",
+    "sliding": "group_by_key() in sliding windows of 20 s with 10 s grace, count(), to a topic",
+    "table_join": "table-table inner join by key, every record finds its row, to a topic",
+    "fk_join": "table-table inner join by a foreign key in the value, every record finds its row, to a topic",
+    "cogroup": "the two halves of the input, cogrouped into one sum, to a topic",
 }
 
 KEYS: Final = 100_000
@@ -37,6 +49,9 @@ TABLE_VALUE_BYTES: Final = 20
 EVENTS_PER_SECOND: Final = 5_000
 """Records per second of event time: a window of one minute has 300,000 records."""
 WINDOW_MS: Final = 60_000
+DIFFERENCE_MS: Final = 20_000
+"""The largest time difference of `stream_join` and `sliding`, and the gap of `session`: the mean time between two
+records of a key, so that about half of the records find neighbours."""
 GRACE_MS: Final = 10_000
 
 _BODIES = 4096  # distinct values: enough for a realistic compression ratio, few enough to be generated fast

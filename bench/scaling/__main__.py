@@ -119,7 +119,7 @@ class Bench:
         self._settle(fleet, len(workers))
         broker = self.broker.pid
         assert broker is not None
-        group = Group(fleet.work.bootstrap, fleet.work.application, fleet.work.input, _PARTITIONS)
+        group = Group(Cluster(fleet.work.bootstrap), fleet.work.application, fleet.work.input, _PARTITIONS)
         samples: list[Sample] = []
         served: list[tuple[int, float]] = []
         try:
