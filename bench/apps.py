@@ -87,7 +87,7 @@ def _foreign_key(value: str) -> str:
 
 def _fk_join(builder: mp.StreamsBuilder, records: mp.KStream[str, str], options: Mapping[str, str]) -> None:
     rows = builder.table(options["table"], key=mp.String, value=mp.String)
-    joined = records.to_table().join(rows, lambda value, row: value + row, foreign_key=_foreign_key, value=mp.String)
+    joined = records.to_table().join(rows, lambda value, row: value + row, on=_foreign_key, value=mp.String)
     joined.to_stream().to(options["output"], key=mp.String, value=mp.String)
 
 
@@ -97,7 +97,7 @@ def _cogroup(_builder: mp.StreamsBuilder, records: mp.KStream[str, str], options
         left.group_by_key()
         .cogroup(lambda _key, _value, total: total + 1)
         .cogroup(right.group_by_key(), lambda _key, _value, total: total + 1000)
-        .aggregate(lambda: 0, key=mp.String, value=mp.Long)
+        .aggregate(lambda: 0, value=mp.Long)
     )
     totals.to_stream().to(options["output"], key=mp.String, value=mp.Long)
 
