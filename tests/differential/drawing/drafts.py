@@ -29,7 +29,8 @@ class Out:
     """Whether `suppress(untilWindowCloses)` can follow."""
     emits_final: bool = False
     """Whether windows are sent when they close."""
-    versioned: bool = False
+    history: int = 0
+    """For versioned tables, how long they keep old values, in ms."""
     index: int = 0
 
 

@@ -129,12 +129,11 @@ class Generator:
         d.steps.append(step)
         if chosen.gives is None:
             return None
-        inherited: dict[str, Any] = {}
+        inherited: dict[str, Any] = {"history": rules.history_of(step, {each["id"]: each for each in d.steps})}
         if inputs:
             first = inputs[0]
-            inherited = {"key": first.key, "value": first.value, "final": first.final, "emits_final": first.emits_final}
-        if "versioned" in parameters.get("store", ()):
-            fields = {**fields, "versioned": True}
+            inherited |= {"key": first.key, "value": first.value}
+            inherited |= {"final": first.final, "emits_final": first.emits_final}
         out = Out(**{"id": step["id"], "kind": chosen.gives, "label": chosen.op, **inherited, **fields})
         d.made.append(out)
         return out

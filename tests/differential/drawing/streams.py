@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.differential.drawing.drafts import (
@@ -147,12 +148,26 @@ def _joined(d: Draft) -> dict[str, Any]:
 def _join_table(d: Draft, a: list[Out]) -> Drawn | None:
     if a[0].key != a[1].key:
         return None
-    grace = {"grace": d.one(0, 10, 50)} if a[1].versioned and d.chance(50) else {}
-    return {**_joined(d), **grace}, {"value": "string", "final": False}
+    return {**_joined(d), **_grace(d, a)}, {"value": "string", "final": False}
+
+
+def _left_join_table(d: Draft, a: list[Out]) -> Drawn | None:
+    drawn = _join_table(d, a)
+    if drawn is not None and "grace" in drawn[0]:
+        # See NO_KEY_TO_WAIT_FOR in rules.py.
+        d.steps.append({"id": d.new_id(), "op": "KStream.filter", "of": [a[0].id], "predicate": "has-key"})
+        a[0] = replace(a[0], id=d.steps[-1]["id"], label="KStream.filter")
+    return drawn
+
+
+def _grace(d: Draft, a: list[Out]) -> dict[str, Any]:
+    if not a[1].history or d.chance(30):
+        return {}
+    return {"grace": min(a[1].history, d.ms())}
 
 
 rule("KStream.joinTable", "stream table", "stream")(_join_table)
-rule("KStream.leftJoinTable", "stream table", "stream")(_join_table)
+rule("KStream.leftJoinTable", "stream table", "stream")(_left_join_table)
 
 
 def _join_global(d: Draft, a: list[Out]) -> Drawn | None:

@@ -23,7 +23,7 @@ from tests.differential.drawing.drafts import (
 # Tables
 
 for _op in ("KTable.filter", "KTable.filterNot"):
-    rule(_op, "table", "table")(lambda d, a: ({"predicate": predicate(d), **store_of(d)}, {"versioned": False}))
+    rule(_op, "table", "table")(lambda d, a: ({"predicate": predicate(d), **store_of(d)}, {}))
 
 
 @rule("KTable.mapValues", "table", "table")
@@ -50,6 +50,9 @@ def _to_stream(d: Draft, a: list[Out]) -> Drawn | None:
 
 @rule("KTable.suppress", "table", "table")
 def _suppress(d: Draft, a: list[Out]) -> Drawn | None:
+    # Both sides reject it.
+    if a[0].history:
+        return None
     if a[0].final and d.chance(60):
         return {"until": "close"}, {"final": False}
     limits: dict[str, Any] = {}

@@ -45,6 +45,7 @@ final class Functions {
             case "low": return (k, v) -> low(v);
             case "not-null": return (k, v) -> v != null;
             case "starts": return (k, v) -> text(v).startsWith(argument(name));
+            case "has-key": return (k, v) -> k != null;
             case "key-odd": return (k, v) -> last(text(k)) % 2 == 1;
             default: throw unknown("predicate", name);
         }

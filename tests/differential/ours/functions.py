@@ -54,6 +54,7 @@ PREDICATES: dict[str, Callable[[str], Callable[[Any, Any], bool]]] = {
     "low": lambda _: lambda k, v: _low(v),
     "not-null": lambda _: lambda k, v: v is not None,
     "starts": lambda x: lambda k, v: text(v).startswith(x),
+    "has-key": lambda _: lambda k, v: k is not None,
     "key-odd": lambda _: lambda k, v: _odd(k),
 }
 
