@@ -63,6 +63,9 @@ STORES = (
         name="windows", key=mp.String, value=mp.Double, timestamped=True, retention_ms=RETENTION_MS,
         window_size_ms=WINDOW_MS,
     ),
+    mp.VersionedKeyValueStoreBuilder(
+        name="history", key=mp.String, value=mp.Long, history_retention_ms=100, segment_interval_ms=20
+    ),
     mp.SessionStoreBuilder(name="visits", key=mp.String, value=mp.Long, retention_ms=RETENTION_MS),
     mp.SessionStoreBuilder(
         name="brief", key=mp.String, value=mp.Json(list[int]), persistent=False, retention_ms=RETENTION_MS

@@ -150,3 +150,12 @@ def test_failures_end_with_one_sentence_and_a_status(query):
         assert said in err
         assert "Traceback" not in err
     assert query("counts", url=False)[0] == 2
+
+
+def test_versions_of_a_key_are_shown(query, application):
+    """The times choose the values that were valid between them; all keys of a versioned store cannot be shown."""
+    for number in range(3):
+        application.put("history", "EUR", number, 10 * number)
+    lines = words(query("history", "EUR", "--from", "1970-01-01T00:00:00.012Z")[1])
+    assert [line[:2] for line in lines[1:]] == [["EUR", "1"], ["EUR", "2"]]
+    assert "'history' is a versioned store: give a key" in query("history")[2]

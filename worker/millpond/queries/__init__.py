@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .client import Answer, Client, Row, Rows, Store, WindowRow
+from .client import Answer, Client, Row, Rows, Store, VersionRow, WindowRow
 from .failures import FailureReason, QueryFailed
 
-__all__ = ("Answer", "Client", "FailureReason", "QueryFailed", "Row", "Rows", "Store", "WindowRow")
+__all__ = ("Answer", "Client", "FailureReason", "QueryFailed", "Row", "Rows", "Store", "VersionRow", "WindowRow")

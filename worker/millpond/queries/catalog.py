@@ -33,6 +33,7 @@ class QueryableKind(enum.StrEnum):
     KEY_VALUE = "key_value"
     WINDOW = "window"
     SESSION = "session"
+    VERSIONED = "versioned"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +56,9 @@ class StoreInfo:
     """Partition count of each topic that its tasks read, by real name. A position may name only these topics."""
     window_size_ms: int = 0
     retention_ms: int = 0
+    """How long windows and sessions are kept; for versioned stores the history retention."""
     segment_ms: int = 1
-    """Length of a segment, in milliseconds of window starts or session ends."""
+    """Length of a segment, in milliseconds of window starts, session ends or ends of versions."""
 
     def partition_of(self, raw_key: bytes) -> int:
         """Return the partition of a key by the producer's murmur2: of its bytes, or of the inner key if windowed."""
@@ -70,12 +72,14 @@ class StoreInfo:
 
         Args:
             raw_key: the serialised key.
-            start: the start of the window or session, in ms.
+            start: the start of the window or session, or the timestamp of the version, in ms.
             end: the end of the session, in ms.
         """
         match self.kind:
             case QueryableKind.KEY_VALUE:
                 return raw_key
+            case QueryableKind.VERSIONED:
+                return raw_key + start.to_bytes(TIMESTAMP_LENGTH, "big")
             case QueryableKind.WINDOW:
                 return self._segment(start) + window_key(raw_key, start)
             case QueryableKind.SESSION:
@@ -85,13 +89,20 @@ class StoreInfo:
         return (time // self.segment_ms).to_bytes(SEGMENT_LENGTH, "big", signed=True)
 
     def split(self, row_key: bytes, row: bytes) -> tuple[bytes, tuple[int, int] | None, bytes, int | None]:
-        """Split a row into raw key, window or session (start and end, ms), raw value, and timestamp (ms)."""
+        """Split a row into raw key, window or session (start and end, ms), raw value, and timestamp (ms).
+
+        For a version, the second part is its timestamp and the time at which the next one begins; -1 for the latest.
+        """
         timestamp: int | None = None
         if self.timestamped:
             (timestamp,) = unpack_timestamp(row)
             row = row[TIMESTAMP_LENGTH:]
         if self.kind is QueryableKind.KEY_VALUE:
             return row_key, None, row, timestamp
+        if self.kind is QueryableKind.VERSIONED:
+            time = int.from_bytes(row_key[-TIMESTAMP_LENGTH:], "big")
+            (valid_to,) = unpack_timestamp(row)
+            return row_key[:-TIMESTAMP_LENGTH], (time, valid_to), row[TIMESTAMP_LENGTH:], time
         if self.kind is QueryableKind.SESSION:
             raw_key, end, start = split_session_key(row_key, SEGMENT_LENGTH)
             return raw_key, (start, end), row, timestamp

@@ -111,6 +111,18 @@ class WindowRow(Generic[K, V]):
     """Timestamp of the record that made the value, epoch ms; None for a store without timestamps."""
 
 
+@dataclass(frozen=True, slots=True)
+class VersionRow(Generic[K, V]):
+    """A value of a versioned store, and the time in which it is valid."""
+
+    key: K
+    value: V
+    timestamp: int
+    """The time from which the value is valid, epoch ms."""
+    valid_to: int | None
+    """The time at which the next version begins, epoch ms; None for the latest one."""
+
+
 class Rows(Generic[R]):
     """The rows of an answer, one at a time as they arrive. Leaving the loop early closes the connection.
 
@@ -244,6 +256,21 @@ class Store(Generic[K, V]):
     ) -> Rows[WindowRow[K, V]]:
         """Return the sessions of a range of keys, by segment, key, end and start; see `sessions`."""
         return self._window_rows(("sessions",), self._bounds(low, high) | _between(start, end), options)
+
+    def get_as_of(self, key: K, as_of: Time, **options: Unpack[KeyOptions]) -> V | None:
+        """Return the value that a key of a versioned store had at a time; None without one. `get` has the latest."""
+        return self._one(("keys", self._encoded(key)), {"as_of": _time(as_of)}, options).value
+
+    def versions(
+        self, key: K, start: Time | None = None, end: Time | None = None, **options: Unpack[RangeOptions]
+    ) -> Rows[VersionRow[K, V]]:
+        """Return the values of a key of a versioned store that were valid between two times (inclusive), by time."""
+
+        def row(content: dict[str, Any]) -> VersionRow[K, V]:
+            decoded, value = self._decoded(self._key, content["key"]), self._decoded(self._value, content["value"])
+            return VersionRow(decoded, value, content["timestamp"], content["valid_to"])
+
+        return Rows(self._lines(("versions", self._encoded(key)), _between(start, end), options), row)
 
     def _one(self, path: tuple[str, ...], query: dict[str, str], options: Mapping[str, Any]) -> Answer[V]:
         parameters, timeout_s = self._parameters(query, options)

@@ -58,6 +58,8 @@ class Read(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The largest window start, or session start, inclusive."""
     session: tuple[int, int] | None = None
     """With `exact`, the start and the end of the one session to read; None for all sessions of the key."""
+    as_of: int | None = None
+    """With `exact`, the time of the one version to read; None for all that are valid from `first` to `last`."""
     reverse: bool = False
     limit: int | None = None
     committed: bool = True

@@ -19,7 +19,7 @@ from millpond.errors import MillpondError
 from millpond.serdes import Serde, Windowed
 from millpond.serdes.plain import plain_json
 
-from .catalog import StoreInfo
+from .catalog import QueryableKind, StoreInfo
 from .failures import FailureReason, QueryFailed
 from .messages import Row
 
@@ -114,9 +114,10 @@ def renderer(info: StoreInfo, form: Format) -> Callable[[Row], dict[str, Any]]:
     """Return the function that turns a row into the object to `encode`.
 
     The object has `key` and `value`, and if the store has them, `window` (start and end, epoch ms) and `timestamp`
-    (epoch ms). The function raises QueryFailed if a serde cannot decode the row.
+    (epoch ms). That of a versioned store has `valid_to` (epoch ms; null for the latest version). The function raises
+    QueryFailed if a serde cannot decode the row.
     """
-    split = info.split
+    split, versions = info.split, info.kind is QueryableKind.VERSIONED
     decode_key: Callable[[bytes], Any]
     decode_value: Callable[[bytes], Any]
     if form is Format.BASE64:
@@ -127,7 +128,9 @@ def renderer(info: StoreInfo, form: Format) -> Callable[[Row], dict[str, Any]]:
     def render(row: Row) -> dict[str, Any]:
         key, window, value, timestamp = split(row[0], row[2])
         rendered = {"key": decode_key(key)}
-        if window is not None:
+        if versions and window is not None:
+            rendered["valid_to"] = None if window[1] < 0 else window[1]
+        elif window is not None:
             rendered["window"] = {"start": window[0], "end": window[1]}
         rendered["value"] = decode_value(value)
         if timestamp is not None:

@@ -27,6 +27,7 @@ from millpond.state.formats import (
 
 from .catalog import QueryableKind, StoreInfo
 from .messages import Read, Row
+from .version_rows import committed_versions, staged_versions
 
 __all__ = ("committed_rows", "resume_after", "staged_rows")
 
@@ -72,6 +73,10 @@ class _CommittedRows:
                 return self._windows()
             case QueryableKind.SESSION:
                 return self._sessions()
+            case QueryableKind.VERSIONED:
+                observed = observed_stream_time(self.backend.metadata(self.info.name, self.partition))
+                found = committed_versions(self.info, self.backend, self.read, self.partition, observed)
+                return (row for row in found if not _passed(self.read, row[0], self.resume))
 
     def _key_values(self) -> Iterator[Row]:
         read = self.read
@@ -254,10 +259,15 @@ def _staged_sessions(info: StoreInfo, store: Any, read: Read, partition: int, re
             yield key, partition, data
 
 
+def _staged_versions(info: StoreInfo, store: Any, read: Read, partition: int, resume: bytes | None) -> Iterator[Row]:
+    return (row for row in staged_versions(info, store, read, partition) if not _passed(read, row[0], resume))
+
+
 _STAGED: dict[QueryableKind, Callable[[StoreInfo, Any, Read, int, bytes | None], Iterator[Row]]] = {
     QueryableKind.KEY_VALUE: _staged_key_values,
     QueryableKind.WINDOW: _staged_windows,
     QueryableKind.SESSION: _staged_sessions,
+    QueryableKind.VERSIONED: _staged_versions,
 }
 
 

@@ -117,6 +117,7 @@ class QueryService:
             (f"{store}/all", "all", self._all),
             (f"{store}/windows", "windows", self._windows),
             (f"{store}/windows/{{key:.*}}", "window", self._windows_of_key),
+            (f"{store}/versions/{{key:.*}}", "versions", self._versions_of_key),
             (f"{store}/sessions", "sessions", self._sessions),
             (f"{store}/sessions/{{key:.*}}", "session", self._sessions_of_key),
             ("/v1/raw", "raw", self._raw_stores),
@@ -204,10 +205,12 @@ class QueryService:
     # One row
 
     async def _key(self, request: web.Request, _outcome: Outcome) -> web.StreamResponse:
-        info = self._info(request, QueryableKind.KEY_VALUE)
-        options = self._options(request, info)
+        info = self._info(request, QueryableKind.KEY_VALUE, QueryableKind.VERSIONED)
+        versioned = info.kind is QueryableKind.VERSIONED
+        options = self._options(request, info, *(("as_of",) if versioned else ()))
         key = await self._raw_key(info, request.match_info["key"], options.key_format)
-        return await self._one(info, options, key, options.reading(low=key, exact=True))
+        as_of = time_ms(request.query, "as_of", 2**63 - 1) if versioned else None
+        return await self._one(info, options, key, options.reading(low=key, exact=True, as_of=as_of))
 
     async def _one(self, info: StoreInfo, options: RequestOptions, key: bytes, read: Read) -> web.StreamResponse:
         partition = info.partition_of(key) if options.partition is None else options.partition
@@ -244,9 +247,18 @@ class QueryService:
         return await self._rows(request, outcome, info, options, options.reading(low=low, high=next_prefix(low)))
 
     async def _all(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
-        info = self._info(request)
+        info = self._info(request, QueryableKind.KEY_VALUE, QueryableKind.WINDOW, QueryableKind.SESSION)
         options = self._options(request, info)
         return await self._rows(request, outcome, info, options, options.read)
+
+    async def _versions_of_key(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
+        info = self._info(request, QueryableKind.VERSIONED)
+        options = self._options(request, info, "from", "to")
+        key = await self._raw_key(info, request.match_info["key"], options.key_format)
+        partition = info.partition_of(key) if options.partition is None else options.partition
+        first, last = _window_bounds(request)
+        read = _of_partition(options.reading(low=key, exact=True, first=first, last=last), partition)
+        return await self._rows(request, outcome, info, options, read)
 
     async def _windows(self, request: web.Request, outcome: Outcome) -> web.StreamResponse:
         info = self._info(request, QueryableKind.WINDOW)
@@ -412,6 +424,7 @@ _USAGE = {
     QueryableKind.KEY_VALUE: "use /keys/{key}, /range, /prefix or /all",
     QueryableKind.WINDOW: "use /windows/{key}, /windows or /all",
     QueryableKind.SESSION: "use /sessions/{key}, /sessions or /all",
+    QueryableKind.VERSIONED: "use /keys/{key} or /versions/{key}",
 }
 
 
@@ -428,7 +441,7 @@ def _description(info: StoreInfo) -> dict[str, Any]:
     }
     if info.kind is QueryableKind.WINDOW:
         description |= {"window_size_ms": info.window_size_ms, "retention_ms": info.retention_ms}
-    if info.kind is QueryableKind.SESSION:
+    if info.kind in (QueryableKind.SESSION, QueryableKind.VERSIONED):
         description |= {"retention_ms": info.retention_ms}
     return description
 

@@ -231,6 +231,13 @@ class VersionedKeyValueStoreBuilder(StoreBuilder[K, V]):
                 f"store '{self.name}' is versioned, and versioned stores have no cache; leave caching= out"
             )
 
+    @property
+    def interval_ms(self) -> int:
+        """The length of a segment in ms: the given one, or Kafka Streams' default for the history retention."""
+        if self.segment_interval_ms is not None:
+            return self.segment_interval_ms
+        return _versioned_interval(self.history_retention_ms)
+
     def changelog_config(
         self, defaults: Mapping[str, str] | None = None, additional_retention_ms: int = _DEFAULT_ADDITIONAL_RETENTION_MS
     ) -> dict[str, str]:
@@ -246,14 +253,13 @@ class VersionedKeyValueStoreBuilder(StoreBuilder[K, V]):
         self, partition: int, backend: Backend, changelog_topic: str | None = None
     ) -> VersionedKeyValueStore[K, V]:
         """Return the store of one task; see `StoreBuilder.build`."""
-        interval = self.segment_interval_ms
         return VersionedKeyValueStore(
             self.name,
             partition,
             backend,
             *store_serdes(self, changelog_topic),
             history_retention_ms=self.history_retention_ms,
-            segment_interval_ms=_versioned_interval(self.history_retention_ms) if interval is None else interval,
+            segment_interval_ms=self.interval_ms,
             changelog_topic=self._logged_to(changelog_topic),
         )
 

@@ -140,6 +140,10 @@ def _show_rows(  # noqa: PLR0913 - the parts of one command
 ) -> None:
     info = transport.one(("stores", store), {}, timeout_s)
     windows = info["kind"] in ("window", "session")
+    versions = info["kind"] == "versioned"
+    if versions and key is None:
+        raise click.UsageError(f"'{store}' is a versioned store: give a key, whose versions are shown.")
+    windows = windows or versions
     query = _parameters(given)
     if windows:
         _reject(given, f"a {info['kind']} store", "prefix")
@@ -152,7 +156,7 @@ def _show_rows(  # noqa: PLR0913 - the parts of one command
     query |= _range(given)
     if key is not None:
         _reject(given, "a key", "low", "high", "prefix")
-        path: tuple[str, ...] = (f"{info['kind']}s", key)
+        path: tuple[str, ...] = ("versions" if versions else f"{info['kind']}s", key)
     elif given["prefix"] is not None:
         _reject(given, "--prefix", "low", "high")
         path = ("prefix",)

@@ -11,7 +11,12 @@ from millpond.queries.directory import CoordinatorView, open_assignment
 from millpond.runtime.config.model import Config
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.topics.plan import Plan
-from millpond.state import KeyValueStoreBuilder, SessionStoreBuilder, WindowStoreBuilder
+from millpond.state import (
+    KeyValueStoreBuilder,
+    SessionStoreBuilder,
+    VersionedKeyValueStoreBuilder,
+    WindowStoreBuilder,
+)
 from millpond.state.builders import store_serdes
 from millpond.state.formats import segment_interval
 from millpond.topology import Topology
@@ -74,6 +79,14 @@ def _info(
             timestamped=False,
             retention_ms=builder.retention_ms,
             segment_ms=segment_interval(builder.retention_ms),
+            **common,
+        )
+    if isinstance(builder, VersionedKeyValueStoreBuilder):
+        return StoreInfo(
+            kind=QueryableKind.VERSIONED,
+            timestamped=False,
+            retention_ms=builder.history_retention_ms,
+            segment_ms=builder.interval_ms,
             **common,
         )
     # A store that retains duplicates has many rows of one key and window, which no query could tell apart.

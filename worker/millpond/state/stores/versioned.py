@@ -17,13 +17,22 @@ import msgspec
 
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
-from millpond.state.formats import PARTITION_LENGTH
+from millpond.state.formats import PARTITION_LENGTH, partition_prefix
 from millpond.state.values import no_key
 
 from .encoding import Produced
 from .staged_store import ChangelogRecord, StagedStore
 
-__all__ = ("IS_LATEST", "NOT_PUT", "VersionedKeyValueStore", "VersionedRecord")
+__all__ = (
+    "IS_LATEST",
+    "NOT_PUT",
+    "Version",
+    "VersionedKeyValueStore",
+    "VersionedRecord",
+    "history_of",
+    "select_versions",
+    "version_as_of",
+)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -39,7 +48,7 @@ _END = b"\x80"
 _DELETED = b"\x00"
 _HELD = b"\x01"
 
-_Version = tuple[int, bytes | None]
+Version = tuple[int, bytes | None]
 """Timestamp in ms and encoded value; None is a deletion."""
 
 
@@ -83,7 +92,7 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         self.expired_puts = 0
         self._interval = segment_interval_ms
         # The versions of each key that was read or put, ascending by timestamp.
-        self._histories: dict[bytes, list[_Version]] = {}
+        self._histories: dict[bytes, list[Version]] = {}
         self._changes: list[tuple[bytes, bytes | None, int]] = []  # for the changelog, in the order of the puts
         self._dirty: dict[bytes, bytes | None] = {}  # rows, by full key
         self._observed: int = -1
@@ -163,16 +172,9 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         if key is None:
             raise no_key(self.name, "versions")
         history = self._history(self.serialize_key(key))
-        only_latest = to_ms is not None and to_ms < self._observed - self.history_retention_ms
-        found: list[VersionedRecord[V]] = []
+        selected = select_versions(history, from_ms, to_ms, self._observed, self.history_retention_ms, self._interval)
         decode = self.value_serde.deserialize
-        for index, (timestamp, data) in enumerate(history):
-            last = index + 1 == len(history)
-            valid_to = None if last else history[index + 1][0]
-            if data is None or (only_latest and not last) or (valid_to is not None and self._expired(valid_to)):
-                continue
-            if (to_ms is None or timestamp <= to_ms) and (from_ms is None or valid_to is None or valid_to > from_ms):
-                found.append(VersionedRecord(decode(data), timestamp, valid_to))
+        found = [VersionedRecord(decode(data), timestamp, valid_to) for timestamp, valid_to, data in selected]
         return iter(found[::-1] if descending else found)
 
     # For operators
@@ -219,7 +221,7 @@ class VersionedKeyValueStore(StagedStore[K, V]):
             rows[prefix + _pack(expired)] = None
         return valid_to
 
-    def _take_expired(self, history: list[_Version]) -> list[int]:
+    def _take_expired(self, history: list[Version]) -> list[int]:
         """Remove the versions that ended in an expired segment; return their timestamps. The latest value stays."""
         count = 0
         while count + 1 < len(history) and self._expired(history[count + 1][0]):
@@ -231,7 +233,7 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         return taken
 
     def _expired(self, valid_to: int) -> bool:
-        return valid_to // self._interval < max(0, self._observed - self.history_retention_ms) // self._interval
+        return _in_expired_segment(valid_to, self._observed, self.history_retention_ms, self._interval)
 
     def _latest(self, raw_key: bytes) -> VersionedRecord[V] | None:
         history = self._history(raw_key)
@@ -240,27 +242,18 @@ class VersionedKeyValueStore(StagedStore[K, V]):
 
     def _valid_at(self, raw_key: bytes, as_of: int) -> VersionedRecord[V] | None:
         history = self._history(raw_key)
-        at = bisect_right(history, as_of, key=_timestamp_of) - 1
-        if at < 0:
-            return None
-        if at + 1 < len(history) and as_of < self._observed - self.history_retention_ms:
+        at = version_as_of(history, as_of, self._observed - self.history_retention_ms)
+        if at is None:
             return None
         timestamp, data = history[at]
         return None if data is None else VersionedRecord(self.value_serde.deserialize(data), timestamp)
 
-    def _history(self, raw_key: bytes) -> list[_Version]:
+    def _history(self, raw_key: bytes) -> list[Version]:
         self._check_open()
         history = self._histories.get(raw_key)
         if history is None:
             self.backend_reads += 1
-            first = self._prefix + raw_key
-            length = len(first) + _TIMESTAMP
-            # Longer keys that begin with this one may be between its versions.
-            history = self._histories[raw_key] = [
-                (int.from_bytes(key[-_TIMESTAMP:], "big"), None if row == _DELETED else row[1:])
-                for key, row in self._backend.range(self.name, first, first + _END)
-                if len(key) == length
-            ]
+            history = self._histories[raw_key] = history_of(self._backend, self.name, self.partition, raw_key)
         return history
 
     # For the runtime
@@ -345,7 +338,64 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         return self._histories.items()
 
 
-def _timestamp_of(version: _Version) -> int:
+def history_of(backend: Backend, store: str, partition: int, raw_key: bytes) -> list[Version]:
+    """Return the committed versions of a serialised key, deletions included, by timestamp."""
+    first = partition_prefix(partition) + raw_key
+    length = len(first) + _TIMESTAMP
+    # Longer keys that begin with this one may be between its versions.
+    return [
+        (int.from_bytes(key[-_TIMESTAMP:], "big"), None if row == _DELETED else row[1:])
+        for key, row in backend.range(store, first, first + _END)
+        if len(key) == length
+    ]
+
+
+def version_as_of(history: list[Version], as_of: int, oldest_ms: int) -> int | None:
+    """Return the index of the version that is valid at a time; None without one.
+
+    Args:
+        history: all versions of the key, by timestamp.
+        as_of: the time, in epoch ms.
+        oldest_ms: the start of the history retention, before which only the latest version is found.
+    """
+    at = bisect_right(history, as_of, key=_timestamp_of) - 1
+    return None if at < 0 or (at + 1 < len(history) and as_of < oldest_ms) else at
+
+
+def select_versions(  # noqa: PLR0913 - a range, and the times of the store
+    history: list[Version], from_ms: int | None, to_ms: int | None, observed: int, retention_ms: int, interval_ms: int
+) -> list[tuple[int, int | None, bytes]]:
+    """Return the values that were valid at any time of a range, by timestamp.
+
+    Args:
+        history: all versions of the key, by timestamp.
+        from_ms: the start of the range, in epoch ms; None is no bound.
+        to_ms: the end of the range (inclusive), in epoch ms; None is no bound.
+        observed: the stream time of the store, in epoch ms.
+        retention_ms: the history retention.
+        interval_ms: the length of a segment.
+
+    Returns:
+        the timestamp, the time at which the next version begins (None for the latest) and the encoded value of each.
+    """
+    only_latest = to_ms is not None and to_ms < observed - retention_ms
+    found: list[tuple[int, int | None, bytes]] = []
+    for index, (timestamp, data) in enumerate(history):
+        last = index + 1 == len(history)
+        valid_to = None if last else history[index + 1][0]
+        expired = valid_to is not None and _in_expired_segment(valid_to, observed, retention_ms, interval_ms)
+        if data is None or expired or (only_latest and not last):
+            continue
+        if (to_ms is None or timestamp <= to_ms) and (from_ms is None or valid_to is None or valid_to > from_ms):
+            found.append((timestamp, valid_to, data))
+    return found
+
+
+def _in_expired_segment(valid_to: int, observed: int, retention_ms: int, interval_ms: int) -> bool:
+    return valid_to // interval_ms < max(0, observed - retention_ms) // interval_ms
+
+
+def _timestamp_of(version: Version) -> int:
     return version[0]
 
 
