@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import millpond as mp
 from millpond.dsl.operators.suppression import SuppressTable
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, TopologyError
 from millpond.serdes import Long, String, TimeWindowedSerde, Windowed
 from millpond.state import TimeOrderedBufferBuilder
 from tests.dsl.support import Node, build
@@ -112,3 +112,17 @@ def test_windows_are_final_in_a_whole_topology() -> None:
         assert out.is_empty()
         topic.pipe_input("c", "x", 30)
         assert [(k.key, k.start_ms, n) for k, n in out.read_key_values_to_list()] == [("a", 0, 3), ("b", 0, 1)]
+
+
+@pytest.mark.parametrize("until", [mp.until_window_closes, lambda **options: mp.until_time_limit(MS, **options)])
+def test_changelog_of_the_buffer_may_have_a_configuration(until: Any) -> None:
+    """`logging=` takes a topic's configuration as for other stores, and nothing else."""
+    b = mp.StreamsBuilder()
+    windows = mp.TimeWindows(SIZE * MS)
+    counts = b.stream("in", key=String, value=String).group_by_key().windowed_by(windows).count()
+    counts.suppress(until(logging={"segment.bytes": "1048576"}), name="held")
+    (builder,) = (each for each in b.build().subtopologies()[0].stores if each.name == "held-store")
+    assert builder.changelog_config()["segment.bytes"] == "1048576"
+    assert builder.logging is True
+    with pytest.raises(TopologyError, match="not the text 'no'"):
+        until(logging="no")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from millpond.calls import checked_call
+from millpond.checks import kind_of
 from millpond.dsl.operators.suppression import SuppressedLookup, SuppressTable
 from millpond.errors import TopologyError
 from millpond.serdes import Serde, Windowed
@@ -36,25 +38,26 @@ class Suppressed(Generic[K]):
     """How many bytes of keys and values may be held back; None for no limit."""
     emit_when_full: bool
     """Whether a full buffer sends its oldest change early, instead of stopping the worker."""
-    logging: bool
-    """Whether the buffer has a changelog."""
+    logging: bool | Mapping[str, str]
+    """Whether the buffer has a changelog, or that topic's configuration."""
 
 
 @checked_call
 def until_window_closes(
-    *, max_records: int | None = None, max_bytes: int | None = None, logging: bool = True
+    *, max_records: int | None = None, max_bytes: int | None = None, logging: bool | Mapping[str, str] = True
 ) -> Suppressed[Windowed[Any]]:
     """Send only the final result of each window, when stream time has reached its end plus grace.
 
     Args:
         max_records: stop the worker instead of holding back more results than this; default: no limit.
         max_bytes: stop the worker instead of holding back more bytes than this; default: no limit.
-        logging: whether the buffer has a changelog; without one, its content is lost with the worker's disk.
+        logging: whether the buffer has a changelog, or that topic's configuration; without a changelog, the buffer's
+            content is lost with the worker's disk.
 
     Raises:
-        TopologyError: a limit is negative.
+        TopologyError: a limit is negative, or logging is neither a flag nor a configuration.
     """
-    _check_limits(max_records, max_bytes)
+    _check(max_records, max_bytes, logging)
     return Suppressed(
         final=True, wait_ms=0, max_records=max_records, max_bytes=max_bytes, emit_when_full=False, logging=logging
     )
@@ -67,7 +70,7 @@ def until_time_limit(
     max_records: int | None = None,
     max_bytes: int | None = None,
     when_full: Literal["emit", "stop"] = "emit",
-    logging: bool = True,
+    logging: bool | Mapping[str, str] = True,
 ) -> Suppressed[Any]:
     """Send at most one change per key and `wait`.
 
@@ -76,12 +79,14 @@ def until_time_limit(
         max_records: how many keys may be held back; default: no limit.
         max_bytes: how many bytes may be held back; default: no limit.
         when_full: `emit` sends the oldest change early, `stop` stops the worker.
-        logging: whether the buffer has a changelog; without one, its content is lost with the worker's disk.
+        logging: whether the buffer has a changelog, or that topic's configuration; without a changelog, the buffer's
+            content is lost with the worker's disk.
 
     Raises:
-        TopologyError: the duration is not a timedelta, or a duration or limit is negative.
+        TopologyError: the duration is not a timedelta, a duration or limit is negative, or logging is neither a flag
+            nor a configuration.
     """
-    _check_limits(max_records, max_bytes)
+    _check(max_records, max_bytes, logging)
     return Suppressed(
         final=False,
         wait_ms=milliseconds(wait, "wait"),
@@ -92,7 +97,12 @@ def until_time_limit(
     )
 
 
-def _check_limits(max_records: int | None, max_bytes: int | None) -> None:
+def _check(max_records: int | None, max_bytes: int | None, logging: object) -> None:
+    if not isinstance(logging, bool | Mapping):
+        raise TopologyError(
+            "logging= takes True, False, or the changelog topic's configuration as a dictionary, not "
+            f"{kind_of(logging)}."
+        )
     for name, limit in (("max_records", max_records), ("max_bytes", max_bytes)):
         if limit is not None and limit < 0:
             raise TopologyError(f"{name}={limit} is negative; leave it out for no limit.")
@@ -162,10 +172,12 @@ class SuppressedTable:
 
     def store(self) -> StoreBuilder:
         """Return the builder of the table's buffer."""
+        logging = self._suppressed.logging
         return TimeOrderedBufferBuilder(
             name=self._store,
             key=self._key,
             value=self._value,
-            logging=self._suppressed.logging,
+            logging=logging if isinstance(logging, bool) else True,
+            log_config={} if isinstance(logging, bool) else logging,
             count_bytes=self._suppressed.max_bytes is not None,
         )
