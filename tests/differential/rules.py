@@ -146,14 +146,6 @@ COGROUPED_TWICE = (
 _WINDOWED = re.compile("(Time|Session)Windowed.*[.](count|reduce|aggregate)$")
 
 
-NO_KEY_TO_WAIT_FOR = (
-    "records without a key in a left join with a grace period",
-    "Kafka Streams fails with a NullPointerException. millpond joins such a record with no row at once, as without a "
-    "grace period (docs/kafka-streams-names.md).",
-)
-"""Generated cases drop such records before the join."""
-
-
 def history_of(step: dict[str, Any], by_id: dict[str, Any]) -> int:
     """Return how long the table of a step keeps old values, in ms; 0 if it is not versioned."""
     if "store" in step:

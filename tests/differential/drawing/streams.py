@@ -154,7 +154,7 @@ def _join_table(d: Draft, a: list[Out]) -> Drawn | None:
 def _left_join_table(d: Draft, a: list[Out]) -> Drawn | None:
     drawn = _join_table(d, a)
     if drawn is not None and "grace" in drawn[0]:
-        # See NO_KEY_TO_WAIT_FOR in rules.py.
+        # Without a key the original fails (rules.py), which would hide the rest of the case.
         d.steps.append({"id": d.new_id(), "op": "KStream.filter", "of": [a[0].id], "predicate": "has-key"})
         a[0] = replace(a[0], id=d.steps[-1]["id"], label="KStream.filter")
     return drawn

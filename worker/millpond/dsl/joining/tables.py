@@ -17,7 +17,7 @@ from millpond.dsl.tables import View
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.state import JoinBufferBuilder
-from millpond.topology import Body, StoreBuilder
+from millpond.topology import Body
 
 if TYPE_CHECKING:
     from millpond.dsl.global_table import GlobalKTable
@@ -54,14 +54,13 @@ def join_table(  # noqa: PLR0913 - the arguments of join()
     graph.copartition(sources)
     view = table.view()
     name = graph.name_or(name, "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-")
-    buffers: list[StoreBuilder] = []
+    buffer = None
     body: Body = JoinTable(view.lookup, combine, with_key, left, view.history_ms is not None)
     if grace is not None:
         grace_ms = _check_grace(f"{what} '{name}'", grace, view, table)
-        buffer: StoreBuilder = JoinBufferBuilder(name=f"{name}-Buffer", key=key or stream._key, value=stream._value)
-        buffers.append(buffer)
+        buffer = JoinBufferBuilder(name=f"{name}-Buffer", key=key or stream._key, value=stream._value)
         body = JoinTableWithGrace(view.lookup, combine, with_key, left, buffer.name, grace_ms)
-    node = OperatorNode(name, lambda: body, adds=buffers, uses=view.stores, relaxed_null_key=left)
+    node = OperatorNode(name, lambda: body, store=lambda: buffer, uses=view.stores, relaxed_null_key=left)
     graph.add(node, stream._node)
     return KStream(graph, node.name, node, key or stream._key, value, sources, repartition=False)
 
