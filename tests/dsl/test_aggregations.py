@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import given
@@ -152,3 +153,25 @@ def test_a_bounded_store_starts_again_with_evicted_keys() -> None:
         store = driver.get_key_value_store("recent")
         assert store is not None
         assert list(store.all()) == [("a", 3), ("b", 1)]
+
+
+class Idle(mp.Processor[Any, Any, Any, Any]):
+    def process(self, record: Any) -> None: ...
+
+
+def test_a_setting_puts_stores_into_memory_that_do_not_say_where_they_are() -> None:
+    """`default.dsl.store` decides for operators; a store that says where it is, and one of a processor, stay there."""
+    builder = mp.StreamsBuilder()
+    grouped = builder.stream("in", key=String, value=String).group_by_key()
+    hour = mp.TimeWindows(timedelta(hours=1))
+    grouped.windowed_by(hour).count(store="default")
+    grouped.windowed_by(hour).count(store="disk", persistent=True)
+    grouped.windowed_by(hour).count(store="memory", persistent=False)
+    own = mp.WindowStoreBuilder(name="own", key=String, value=Long, retention_ms=9, window_size_ms=9)
+    builder.add_state_store(own)
+    builder.stream("other", key=String, value=String).process(Idle, stores=["own"])
+    topology = builder.build()
+    for setting, expected in (("rocksDB", True), ("in_memory", False)):
+        with mp.testing.TopologyTestDriver(topology, {"default.dsl.store": setting}) as driver:
+            found = {name: store.persistent for name, store in driver.get_all_state_stores().items()}
+            assert found == {"default": expected, "disk": True, "memory": False, "own": True}

@@ -60,16 +60,21 @@ class Generator:
         return case
 
     def _draw_stores(self, d: Draft) -> None:
-        for kind in d.rng.sample(("key-value", "timestamped", "window", "session", "versioned"), d.one(0, 0, 1, 2)):
+        for kind in d.rng.sample(
+            ("key-value", "timestamped", "lru", "window", "session", "versioned"), d.one(0, 0, 1, 2)
+        ):
             name = f"own-{kind}"
             step: Step = {"id": d.new_id(), "op": "StreamsBuilder.addStateStore", "kind": kind, "name": name}
             if kind in ("window", "session", "versioned"):
                 step["retention"] = d.one(100, 400)
-            if kind != "versioned" and (not d.disk or d.chance(50)):
+            if kind == "lru":
+                step["lru"] = d.one(1, 2, 3)
+            elif kind != "versioned" and (not d.disk or d.chance(50)):
                 step["in_memory"] = True
             # Expired windows may be in the original's cache still; see rules.EXPIRED_IN_CACHE.
             if kind in ("key-value", "timestamped") and d.chance(20):
                 step["caching"] = True
+                name = step["name"] = f"{name}-cached"
             d.steps.append(step)
             d.stores.append(name)
 

@@ -120,10 +120,10 @@ def _group_by(d: Draft, a: list[Out]) -> Drawn | None:
 
 def _processed(d: Draft, a: list[Out], names: tuple[str, ...]) -> dict[str, Any]:
     name = d.one(*names)
-    if name == "use" and not d.stores:
+    if name in ("use", "read") and not d.stores:
         name = "forward"
     stores = d.rng.sample(d.stores, d.one(*range(1, len(d.stores) + 1))) if d.stores and d.chance(60) else []
-    if name == "use" and not stores:
+    if name in ("use", "read") and not stores:
         stores = [d.stores[0]]
     if name == "header":
         name = f"header:{d.one('h1', 'h2')}"
@@ -132,7 +132,7 @@ def _processed(d: Draft, a: list[Out], names: tuple[str, ...]) -> dict[str, Any]
 
 @rule("KStream.process", "stream", "stream")
 def _process(d: Draft, a: list[Out]) -> Drawn | None:
-    names = ("forward", "rekey", "thrice", "origin", "times", "use", "use", "stream-clock", "wall-clock")
+    names = ("forward", "rekey", "thrice", "origin", "times", "use", "read", "read", "stream-clock", "wall-clock")
     return _processed(d, a, names), {"key": "string", "value": "string"}
 
 

@@ -76,6 +76,44 @@ final class Processors {
         return found.toString();
     }
 
+    /** What ranges of a store hold. Stores with a cache are only used, since it has an order of its own. */
+    static String read(final String name, final Object store, final Object key, final long time) {
+        final String k = text(key);
+        if (name.endsWith("-cached") || store instanceof VersionedKeyValueStore) return "";
+        final StringBuilder found = new StringBuilder();
+        if (store instanceof KeyValueStore) {
+            final KeyValueStore<Object, Object> s = cast(store);
+            rows(found, s.range(null, k));
+            rows(found, s.reverseRange(k, null));
+            rows(found, s.prefixScan("k", new org.apache.kafka.common.serialization.StringSerializer()));
+            rows(found, s.reverseAll());
+        } else if (store instanceof WindowStore) {
+            final WindowStore<Object, Object> s = cast(store);
+            rows(found, s.fetch(null, k, Math.max(0, time - 80), time + 40));
+            rows(found, s.backwardFetch(k, null, Math.max(0, time - 80), time + 40));
+            rows(found, s.backwardFetchAll(Math.max(0, time - 30), time));
+            rows(found, s.all());
+            found.append(text(s.fetch(k, time)));
+        } else {
+            final SessionStore<Object, Object> s = cast(store);
+            rows(found, s.fetch(k));
+            rows(found, s.findSessions(null, k, Math.max(0, time - 60), time + 30));
+            found.append(text(s.fetchSession(k, time, time + 5)));
+        }
+        return found.toString();
+    }
+
+    private static <A, B> void rows(final StringBuilder found, final KeyValueIterator<A, B> each) {
+        try (each) {
+            while (each.hasNext()) {
+                final KeyValue<A, B> row = each.next();
+                final Object value = row.value instanceof ValueAndTimestamp ? ((ValueAndTimestamp<?>) row.value).value() : row.value;
+                found.append(text(row.key)).append(':').append(text(value)).append(' ');
+            }
+        }
+        found.append('|');
+    }
+
     /** Records of punctuators have metadata without a topic here, and none in millpond; see docs/kafka-streams-names.md. */
     private static String origin(final ProcessingContext context) {
         return context.recordMetadata().filter(m -> m.topic() != null).map(m -> m.topic() + "-" + m.partition() + "/" + m.offset()).orElse("nowhere");
@@ -139,6 +177,17 @@ final class Processors {
                     final StringBuilder held = new StringBuilder();
                     for (final String store : stores) held.append(use(context.getStateStore(store), k, v, record.timestamp()));
                     context.forward(plain.withValue((Object) Functions.cap(held.toString())));
+                    break;
+                }
+                case "read": {
+                    final StringBuilder held = new StringBuilder();
+                    for (final String store : stores) {
+                        use(context.getStateStore(store), k, v, record.timestamp());
+                        held.append(read(store, context.getStateStore(store), k, record.timestamp()));
+                    }
+                    // The end, so that all rows matter.
+                    final String all = held.toString();
+                    context.forward(plain.withValue((Object) (all.hashCode() + " " + Functions.cap(all))));
                     break;
                 }
                 default: throw new IllegalArgumentException("there is no processor called " + name);

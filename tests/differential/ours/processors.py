@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -42,6 +42,41 @@ def use(store: Any, key: Any, value: Any, time: int) -> str:
     assert isinstance(store, SessionStore)
     store.put(mp.Windowed(k, time, time + 5), _value(value))
     return "".join(f"{text(at)}:{text(v)} " for at, v in store.find_sessions(k, max(0, time - 40), time + 10))
+
+
+def read(name: str, store: Any, key: Any, time: int) -> str:
+    """Return what ranges of a store hold. Stores with a cache are only used, since it has an order of its own."""
+    k = text(key)
+    if name.endswith("-cached") or isinstance(store, VersionedKeyValueStore):
+        return ""
+    if isinstance(store, KeyValueStore | TimestampedKeyValueStore):
+        found = [store.range(None, k), store.reverse_range(k, None), store.prefix_scan("k"), store.reverse_all()]
+        return "".join(map(_rows, found))
+    first = max(0, time - 80)
+    if isinstance(store, WindowStore):
+        windows = [
+            store.fetch_range(None, k, first, time + 40),
+            store.backward_fetch_range(k, None, first, time + 40),
+            store.backward_fetch_all(max(0, time - 30), time),
+            store.all(),
+        ]
+        return "".join(map(_rows, windows)) + text(store.fetch(k, time))
+    assert isinstance(store, SessionStore)
+    sessions = [store.fetch(k), store.find_sessions_range(None, k, max(0, time - 60), time + 30)]
+    return "".join(map(_rows, sessions)) + text(store.fetch_session(k, time, time + 5))
+
+
+def _rows(found: Iterable[tuple[Any, Any]]) -> str:
+    values = ((key, value.value if isinstance(value, mp.ValueAndTimestamp) else value) for key, value in found)
+    return "".join(f"{text(key)}:{text(value)} " for key, value in values) + "|"
+
+
+def _java_hash(shown: str) -> int:
+    """Return the hash code of a text of ASCII characters in Java."""
+    found = 0
+    for each in shown:
+        found = found * 31 + ord(each) & 0xFFFFFFFF
+    return found - (1 << 32) if found >= 1 << 31 else found
 
 
 def _origin(context: Any) -> str:
@@ -93,6 +128,13 @@ class _AnyKey(mp.Processor[Any, Any, Any, Any]):
             case "use":
                 held = (use(context.get_state_store(each), record.key, v, record.timestamp) for each in self._stores)
                 context.forward(plain.with_value(cap("".join(held))))
+            case "read":
+                shown = ""
+                for each in self._stores:
+                    store = context.get_state_store(each)
+                    use(store, record.key, v, record.timestamp)
+                    shown += read(each, store, record.key, record.timestamp)
+                context.forward(plain.with_value(f"{_java_hash(shown)} {cap(shown)}"))
             case other:
                 raise ValueError(f"there is no processor called {other}")
 

@@ -63,6 +63,8 @@ def _add_state_store(b: Building, s: Step) -> None:
             b.builder.add_state_store(mp.KeyValueStoreBuilder(**common))
         case "timestamped":
             b.builder.add_state_store(mp.KeyValueStoreBuilder(**common, timestamped=True))
+        case "lru":
+            b.builder.add_state_store(mp.KeyValueStoreBuilder(**common, max_entries=s["lru"]))
         case "versioned":
             b.builder.add_state_store(mp.VersionedKeyValueStoreBuilder(**common, history_retention_ms=s["retention"]))
         case "window":

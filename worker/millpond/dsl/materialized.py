@@ -43,7 +43,7 @@ class MaterializedStore(TypedDict, Generic[K, V], total=False):
     logging: bool | Mapping[str, str]
     """Whether the store has a changelog topic, or that topic's configuration; default: True."""
     persistent: bool
-    """Whether the store is on disk (True, the default) or in memory."""
+    """Whether the store is on disk or in memory; default: as `default.dsl.store` says, which is on disk by default."""
     max_entries: int
     """The largest number of entries of a task's store, which is then in memory and forgets the entry that was read or
     put least recently, as `Stores.lruMap` in Kafka Streams; default: no maximum."""
@@ -83,7 +83,8 @@ class Storage:
     caching: bool = True
     logging: bool = True
     log_config: Mapping[str, str] | None = None
-    persistent: bool = True
+    persistent: bool | None = None
+    """None: as `default.dsl.store` says."""
     retention_ms: int | None = None
     max_entries: int | None = None
     history_ms: int | None = None
@@ -129,7 +130,7 @@ class Storage:
             options.get("caching", history_ms is None),
             bool(logging) if isinstance(logging, bool) else True,
             None if isinstance(logging, bool) else logging,
-            options.get("persistent", True),
+            options.get("persistent"),
             None if retention is None else milliseconds(retention, "retention"),
             options.get("max_entries"),
             history_ms,
@@ -143,7 +144,7 @@ class Storage:
                 name=self.name,
                 key=self.key,
                 value=self.value,
-                persistent=self.persistent,
+                persistent=self.persistent is not False,
                 logging=self.logging,
                 log_config=self.log_config or {},
                 history_retention_ms=self.history_ms,
@@ -153,7 +154,8 @@ class Storage:
             name=self.name,
             key=self.key,
             value=self.value,
-            persistent=self.persistent,
+            persistent=self.persistent is not False,
+            in_default_place=self.persistent is None,
             timestamped=True,
             logging=self.logging,
             log_config=self.log_config or {},
@@ -180,7 +182,8 @@ class Storage:
             name=self.name,
             key=self.key,
             value=self.value,
-            persistent=self.persistent,
+            persistent=self.persistent is not False,
+            in_default_place=self.persistent is None,
             timestamped=True,
             logging=self.logging,
             log_config=self.log_config or {},
@@ -209,7 +212,8 @@ class Storage:
             name=self.name,
             key=self.key,
             value=self.value,
-            persistent=self.persistent,
+            persistent=self.persistent is not False,
+            in_default_place=self.persistent is None,
             logging=self.logging,
             log_config=self.log_config or {},
             caching=self.caching and not final,

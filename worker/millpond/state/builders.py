@@ -74,6 +74,9 @@ class StoreBuilder(Generic[K, V]):
     """The topic that serves as the changelog, where the store only repeats a topic: the store is restored from it, and
     nothing is logged."""
 
+    in_default_place: bool = False
+    """Whether `default.dsl.store` decides if the store is in memory: operators set it if `persistent` is not given."""
+
     def __post_init__(self) -> None:
         if not self.name:
             raise ConfigError("a state store needs a name: it is part of its changelog topic's name")

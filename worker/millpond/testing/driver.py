@@ -107,6 +107,7 @@ class TopologyTestDriver:
             default_timestamp_extractor=config.default_timestamp_extractor,
             max_task_idle_ms=config.max_task_idle_ms,
             cache_bytes=config.statestore_cache_max_bytes,
+            dsl_stores_in_memory=config.default_dsl_store == "in_memory",
             settings={**config.as_mapping(), EMIT_INTERVAL: 0, JOIN_EMIT_INTERVAL: 0},
             now_ms=lambda: self._now_ms,
             metrics=UserMetrics(config.metrics_recording_level),

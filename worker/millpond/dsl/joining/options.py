@@ -32,7 +32,7 @@ class StreamJoined(TypedDict, Generic[V, VO], total=False):
     logging: bool | Mapping[str, str]
     """Whether the stores have changelog topics, or the configuration of these topics; default: True."""
     persistent: bool
-    """Whether the stores are on disk (True, the default) or in memory."""
+    """Whether the stores are on disk or in memory; default: as `default.dsl.store` says."""
     this_store: WindowStoreBuilder[Any, V]
     """A store for this stream's records, with its own name, serdes, kind and changelog: `withThisStoreSupplier`. It
     retains duplicates, has the join windows' size, and keeps records for size plus grace. The store of records without
@@ -50,7 +50,8 @@ class JoinStorage:
     store: str | None
     logging: bool
     log_config: Mapping[str, str]
-    persistent: bool
+    persistent: bool | None
+    """None: as `default.dsl.store` says."""
     this_store: WindowStoreBuilder[Any, Any] | None = None
     other_store: WindowStoreBuilder[Any, Any] | None = None
 
@@ -80,7 +81,7 @@ class JoinStorage:
             None if store is None else validate_name(store, "store"),
             logging if isinstance(logging, bool) else True,
             {} if isinstance(logging, bool) else logging,
-            options.get("persistent", True),
+            options.get("persistent"),
             this,
             other,
         )
@@ -99,7 +100,8 @@ class JoinStorage:
             name=f"{name}-store",
             key=self.key,
             value=value,
-            persistent=self.persistent,
+            persistent=self.persistent is not False,
+            in_default_place=self.persistent is None,
             logging=self.logging,
             log_config={**self.log_config, "cleanup.policy": "delete"},
             retention_ms=windows.size_ms + windows.grace_ms,
@@ -116,7 +118,8 @@ class JoinStorage:
             key=self.key,
             value=left,
             right=right,
-            persistent=self.persistent if self.this_store is None else self.this_store.persistent,
+            persistent=self.persistent is not False if self.this_store is None else self.this_store.persistent,
+            in_default_place=self.persistent is None and self.this_store is None,
             logging=self.logging,
             log_config=self.log_config,
         )

@@ -186,6 +186,11 @@ class WorkerSettings:
         "default.value.serde", as_serde(_SERDES), None,
         "Serde of values where the topology names none: a short name or an import path, as in `default.key.serde`.",
     )  # fmt: skip
+    default_dsl_store: str = _setting(
+        "default.dsl.store", as_choice("rocksdb", "in_memory"), "rocksdb", shown="rocksDB",
+        doc="Where the stores of operators are that do not say it themselves with `persistent=`: `rocksDB` is on disk, "
+        "`in_memory` is in memory, to be restored from the changelog at every start.",
+    )  # fmt: skip
     default_timestamp_extractor: Any = _setting(
         "default.timestamp.extractor", as_object(_EXTRACTORS, "a timestamp extractor"), None,
         "Timestamp extractor of sources that name none: a short name such as `WallclockTimestampExtractor`, or an "

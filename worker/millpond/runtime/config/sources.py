@@ -53,8 +53,8 @@ _REJECTED = {
     "metrics.recording.level": "all metrics are always recorded",
     "ensure.explicit.internal.resource.naming": "compare the output of 'millpond topology' with the former one instead",
     "upgrade.from": "millpond reads what Kafka Streams 3.5 and later write",
-    "default.dsl.store": "write persistent=False in the topology where a store is to be in memory",
-    "dsl.store.suppliers.class": "write persistent=False in the topology where a store is to be in memory",
+    "dsl.store.suppliers.class": "write default.dsl.store=in_memory for stores in memory, or persistent=False in the "
+    "topology",
 }
 """Settings of Kafka Streams without a meaning here, with what to do instead."""
 

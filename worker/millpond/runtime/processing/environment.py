@@ -39,6 +39,8 @@ class Environment:
     """How long a task waits for an empty input, in milliseconds (KIP-353); -1 never waits."""
     cache_bytes: int = 10 * 1024 * 1024
     """Size of the record caches of the whole worker, in bytes; 0 forwards every update."""
+    dsl_stores_in_memory: bool = False
+    """Whether stores of the DSL are in memory where the topology does not say where they are."""
     row_cache_bytes: int = 64 * 1024 * 1024
     """Memory for decoded committed rows of the whole worker, in bytes."""
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -71,13 +73,15 @@ class Environment:
         return decorate(self.application_id, name) if name in self.internal_topics else name
 
     def complete(self, builder: Any) -> Any:
-        """Return a store builder with default serdes for missing ones, and without caching if the worker has no cache.
+        """Return a store builder with the worker's defaults: its serdes, caching only with a cache, where rows are.
 
         Raises:
             TopologyError: neither the store nor the configuration names a serde.
         """
         if isinstance(builder, OuterJoinStoreBuilder) and builder.right is None:
             builder = replace(builder, right=_resolve(None, self.default_value, builder.name, "value"))
+        if builder.in_default_place and builder.persistent and self.dsl_stores_in_memory:
+            builder = replace(builder, persistent=False)
         caching = builder.caching and self.cache_bytes > 0
         if builder.key is not None and builder.value is not None and caching == builder.caching:
             return builder

@@ -215,6 +215,7 @@ def _environment(topology: Topology, config: Config, cluster: KafkaAdmin) -> Env
         default_timestamp_extractor=config.default_timestamp_extractor,
         max_task_idle_ms=config.max_task_idle_ms,
         cache_bytes=config.statestore_cache_max_bytes,
+        dsl_stores_in_memory=config.default_dsl_store == "in_memory",
         row_cache_bytes=config.rocksdb_row_cache_bytes,
         settings=config.as_mapping(),
         partition_count=cluster.partition_count,
