@@ -12,6 +12,7 @@ from millpond.state import MemoryBackend, VersionedKeyValueStoreBuilder, Version
 from tests.state import helpers
 
 NOT_PUT = -(2**63)
+IS_LATEST = -1
 
 
 def build(backend, retention=100, **options):
@@ -69,6 +70,24 @@ def test_reads_beyond_the_history_retention_find_only_the_latest_value():
     assert store.get("k", 15) is None
     assert store.get("k", 20) == VersionedRecord(2, 20)
     assert store.get("k") == VersionedRecord(2, 20)
+
+
+def test_a_deletion_at_the_time_of_the_only_value_leaves_no_trace():
+    """As in Kafka Streams: a late value is the latest again; a deletion at another time, or put twice, stays."""
+    backend = MemoryBackend()
+    for again, latest in (((100, None),), 90), (((101, None),), None), (((100, None), (100, 8), (100, None)), 90):
+        store = build(backend)
+        store.put("k", 7, 100)
+        for time, value in again:
+            store.put("k", value, time)
+        assert store.put("k", 9, 90) == (IS_LATEST if latest else 100)
+        found = store.get("k")
+        assert (None if found is None else found.timestamp) == latest
+    store = build(backend)
+    store.put("d", None, 100)
+    store.put("d", None, 100)
+    assert store.put("d", 9, 90) == 100
+    assert store.get("d") is None
 
 
 def test_versions_of_a_range_of_times():

@@ -210,11 +210,19 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         self._observed = max(self._observed, timestamp)
         history = self._history(raw_key)
         at = bisect_left(history, timestamp, key=_timestamp_of)
+        prefix = self._prefix + raw_key
         if at < len(history) and history[at][0] == timestamp:
+            replaced = history[at][1]
+            alone = at + 1 == len(history) and (at == 0 or history[at - 1][1] is None)
+            if data is None and replaced is not None and alone:
+                # As in Kafka Streams, a deletion at the time of a key's latest value, with no value right before it,
+                # removes the value without a trace: a late put before that time is the latest again.
+                del history[at]
+                rows[prefix + _pack(timestamp)] = None
+                return IS_LATEST
             history[at] = (timestamp, data)
         else:
             history.insert(at, (timestamp, data))
-        prefix = self._prefix + raw_key
         rows[prefix + _pack(timestamp)] = _DELETED if data is None else _HELD + data
         valid_to = history[at + 1][0] if at + 1 < len(history) else IS_LATEST
         for expired in self._take_expired(history):
