@@ -290,6 +290,20 @@ topology.add_processor("lengths", Lengths, "KSTREAM-SOURCE-0000000000")
 anything: Any = topology.describe()
 
 
+# Small applications
+app = mp.App("small")
+
+
+@app.stream("flights", key=mp.String, value=mp.Json(Flight))
+def carriers(stream: mp.KStream[str, Flight]) -> None:
+    stream.map_values(lambda flight: flight.carrier).to("carriers", value=mp.String)
+
+
+@app.map_values("flights", to="delays", key=mp.String, value=mp.Json(Flight), result=mp.Double)
+async def delay(flight: Flight) -> float:
+    return flight.dep_delay or 0.0
+
+
 # Reads of stores in the process of a worker
 def read(worker: mp.Worker) -> None:
     assert_type(worker.store("counts", mp.KeyValueStore[str, int]), mp.ReadOnlyKeyValueStore[str, int])

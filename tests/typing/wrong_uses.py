@@ -105,4 +105,12 @@ class Stored(mp.Processor[str, str, str, str]):
         context.metrics.counter("orders", level="INF")  # wrong
 
 
+app = mp.App("small")
+
+
+@app.map_values("words", to="lengths", key=mp.String, value=mp.String, result=mp.Int)  # wrong
+def upper(word: str) -> str:
+    return word.upper()
+
+
 words.process(Count)  # wrong

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from millpond.runtime.worker.worker import Worker as Worker
 
     from . import testing as testing
+    from .app import App as App
     from .dsl import BranchedKStream as BranchedKStream
     from .dsl import CogroupedKStream as CogroupedKStream
     from .dsl import EmitStrategy as EmitStrategy
@@ -120,6 +121,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "millpond.app": ("App",),
     "msgspec": ("Struct",),
     "msgspec.structs": ("replace",),
     "millpond.dsl": (
