@@ -366,7 +366,7 @@ def test_all_parameters_that_take_functions_are_tested() -> None:
         for parameter in inspect.signature(call).parameters.values()
         if taking.search(str(parameter.annotation))
     }
-    asynchronous = {"KStream.map_values_async mapper", "KStream.process_async function"}  # see test_batches.py
+    asynchronous = {"KStream.map_values_async mapper", "KStream.process_async function"}  # see beyond/test_batches.py
     assert found - {"Topology.add_body body"} - asynchronous == FUNCTIONS.keys()
 
 
