@@ -174,6 +174,21 @@ def test_a_step_below_a_step_gets_its_results_in_the_same_batch() -> None:
         assert run.out(Long) == [("a", 1), ("a", 2)]
 
 
+def test_a_commit_has_all_that_a_step_sends_to_a_store_during_the_flush() -> None:
+    """A cache forwards into the step when the commit flushes it; the store below is in the same commit, and logged."""
+
+    def twice(stream: mp.KStream[str, str]) -> mp.KStream[str, Any]:
+        first = stream.group_by_key().count(store="first", caching=True).to_stream()
+        second = first.map_batches(lambda counts: [str(count) for count in counts], value=String)
+        return second.group_by_key(key=String, value=String).count(store="second", caching=False).to_stream()
+
+    with batches(twice, statestore_cache_max_bytes=1_000_000) as run:
+        run.turn(("a", "x"), ("b", "x"), ("a", "x"))
+        assert sorted(run.out(Long)) == [("a", 1), ("b", 1)]
+        log = run.driver.create_output_topic("test-application-second-changelog", key=String, value=mp.Bytes)
+        assert sorted(key for key, _ in log.read_key_values_to_list()) == ["a", "b"]
+
+
 @pytest.mark.parametrize("form", ["arrow", "pandas"])
 def test_tables_have_columns_of_fields_with_key_and_timestamp(form: Any) -> None:
     """Without the library, the error says what to install."""
