@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from millpond.runtime.worker.embedding.local_stores import ReadOnlyKeyValueStore as ReadOnlyKeyValueStore
     from millpond.runtime.worker.embedding.local_stores import ReadOnlySessionStore as ReadOnlySessionStore
+    from millpond.runtime.worker.embedding.local_stores import ReadOnlyVersionedStore as ReadOnlyVersionedStore
     from millpond.runtime.worker.embedding.local_stores import ReadOnlyWindowStore as ReadOnlyWindowStore
     from millpond.runtime.worker.embedding.metadata import LagInfo as LagInfo
     from millpond.runtime.worker.embedding.metadata import TaskMetadata as TaskMetadata
@@ -160,6 +161,7 @@ _MODULES = {
     "millpond.runtime.worker.embedding.local_stores": (
         "ReadOnlyKeyValueStore",
         "ReadOnlySessionStore",
+        "ReadOnlyVersionedStore",
         "ReadOnlyWindowStore",
     ),
     "millpond.runtime.worker.embedding.metadata": ("LagInfo", "TaskMetadata", "ThreadMetadata"),

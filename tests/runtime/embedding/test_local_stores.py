@@ -28,13 +28,19 @@ def counting(source: str) -> mp.Topology:
     grouped.windowed_by(mp.SessionWindows(timedelta(minutes=1))).count(store="visits")
 
     class Last(mp.Processor[str, str, None, None]):
-        stores = (mp.KeyValueStoreBuilder(name="last", key=mp.String, value=mp.String),)
+        stores = (
+            mp.KeyValueStoreBuilder(name="last", key=mp.String, value=mp.String),
+            mp.VersionedKeyValueStoreBuilder(name="past", key=mp.String, value=mp.String, history_retention_ms=HOUR),
+        )
 
         def init(self, context: Any) -> None:
             self.last = context.get_state_store("last", mp.KeyValueStore[str, str])
+            self.past = context.get_state_store("past", mp.VersionedKeyValueStore[str, str])
 
         def process(self, record: mp.Record[str, str]) -> None:
             self.last.put(record.key, record.value)
+            self.past.put(record.key, "early", record.timestamp - 5)
+            self.past.put(record.key, record.value, record.timestamp)
 
     builder.stream(source, key=mp.String, value=mp.String).process(Last)
     return builder.build()
@@ -75,6 +81,11 @@ def test_a_program_reads_all_partitions_of_its_worker(broker, create_topic, app_
         assert list(visits.fetch("k1")) == list(visits.backward_fetch("k1")) == [(mp.Windowed("k1", HOUR, HOUR), 2)]
         assert [window.key for window, _ in visits.fetch_range("k1", "k2")] == ["k1", "k2"]
         assert list(visits.find_sessions("k1", HOUR + 1, HOUR + 9)) == []
+        past = worker.store("past", mp.VersionedKeyValueStore[str, str])
+        early, late = mp.VersionedRecord("early", HOUR - 5, HOUR), mp.VersionedRecord("K1", HOUR)
+        assert (past.get("k1"), past.get("k1", HOUR - 1), past.get("nobody")) == (late, early, None)
+        assert list(past.versions("k1")) == [early, late]
+        assert list(past.versions("k1", descending=True)) == [late, early]
         first, second = (worker.store("counts", mp.KeyValueStore[str, int], partition=each) for each in (0, 1))
         parts = [{key for key, _ in each.all()} for each in (first, second)]
         assert parts[0] | parts[1] == set(keys)
@@ -115,7 +126,7 @@ def _tasks(worker: mp.Worker, source: str) -> None:
     assert sum(sum(task.committed_offsets.values()) for task in thread.active_tasks) >= 12
     assert {task.role for task in thread.active_tasks} == {"active"}
     lags = worker.all_local_store_partition_lags()
-    assert lags.keys() == {"counts", "fast", "hours", "last", "visits"}
+    assert lags.keys() == {"counts", "fast", "hours", "last", "past", "visits"}
     assert {lag.offset_lag for store in lags.values() for lag in store.values()} == {0}
     assert all(lag.current_offset_position == lag.end_offset_position for lag in lags["counts"].values())
 

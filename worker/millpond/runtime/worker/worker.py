@@ -34,21 +34,16 @@ from millpond.state import (
     TimestampedKeyValueStore,
     TimestampedWindowStore,
     ValueAndTimestamp,
+    VersionedKeyValueStore,
     WindowStore,
 )
 from millpond.topology import TaskId, Topology
 from millpond.topology.topology import check_topology
 
 from .admission import Admission
+from .embedding import local_stores as reads
 from .embedding.controls import CloseOptions, Controls, close_options, seconds_of
 from .embedding.failures import StreamThreadExceptionResponse, UncaughtExceptionHandler, UncaughtExceptions
-from .embedding.local_stores import (
-    ReadOnlyKeyValueStore,
-    ReadOnlySessionStore,
-    ReadOnlyWindowStore,
-    StoreOptions,
-    open_store,
-)
 from .embedding.metadata import LagInfo, ThreadMetadata, lags_of, tasks_of
 from .embedding.thread import WorkerThread
 from .gc import GarbageCollector
@@ -236,25 +231,29 @@ class Worker:
 
     @overload
     def store(
-        self, name: str, kind: type[KeyValueStore[K, V]], **options: Unpack[StoreOptions]
-    ) -> ReadOnlyKeyValueStore[K, V]: ...
+        self, name: str, kind: type[KeyValueStore[K, V]], **options: Unpack[reads.StoreOptions]
+    ) -> reads.ReadOnlyKeyValueStore[K, V]: ...
     @overload
     def store(
-        self, name: str, kind: type[TimestampedKeyValueStore[K, V]], **options: Unpack[StoreOptions]
-    ) -> ReadOnlyKeyValueStore[K, ValueAndTimestamp[V]]: ...
+        self, name: str, kind: type[TimestampedKeyValueStore[K, V]], **options: Unpack[reads.StoreOptions]
+    ) -> reads.ReadOnlyKeyValueStore[K, ValueAndTimestamp[V]]: ...
     @overload
     def store(
-        self, name: str, kind: type[WindowStore[K, V]], **options: Unpack[StoreOptions]
-    ) -> ReadOnlyWindowStore[K, V]: ...
+        self, name: str, kind: type[WindowStore[K, V]], **options: Unpack[reads.StoreOptions]
+    ) -> reads.ReadOnlyWindowStore[K, V]: ...
     @overload
     def store(
-        self, name: str, kind: type[TimestampedWindowStore[K, V]], **options: Unpack[StoreOptions]
-    ) -> ReadOnlyWindowStore[K, ValueAndTimestamp[V]]: ...
+        self, name: str, kind: type[TimestampedWindowStore[K, V]], **options: Unpack[reads.StoreOptions]
+    ) -> reads.ReadOnlyWindowStore[K, ValueAndTimestamp[V]]: ...
     @overload
     def store(
-        self, name: str, kind: type[SessionStore[K, V]], **options: Unpack[StoreOptions]
-    ) -> ReadOnlySessionStore[K, V]: ...
-    def store(self, name: str, kind: Any, **options: Unpack[StoreOptions]) -> Any:
+        self, name: str, kind: type[SessionStore[K, V]], **options: Unpack[reads.StoreOptions]
+    ) -> reads.ReadOnlySessionStore[K, V]: ...
+    @overload
+    def store(
+        self, name: str, kind: type[VersionedKeyValueStore[K, V]], **options: Unpack[reads.StoreOptions]
+    ) -> reads.ReadOnlyVersionedStore[K, V]: ...
+    def store(self, name: str, kind: Any, **options: Unpack[reads.StoreOptions]) -> Any:
         """Return a store of this worker to read, over all partitions that it has (`StoreQueryParameters`).
 
         Another worker may have other partitions: `metadata_for_local_threads()` tells which ones this worker has, and
@@ -283,7 +282,7 @@ class Worker:
                 f"store() was called in the thread of worker '{self.config.worker_id}' itself, which would wait for "
                 "itself: a processor uses context.get_state_store(), and a listener asks another thread."
             )
-        return open_store(self.config.worker_id, self, catalog, name, kind, **options)
+        return reads.open_store(self.config.worker_id, self, catalog, name, kind, **options)
 
     def metadata_for_local_threads(self) -> tuple[ThreadMetadata, ...]:
         """Return the worker's loop with its tasks: a tuple of one; empty before the start and after the end."""

@@ -21,10 +21,19 @@ from millpond.state import (
     TimestampedKeyValueStore,
     TimestampedWindowStore,
     ValueAndTimestamp,
+    VersionedKeyValueStore,
+    VersionedRecord,
     WindowStore,
 )
 
-__all__ = ("ReadOnlyKeyValueStore", "ReadOnlySessionStore", "ReadOnlyWindowStore", "StoreOptions", "open_store")
+__all__ = (
+    "ReadOnlyKeyValueStore",
+    "ReadOnlySessionStore",
+    "ReadOnlyVersionedStore",
+    "ReadOnlyWindowStore",
+    "StoreOptions",
+    "open_store",
+)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -36,6 +45,7 @@ _KINDS: dict[type, tuple[QueryableKind, bool]] = {
     WindowStore: (QueryableKind.WINDOW, False),
     TimestampedWindowStore: (QueryableKind.WINDOW, True),
     SessionStore: (QueryableKind.SESSION, False),
+    VersionedKeyValueStore: (QueryableKind.VERSIONED, False),
 }
 
 
@@ -290,6 +300,37 @@ class ReadOnlySessionStore(Generic[K, V]):
         return sessions()
 
 
+class ReadOnlyVersionedStore(Generic[K, V]):
+    """The partitions of a versioned store that a worker has, from `Worker.store`. See `ReadOnlyKeyValueStore`."""
+
+    def __init__(self, reading: _Reading) -> None:
+        self._reading = reading
+
+    def get(self, key: K, as_of: int | None = None) -> VersionedRecord[V] | None:
+        """Return the latest value of a key, or the value at a time (epoch ms) within the history retention."""
+        at = _MAX_LONG if as_of is None else as_of
+        return next(self._versions({"as_of": at}, key), None)
+
+    def versions(
+        self, key: K, from_ms: int | None = None, to_ms: int | None = None, *, descending: bool = False
+    ) -> Iterator[VersionedRecord[V]]:
+        """Return the values that were valid at any time of a range (epoch ms, inclusive); None is no bound."""
+        times = {"first": 0 if from_ms is None else from_ms, "last": _MAX_LONG if to_ms is None else to_ms}
+        return self._versions({**times, "reverse": descending}, key)
+
+    def _versions(self, bounds: dict[str, Any], key: K) -> Iterator[VersionedRecord[V]]:
+        reading = self._reading
+        found = reading.rows(low=reading.raw_key(key), exact=True, **bounds)
+
+        def versions() -> Iterator[VersionedRecord[V]]:
+            for row_key, _, row in found:
+                _, window, raw, timestamp = reading.info.split(row_key, row)
+                valid_to = -1 if window is None else window[1]
+                yield VersionedRecord(reading.value(raw, None), timestamp or 0, None if valid_to < 0 else valid_to)
+
+        return versions()
+
+
 class _StaleReader(LocalReader):
     """A reader that accepts every copy with open stores, also one that is being restored."""
 
@@ -315,7 +356,9 @@ def open_store(
     info = catalog[name]
     if (info.kind is not expected[0]) or (expected[1] and not info.timestamped):
         found = next(
-            each.__name__ for each, (of, stamped) in _KINDS.items() if of is info.kind and stamped is info.timestamped
+            each.__name__
+            for each, (of, stamped) in reversed(_KINDS.items())
+            if of is info.kind and (info.timestamped or not stamped)
         )
         raise QueryFailed(
             FailureReason.UNKNOWN_QUERY_TYPE, f"store '{name}' is a {found}, and was asked for as {_shown(kind)}."
@@ -336,6 +379,7 @@ _VIEWS: dict[QueryableKind, Any] = {
     QueryableKind.KEY_VALUE: ReadOnlyKeyValueStore,
     QueryableKind.WINDOW: ReadOnlyWindowStore,
     QueryableKind.SESSION: ReadOnlySessionStore,
+    QueryableKind.VERSIONED: ReadOnlyVersionedStore,
 }
 
 
