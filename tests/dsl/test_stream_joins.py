@@ -252,3 +252,22 @@ def test_null_keys_reach_a_left_join_below_another_one() -> None:
         driver.create_input_topic("in", key=mp.String, value=mp.String).pipe_input(None, "a", 1000)
         out = driver.create_output_topic("out", key=mp.String, value=mp.String)
         assert [(record.key, record.value) for record in out.read_records_to_list()] == [(None, "a+None!+None")]
+
+
+def test_closed_windows_are_looked_for_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In wall-clock time, as in Kafka Streams; the test driver alone looks for them with each record."""
+    monkeypatch.setattr("millpond.dsl.operators.window_join.times.EMIT_INTERVAL", "no such setting")
+    b = mp.StreamsBuilder()
+    stream(b).left_join(stream(b, "others"), both, APART).to("out", key=mp.String, value=mp.String)
+    with mp.testing.TopologyTestDriver(b.build(), {"application.id": "app"}) as driver:
+        one, other = (driver.create_input_topic(name, key=mp.String, value=mp.String) for name in ("in", "others"))
+        out = driver.create_output_topic("out", key=mp.String, value=mp.String)
+        one.pipe_input("k", "a", 1000)
+        other.pipe_input("x", "b", 8001)
+        assert out.read_values_to_list() == ["a+None"]
+        one.pipe_input("k", "c", 9000)
+        other.pipe_input("x", "b", 16_001)
+        assert out.is_empty
+        driver.advance_wall_clock_time(SECOND)
+        other.pipe_input("x", "b", 16_002)
+        assert out.read_values_to_list() == ["c+None"]

@@ -200,11 +200,13 @@ class DuplicateWindowStore(WindowStore[K, V]):
         self._check_open()
         self.backend_reads += 1
         decode = self.value_serde.deserialize if self.value_serde.immutable else bytes
-        rows = {
-            (start, sequence): (start, sequence, decode(data)) for start, sequence, data in self._rows_of_key(raw_key)
-        }
-        rows.update(((row[0], row[1]), row) for row in self._apart.pop(raw_key, ()))
-        found = self._held[raw_key] = sorted(rows.values(), key=_place)
+        # The backend has the rows in their order, and those apart are kept in it.
+        found = [(start, sequence, decode(data)) for start, sequence, data in self._rows_of_key(raw_key)]
+        apart = self._apart.pop(raw_key, None)
+        if apart is not None:
+            rows = {(row[0], row[1]): row for row in (*found, *apart)}
+            found = sorted(rows.values(), key=_place) if found else apart
+        self._held[raw_key] = found
         self._row_count += len(found)
         return found
 
@@ -234,12 +236,18 @@ class DuplicateWindowStore(WindowStore[K, V]):
         partition, interval, topic = self.partition, self._interval, self.changelog_topic
         rows: Rows = self._flushed
         written = len(rows)
+        segment, prefix, expired = -1, segment_prefix(partition, -1), self._expired
         for raw_key, time, sequence, data, timestamp in puts:
             key = raw_key + window_suffix(time, sequence)
             if topic is not None:
                 out.append((topic, data, key, partition, None, None, timestamp))
-            if data is not None and not self._expired(time):
-                rows.append((segment_prefix(partition, time // interval) + key, data))
+            if data is None:
+                continue
+            if time // interval != segment:
+                segment = time // interval
+                prefix = segment_prefix(partition, segment)
+            if time > self._floor or not expired(time):
+                rows.append((prefix + key, data))
         self._row_size.sample(rows[written : written + 16])
         self._entry_size.sample(puts)
         self._row_count += len(puts)

@@ -57,7 +57,7 @@ class JoinWindow:
                     raise
                 except Exception as error:  # noqa: BLE001 - user code raises anything
                     return failed(error, key, value, timestamp)
-                forward(key, joined, max(time, timestamp))
+                forward(key, joined, max(timestamp, time))
 
         return join
 
