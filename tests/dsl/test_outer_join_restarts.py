@@ -1,0 +1,74 @@
+"""A left or outer join after a restart: its stream time and the records that wait are those of the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millpond.dsl.operators.window_join.outer import OuterJoinWindow
+from millpond.dsl.operators.window_join.times import EMIT_INTERVAL
+from millpond.serdes import String
+from millpond.state import MemoryBackend, OuterJoinStoreBuilder, WindowStoreBuilder
+from tests.dsl.support import Node
+from tests.state.helpers import commit
+
+
+class Join:
+    """Both sides of an outer join in one task, over a backend that outlives it."""
+
+    def __init__(self, backend: MemoryBackend, remembered: dict[str, int] | None = None) -> None:
+        self.backend = backend
+        sides = {
+            name: WindowStoreBuilder(
+                name=name, key=String, value=String, retention_ms=30, window_size_ms=20, retain_duplicates=True
+            ).build(0, backend)
+            for name in ("left", "right")
+        }
+        self.waiting = OuterJoinStoreBuilder(name="waiting", key=String, value=String, right=String).build(0, backend)
+        self.left, self.right = (Node(remembered=remembered, waiting=self.waiting, **sides) for _ in range(2))
+        self.left.task = self.right.task
+        self.right.task.config = {EMIT_INTERVAL: 0}
+        self.put: dict[bool, Callable[..., Any]] = {
+            right: OuterJoinWindow(
+                "left" if right else "right", "waiting", 10, 10, 10, lambda a, b: f"{a}+{b}", False,
+                right=right, unmatched=True,
+            ).bind(self.right if right else self.left)
+            for right in (False, True)
+        }  # fmt: skip
+
+    def restarted(self, *, committed: bool) -> Join:
+        """Return the join of the next task: after a commit, or after the process was killed."""
+        if committed:
+            commit(self.waiting, self.backend)
+        return Join(self.backend, self.right.restarted() if committed else None)
+
+    @property
+    def sent(self) -> list[tuple[Any, ...]]:
+        """What both sides sent."""
+        return [*self.left.forwarded, *self.right.forwarded]
+
+
+def test_late_record_is_late_after_a_restart() -> None:
+    """It is sent at once, as without the restart, since stream time is committed with the offsets."""
+    join = Join(MemoryBackend())
+    join.put[True]("x", "b", 100)
+    again = join.restarted(committed=True)
+    again.put[False]("k", "late", 50)
+    assert again.sent == [("k", "late+None", 50)]
+
+
+def test_waiting_records_are_sent_after_a_restart_once() -> None:
+    """Those of the last commit: what was put after it comes again with its input."""
+    join = Join(MemoryBackend())
+    join.put[False]("k", "a", 100)
+    again = join.restarted(committed=True)
+    again.put[True]("x", "uncommitted", 121)
+    assert again.sent == [("k", "a+None", 100)]
+    killed = Join(again.backend, join.right.restarted())
+    killed.put[True]("x", "b", 121)
+    assert killed.sent == [("k", "a+None", 100)]
+    last = killed.restarted(committed=True)
+    last.put[True]("y", "c", 130)
+    assert last.sent == []
+    last.put[True]("y", "c", 142)
+    assert last.sent == [("x", "None+b", 121)]
