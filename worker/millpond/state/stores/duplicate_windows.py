@@ -180,9 +180,12 @@ class DuplicateWindowStore(WindowStore[K, V]):
         """Raise the sequence number above those of rows of this key and time that an earlier task put."""
         prefix = segment_prefix(self.partition, time // self._interval) + raw_key
         low, high = prefix + window_suffix(time), prefix + window_suffix(time, MAX_SEQUENCE) + b"\0"
+        # The rows of a key that begins with this one, or the other way around, may be among them.
         for key, _ in self._backend.range(self.name, low, high, reverse=True):
-            self._sequence = max(self._sequence, split_window_key(key)[2])
-            return
+            found, start, sequence = split_window_key(key, _ROW_PREFIX_LENGTH)
+            if found == raw_key and start == time:
+                self._sequence = max(self._sequence, sequence)
+                return
 
     def _stage(  # noqa: PLR0913  # the signature of `stage`
         self, raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /
