@@ -13,12 +13,15 @@ from typing import Any
 
 import tests.differential.drawing.streams
 import tests.differential.drawing.tables  # noqa: F401 - both add to RULES
+from millpond.topology.optimization import OPTIMIZATIONS
 from tests.differential import rules
 from tests.differential.drawing.drafts import RULES, Case, Draft, Out, Rule, Step
 from tests.differential.ours.topologies import OPERATORS
 
 _CANDIDATES = 40
 _LETTERS = "abc"
+_OPTIMIZATIONS = ("all", "all", *OPTIMIZATIONS)
+_WITHOUT_MERGES = ("reuse.ktable.source.topics", "single.store.self.join")
 
 
 class Generator:
@@ -52,6 +55,13 @@ class Generator:
         case: Case = {"config": {}}
         if not draft.cached:
             case["config"]["statestore.cache.max.bytes"] = "0"
+        if rng.randrange(100) < 50:
+            case["config"]["topology.optimization"] = rng.choice(
+                # rules.PROCESSORS_ABOVE_TOPICS
+                _WITHOUT_MERGES
+                if any(step["op"].startswith("KStream.process") for step in draft.steps)
+                else _OPTIMIZATIONS
+            )
         if draft.disk:
             case["rocksdb"] = True
         case["steps"] = draft.steps

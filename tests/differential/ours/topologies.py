@@ -22,4 +22,5 @@ def build(case: dict[str, Any]) -> tuple[mp.Topology, list[list[str]]]:
         made = OPERATORS[step["op"]](building, step)
         if made is not None:
             building.handles[step["id"]] = made
-    return building.builder.build(), building.effects
+    optimization = case.get("config", {}).get("topology.optimization", "none")
+    return building.builder.build(optimization=optimization), building.effects

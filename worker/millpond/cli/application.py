@@ -12,9 +12,11 @@ from types import ModuleType
 from typing import Any
 
 from millpond.dsl import StreamsBuilder
+from millpond.dsl.optimizing.rules import default_optimization
 from millpond.errors import ConfigError, MillpondError
 from millpond.runtime.config.parsers import nearest
 from millpond.topology import Topology
+from millpond.topology.optimization import check_optimization, parse_optimization
 
 __all__ = ("ApplicationError", "attribute_name", "load_topology")
 
@@ -28,16 +30,24 @@ def attribute_name(target: str) -> str:
     return target.rpartition(":")[2].rpartition(".")[2]
 
 
-def load_topology(target: str) -> Topology:
+def load_topology(target: str, optimization: str = "none") -> Topology:
     """Return the topology at ``MODULE:ATTRIBUTE``; the module may be in the current directory.
 
     Args:
         target: names a `Topology`, a `StreamsBuilder`, or a function without arguments that returns one.
+        optimization: `topology.optimization`, for each `build()` that names no rewrites.
 
     Raises:
         ApplicationError: the module or the attribute does not exist, is not an application, or raised an error.
         MillpondError: the application's code raised one of millpond's errors.
     """
+    with default_optimization(parse_optimization(optimization)):
+        topology = _load(target)
+    check_optimization(topology.rewrites, optimization)
+    return topology
+
+
+def _load(target: str) -> Topology:
     module_name, colon, attributes = target.partition(":")
     if module_name.endswith(".py") or "/" in module_name:
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")

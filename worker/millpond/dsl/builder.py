@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, TypeVar, Unpack
 
 from millpond.calls import checked
@@ -16,11 +17,12 @@ from millpond.topology.wrapping import check_wrapper
 
 from .functions import check_builder, check_source_topics
 from .global_table import GlobalKTable, GlobalStoreGraphNode, GlobalTableGraphNode
-from .graph import Graph, GraphNode, SourceGraphNode, StoreGraphNode
+from .graph import Graph, SourceGraphNode, StoreGraphNode
 from .kstream import KStream
 from .ktable import KTable
 from .materialized import Materialized, Storage
-from .tables import SourceTable
+from .optimizing.rules import rules_of
+from .tables import SourceTable, TableSourceGraphNode
 
 __all__ = ("StreamsBuilder",)
 
@@ -111,7 +113,7 @@ class StreamsBuilder:
         source = graph.name_or(name, "KSTREAM-SOURCE-", "-source")
         name = graph.name_or(name, "KTABLE-SOURCE-")
         logic = SourceTable(storage)
-        node = _TableSourceGraphNode(name, source, topic, storage, logic, timestamp, reset)
+        node = TableSourceGraphNode(name, source, topic, storage.key, storage.value, logic, timestamp, reset)
         node.output_versioned = storage.history_ms is not None
         graph.add(node, graph.root)
         return KTable(graph, name, node, storage.key, storage.value, frozenset({source}), logic, storage)
@@ -195,44 +197,16 @@ class StreamsBuilder:
         graph.add(GlobalStoreGraphNode(source, name, topic, builder, supplier, key, value, timestamp), graph.root)
         return self
 
-    def build(self) -> Topology:
+    def build(self, *, optimization: str | Iterable[str] | None = None) -> Topology:
         """Return the topology of all streams and tables made so far.
+
+        Args:
+            optimization: the rewrites of the topology, as in `topology.optimization`: `none`, `all`, or names of
+                `reuse.ktable.source.topics` (KIP-295), `merge.repartition.topics` (KIP-295) and
+                `single.store.self.join` (KIP-862). Default: the setting, if millpond loads the application, else none.
+                They change internal topics and names, so an application that has run needs a reset when they change.
 
         Raises:
             TopologyError: the operators contradict each other; the message names them and the cure.
         """
-        return self._graph.build()
-
-
-class _TableSourceGraphNode(GraphNode):
-    """A source that reads a topic as a table."""
-
-    def __init__(  # noqa: PLR0913 - the arguments of table(), resolved
-        self,
-        name: str,
-        source: str,
-        topic: str,
-        storage: Storage,
-        logic: SourceTable,
-        timestamp: TimestampOf[Any] | None,
-        reset: str | None,
-    ) -> None:
-        super().__init__(name)
-        self._source, self._topic, self._storage, self._logic = source, topic, storage, logic
-        self._timestamp, self._reset = timestamp, reset
-
-    def write(self, topology: Topology) -> None:
-        """Add the source and the table's processor, and its store if it has one."""
-        topology.add_source(
-            self._source,
-            self._topic,
-            key=self._storage.key,
-            value=self._storage.value,
-            timestamp=self._timestamp,
-            reset=self._reset,
-            table=True,
-        )
-        topology.add_body(self.name, self._logic.body(), (self._source,), table=True)
-        builder = self._logic.store()
-        if builder is not None:
-            topology.add_state_store(builder, self.name)
+        return self._graph.build(rules_of(optimization))

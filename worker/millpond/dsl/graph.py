@@ -27,11 +27,13 @@ from millpond.topology import (
     Topology,
 )
 from millpond.topology.naming import validate_name
+from millpond.topology.processor_body import ProcessorBody
 
 __all__ = (
     "Graph",
     "GraphNode",
     "OperatorNode",
+    "ProcessorGraphNode",
     "RepartitionGraphNode",
     "SinkGraphNode",
     "SourceGraphNode",
@@ -47,6 +49,10 @@ class GraphNode:
         name: its name in the topology, by which its children name their parent.
         relaxed_null_key: whether it is a left join, which joins records without a key too (KIP-962).
         grace_ms: for windowed aggregations, how long a window stays open after its end; None for other operators.
+        key_changing: whether it changes keys, and a repartition topic can move to directly below it.
+        rekeys: whether it may change keys.
+        value_changing: whether it may change values, so that no repartition topic can move from below to above it.
+        is_merge: whether it merges two streams.
         output_versioned: for tables with options of a store, whether that store is versioned (KIP-914); None for other
             operators, which are versioned if all their inputs are.
     """
@@ -56,6 +62,10 @@ class GraphNode:
         self.relaxed_null_key = relaxed_null_key
         self.grace_ms = grace_ms
         self.output_versioned: bool | None = None
+        self.key_changing = False
+        self.rekeys = False
+        self.value_changing = False
+        self.is_merge = False
         self.parents: list[GraphNode] = []
         self.children: list[GraphNode] = []
         self.priority = -1
@@ -155,10 +165,23 @@ class OperatorNode(GraphNode):
         topology.connect(self.name, *self.uses)
 
 
+class ProcessorGraphNode(OperatorNode):
+    """A user's processor, with the stores in its attribute `stores`."""
+
+    def __init__(self, name: str, supplier: Callable[[], Any], stores: Iterable[str]) -> None:
+        super().__init__(name, lambda: ProcessorBody(supplier), uses=stores)
+        self._supplier = supplier
+
+    def write(self, topology: Any) -> None:
+        """Add the processor and its stores."""
+        topology.add_processor(self.name, self._supplier, *self.parent_names, stores=self.uses)
+
+
 class RepartitionGraphNode(GraphNode):
     """An internal topic for all records of a stream, so that one task gets all records of a key.
 
-    It has the name of the source that reads the topic, since that is the parent of its children.
+    It has the name of the source that reads the topic, since that is the parent of its children. `optimizable` topics
+    may be merged by `merge.repartition.topics`; those of `repartition()` are not.
     """
 
     def __init__(  # noqa: PLR0913 - the arguments of repartition(), resolved
@@ -169,6 +192,8 @@ class RepartitionGraphNode(GraphNode):
         value: Serde[Any] | None,
         partitioner: StreamPartitioner | None = None,
         partitions: int | None = None,
+        *,
+        optimizable: bool = True,
     ) -> None:
         topic = prefix if prefix.endswith("-repartition") else f"{prefix}-repartition"
         # As in Kafka Streams, all three names take an index even when they are not used: later names depend on it.
@@ -188,6 +213,7 @@ class RepartitionGraphNode(GraphNode):
         self.partitioner: StreamPartitioner | None = partitioner
         self.partitions: int | None = partitions
         self.keep_null_keys = False
+        self.optimizable: bool = optimizable
 
     def write(self, topology: Topology) -> None:
         """Add the internal topic, the filter that drops null keys, the sink and the source."""
@@ -274,6 +300,13 @@ class Graph:
         self._index = count()
         self._priority = count()
         self._copartitioned: list[frozenset[str]] = []
+        self._added: dict[GraphNode, None] = {}
+        self._built: frozenset[str] = frozenset()
+
+    @property
+    def nodes(self) -> list[GraphNode]:
+        """All nodes, in the order in which they were added."""
+        return list(self._added)
 
     def generate(self, prefix: str) -> str:
         """Return the next generated name: the prefix and the index as 10 digits."""
@@ -297,16 +330,41 @@ class Graph:
         for parent in parents:
             parent.adopt(node)
             node.priority = next(self._priority)
+            self._added.setdefault(node)
 
     def copartition(self, sources: Iterable[str]) -> None:
         """Require that the topics of these sources have the same number of partitions."""
         self._copartitioned.append(frozenset(sources))
 
-    def build(self) -> Topology:
-        """Return a new topology of all operators."""
+    def replace_source(self, old: str, new: str) -> None:
+        """Use another source wherever topics of this one need the same number of partitions as others."""
+        self._copartitioned = [
+            frozenset(new if source == old else source for source in group) for group in self._copartitioned
+        ]
+
+    def build(self, rules: frozenset[str] = frozenset()) -> Topology:
+        """Return a new topology of all operators.
+
+        Args:
+            rules: names of the rewrites of `topology.optimization` to apply.
+
+        Raises:
+            TopologyError: the operators contradict each other, or an earlier call had other rewrites.
+        """
+        from .optimizing.rules import optimize
+
         self._merge_duplicate_sources()
+        if self._built - rules:
+            raise TopologyError(
+                "build() was called before with other rewrites of topology.optimization, which cannot be undone; make "
+                "the second topology with a StreamsBuilder of its own."
+            )
+        if rules - self._built:
+            optimize(self, rules - self._built)
+            self._built = rules
         self._keep_null_keys_for_relaxed_joins()
         topology = Topology(processor_wrapper=self._wrapper)
+        topology.rewrites = rules
         queue: list[tuple[int, GraphNode]] = [(child.priority, child) for child in self.root.children]
         written: set[GraphNode] = {self.root}
         pending = {id(child) for child in self.root.children}

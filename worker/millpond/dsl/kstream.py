@@ -23,7 +23,6 @@ from millpond.topology import (
     TopicNameExtractor,
 )
 from millpond.topology.naming import validate_name
-from millpond.topology.processor_body import ProcessorBody
 from millpond.topology.suppliers import check_supplier, check_supply
 
 from .branching import BranchedKStream
@@ -34,7 +33,7 @@ from .functions import (
     check_target,
     check_value_function,
 )
-from .graph import Graph, GraphNode, OperatorNode, RepartitionGraphNode, SinkGraphNode
+from .graph import Graph, GraphNode, OperatorNode, ProcessorGraphNode, RepartitionGraphNode, SinkGraphNode
 from .grouped_stream import KGroupedStream
 from .materialized import Materialized, Storage
 from .stream_joins import TableJoins
@@ -241,6 +240,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             raise TopologyError(f"merge() needs a KStream, not {kind_of(other)}; to_stream() makes one of a table.")
         check_same_builder("The streams that merge() is given", self, other)
         node = OperatorNode(self._graph.name_or(name, "KSTREAM-MERGE-"), PassThrough)
+        node.is_merge = True
         self._graph.add(node, self._node, other._node)
         return KStream(
             self._graph,
@@ -349,7 +349,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         check_partitioner("repartition()", partitioner)
         prefix = self._graph.generate("KSTREAM-REPARTITION-") if name is None else validate_name(name)
         key, value = key or self._key, value or self._value
-        node = RepartitionGraphNode(self._graph, prefix, key, value, partitioner, partitions)
+        node = RepartitionGraphNode(self._graph, prefix, key, value, partitioner, partitions, optimizable=False)
         self._graph.add(node, self._node)
         return KStream(self._graph, node.name, node, key, value, frozenset({node.name}), repartition=False)
 
@@ -419,6 +419,7 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         """
         check_function("group_by()", selector, "key", "value")
         node = OperatorNode(self._graph.name_or(name, "KSTREAM-KEY-SELECT-"), lambda: SelectKey(selector))
+        node.key_changing = node.rekeys = True
         self._graph.add(node, self._node)
         return KGroupedStream(
             self._graph,
@@ -444,6 +445,8 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         rekeyed: bool = False,
     ) -> KStream[Any, Any]:
         node = OperatorNode(self._graph.name_or(name, prefix), lambda: body)
+        node.key_changing = node.rekeys = rekeyed
+        node.value_changing = isinstance(body, MapValues | FlatMapValues)
         self._graph.add(node, self._node)
         return self._below(node, key, value, rekeyed=rekeyed)
 
@@ -470,6 +473,8 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         # As in Kafka Streams, a name of the user takes no index here, as it does elsewhere.
         name = self._graph.generate(prefix) if name is None else validate_name(name)
         node = ProcessorGraphNode(name, supplier, stores)
+        node.rekeys = rekeyed
+        node.value_changing = True  # and keys, but Kafka Streams does not move a repartition topic to below it
         self._graph.add(node, self._node)
         return self._below(node, key, value, rekeyed=rekeyed)
 
@@ -486,15 +491,3 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         used = self._repartitioned
         serdes, sources = (key or self._key, value or self._value), frozenset({used.name})
         return KStream(self._graph, node.name, used, *serdes, sources, repartition=False)
-
-
-class ProcessorGraphNode(OperatorNode):
-    """A user's processor, with the stores in its attribute `stores`."""
-
-    def __init__(self, name: str, supplier: Callable[[], Any], stores: Iterable[str]) -> None:
-        super().__init__(name, lambda: ProcessorBody(supplier), uses=stores)
-        self._supplier = supplier
-
-    def write(self, topology: Any) -> None:
-        """Add the processor and its stores."""
-        topology.add_processor(self.name, self._supplier, *self.parent_names, stores=self.uses)

@@ -15,9 +15,11 @@ from millpond.dsl.operators.table_filter import FilterTable
 from millpond.dsl.operators.table_mapping import MapTableValues
 from millpond.dsl.operators.table_source import MaterializedSource, PassingSource
 from millpond.dsl.operators.table_transform import TransformedLookup, TransformTableValues
-from millpond.topology import Body, StoreBuilder
+from millpond.serdes import Serde
+from millpond.topology import Body, StoreBuilder, TimestampOf, Topology
 from millpond.topology.transformer import ValueTransformerWithKeySupplier
 
+from .graph import GraphNode
 from .materialized import Storage
 
 __all__ = (
@@ -231,3 +233,45 @@ class MappedTable(_Derived):
 
     def _derive(self, lookup: Lookup) -> Lookup:
         return MappedLookup(lookup, self._mapper, self._with_key)
+
+
+class TableSourceGraphNode(GraphNode):
+    """A source that reads a topic as a table.
+
+    Attributes:
+        reuse_topic: whether the topic is the changelog of the table's store, too (`reuse.ktable.source.topics`).
+    """
+
+    def __init__(  # noqa: PLR0913 - the arguments of table(), resolved
+        self,
+        name: str,
+        source: str,
+        topic: str,
+        key: Serde[Any] | None,
+        value: Serde[Any] | None,
+        logic: SourceTable,
+        timestamp: TimestampOf[Any] | None,
+        reset: str | None,
+    ) -> None:
+        super().__init__(name)
+        self.reuse_topic = False
+        self._source, self._topic, self._key, self._value, self._logic = source, topic, key, value, logic
+        self._timestamp, self._reset = timestamp, reset
+
+    def write(self, topology: Topology) -> None:
+        """Add the source and the table's processor, and its store if it has one."""
+        topology.add_source(
+            self._source,
+            self._topic,
+            key=self._key,
+            value=self._value,
+            timestamp=self._timestamp,
+            reset=self._reset,
+            table=True,
+        )
+        topology.add_body(self.name, self._logic.body(), (self._source,), table=True)
+        builder = self._logic.store()
+        if builder is not None:
+            if self.reuse_topic:
+                builder = builder.restored_from(self._topic)
+            topology.add_state_store(builder, self.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from millpond.calls import checked_class
 from millpond.checks import kind_of
@@ -80,6 +80,10 @@ class StoreBuilder(Generic[K, V]):
     def __post_init__(self) -> None:
         if not self.name:
             raise ConfigError("a state store needs a name: it is part of its changelog topic's name")
+
+    def restored_from(self, topic: str) -> Self:
+        """Return the same builder, whose store is restored from a source topic and has no changelog of its own."""
+        return replace(self, source_topic=topic, logging=False)
 
     def changelog_config(
         self, defaults: Mapping[str, str] | None = None, additional_retention_ms: int = _DEFAULT_ADDITIONAL_RETENTION_MS

@@ -50,6 +50,9 @@ class StoreBuilder(Protocol):
     def source_topic(self) -> str | None:
         """The source topic that also serves as the changelog; None for a store with an own changelog, or none."""
 
+    def restored_from(self, topic: str) -> StoreBuilder:
+        """Return the same builder, whose store is restored from a source topic and has no changelog of its own."""
+
 
 @dataclass(frozen=True)
 class SourceNode:

@@ -89,6 +89,7 @@ class Topology:
         self._patterns: dict[str, re.Pattern[str]] = {}
         self._repartition_topics: dict[str, RepartitionTopic] = {}
         self._copartitioned: list[frozenset[str]] = []
+        self.rewrites: frozenset[str] | None = None  # those of topology.optimization; None for one by hand
 
     # Building
 

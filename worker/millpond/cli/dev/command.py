@@ -101,7 +101,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     The console, a page that shows tasks, moves, rates and lags, is served on this machine only.
     """
     session.log_to_stderr()
-    topology = load_topology(target)
+    topology = load_topology(target, load_config(file, flags, required=()).topology_optimization)
     title = attribute_name(target)
     with contextlib.ExitStack() as stack:
         temporary = None

@@ -88,12 +88,12 @@ def command(  # noqa: PLR0913 - one parameter per option
     target = _target(where, to_offset, to_datetime, by_duration, shift_by)
     inputs = Inputs(frozenset(topic.strip() for given in input_topics for topic in given.split(",") if topic.strip()))
     known: set[str] | None = None
+    config = load_config(file, flags)
     if application is not None:
-        named, known = topics_of(load_topology(application))
+        named, known = topics_of(load_topology(application, config.topology_optimization))
         inputs = inputs if inputs.topics else named
     elif not inputs.topics:
         raise click.UsageError("the application is missing: give MODULE:ATTRIBUTE, or --input-topics with its inputs.")
-    config = load_config(file, flags)
     with closing(Cluster(config)) as cluster:
         with session.err.status("reading topics and offsets"):
             plan = plan_reset(cluster, inputs, known, target)
@@ -116,7 +116,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 def _delete(  # noqa: PLR0913 - the options of the command
     session: Session, application: str | None, config: Config, *, dry_run: bool, yes: bool, force: bool
 ) -> None:
-    known = topics_of(load_topology(application))[1] if application is not None else None
+    known = topics_of(load_topology(application, config.topology_optimization))[1] if application is not None else None
     with closing(Cluster(config)) as cluster:
         with session.err.status("reading topics and offsets"):
             plan = plan_deletion(cluster, known)

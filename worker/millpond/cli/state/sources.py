@@ -88,7 +88,7 @@ class Sources(NamedTuple):
                 "--url (running workers) and --state-dir (stopped workers) exclude each other: leave out one of them."
             )
         config = load_config(file, flags, required=required)
-        stores = None if target is None else stores_of(load_topology(target), config)
+        stores = None if target is None else stores_of(load_topology(target, config.topology_optimization), config)
         return cls(config, stores, directory=None if directory is None else Path(str(directory)), **given)
 
     def workers(self, stack: ExitStack) -> list[RunningWorker]:

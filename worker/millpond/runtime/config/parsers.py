@@ -20,6 +20,7 @@ from millpond.checks import check_function, nearest
 from millpond.durations import Duration, milliseconds
 from millpond.errors import TopologyError
 from millpond.serdes.checking import check_serde
+from millpond.topology.optimization import OPTIMIZATIONS, parse_optimization
 from millpond.topology.user_metrics import LEVELS
 
 __all__ = (
@@ -220,6 +221,15 @@ def as_level(given: object) -> str:
         near = nearest(text, LEVELS)
         raise ValueError(f"expected {_listed(LEVELS)}{f'; did you mean {near!r}?' if near else ''}")
     return text
+
+
+def as_optimization(given: object) -> str:
+    """Return the rewrites of `topology.optimization`: `none`, `all`, or names divided by commas."""
+    text = ",".join(map(str, given)) if isinstance(given, list | tuple) else str(given)
+    rules = parse_optimization(text)
+    if len(rules) in (0, len(OPTIMIZATIONS)):
+        return "all" if rules else "none"
+    return ",".join(rule for rule in OPTIMIZATIONS if rule in rules)
 
 
 def as_path(given: object) -> Path:

@@ -21,6 +21,7 @@ from .parsers import (
     as_level,
     as_names,
     as_object,
+    as_optimization,
     as_path,
     as_serde,
     as_server,
@@ -217,8 +218,11 @@ class WorkerSettings:
         "Dead-letter topic for records that a handler gives up on (KIP-1034). The topic must exist.",
     )  # fmt: skip
     topology_optimization: str = _setting(
-        "topology.optimization", as_choice("none"), "none", "Only `none`: a topology runs as it is written."
-    )
+        "topology.optimization", as_optimization, "none",
+        "Rewrites of a topology that is written in the DSL: `none`, `all`, or a list of `reuse.ktable.source.topics`, "
+        "`merge.repartition.topics` and `single.store.self.join`. For applications that millpond loads; in your own "
+        "program give it to `builder.build(optimization=…)`, too.",
+    )  # fmt: skip
     http_host: str = _setting(
         "http.host", as_text, "127.0.0.1",
         "Address on which the worker serves metrics, health checks and queries; `0.0.0.0` means every interface. If "

@@ -38,6 +38,7 @@ from millpond.state import (
     WindowStore,
 )
 from millpond.topology import TaskId, Topology
+from millpond.topology.optimization import check_optimization
 from millpond.topology.topology import check_topology
 
 from .admission import Admission
@@ -86,6 +87,7 @@ class Worker:
     ) -> None:
         check_topology("Worker", topology)
         check_config(config)
+        check_optimization(topology.rewrites, config.topology_optimization)
         self.topology = topology
         self.config = config
         self.exception: BaseException | None = None

@@ -1,0 +1,1 @@
+"""The rewrites of `topology.optimization`: changes of the graph of operators before it is written."""
