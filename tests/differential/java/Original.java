@@ -28,6 +28,7 @@ import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.errors.StreamsException;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.internals.InternalTopicConfig;
 import org.apache.kafka.streams.processor.internals.InternalTopologyBuilder;
@@ -165,18 +166,27 @@ public final class Original {
                 rows(rows, Processors.<ReadOnlyKeyValueStore<Object, Object>>cast(store).all());
             } else if (store instanceof WindowStore) {
                 rows(rows, Processors.<WindowStore<Object, Object>>cast(store).all());
-            } else if (store instanceof SessionStore) {
-                for (final String key : keys(given))
-                    rows(rows, Processors.<SessionStore<Object, Object>>cast(store).fetch(key));
-            } else if (store instanceof VersionedKeyValueStore) {
-                for (final String key : keys(given)) {
-                    final VersionedRecord<Object> held = Processors.<VersionedKeyValueStore<Object, Object>>cast(store).get(key);
-                    if (held != null) rows.add(key + " = " + Functions.text(held.value()) + " @" + held.timestamp());
-                }
-            } else continue;
+            } else if (!listed(rows, store, keys(given))) continue;
             found.set(each.getKey(), JSON.valueToTree(new TreeSet<>(rows)));
         }
         return found;
+    }
+
+    /** Add the rows of a store that cannot list its keys; whether its keys are texts. */
+    private static boolean listed(final List<String> rows, final StateStore store, final TreeSet<String> keys) {
+        try {
+            for (final String key : keys) {
+                if (store instanceof SessionStore) {
+                    rows(rows, Processors.<SessionStore<Object, Object>>cast(store).fetch(key));
+                } else if (store instanceof VersionedKeyValueStore) {
+                    final VersionedRecord<Object> held = Processors.<VersionedKeyValueStore<Object, Object>>cast(store).get(key);
+                    if (held != null) rows.add(key + " = " + Functions.text(held.value()) + " @" + held.timestamp());
+                } else return false;
+            }
+            return true;
+        } catch (final ClassCastException | StreamsException windowed) {
+            return false;
+        }
     }
 
     /** The keys that the stores of sessions and of versions are asked for, since these cannot list theirs. */
