@@ -383,3 +383,30 @@ def test_steps_run_inside_a_processor_wrapper() -> None:
         run = Batches(driver)
         run.turn(("a", "x", 5), ("b", "hy", 3))
         assert run.records() == [mp.Record("a", "X", 5), mp.Record("b", "HY", 3, [("h", b"hy")])]
+
+
+def test_steps_below_each_other_leave_no_record_behind_in_a_wrapper() -> None:
+    """A wrapper's operators are bound in another order; a commit must not find records that a step still holds."""
+    builder = mp.StreamsBuilder(processor_wrapper=mp.ProcessorWrapper())
+    stream = builder.stream("in", key=String, value=String)
+    for step in "123":
+        stream = stream.map_batches(lambda values, step=step: [value + step for value in values])
+    stream.to("out", key=String, value=String)
+    with TopologyTestDriver(builder.build()) as driver:
+        run = Batches(driver)
+        run.turn(("a", "x"), ("b", "y"))
+        assert run.out() == [("a", "x123"), ("b", "y123")]
+
+
+@pytest.mark.timeout(20)
+def test_a_call_that_exits_ends_the_task_and_not_the_event_loop() -> None:
+    """sys.exit() in a coroutine is raised in the task, as in map_values(); calls of other tasks go on."""
+
+    async def leave(value: str) -> str:
+        raise SystemExit(value)
+
+    with batches(lambda stream: stream.map_values_async(leave)) as run, pytest.raises(SystemExit, match="x"):
+        run.turn(("a", "x"))
+    with batches(lambda stream: stream.map_values_async(of_one)) as run:
+        run.turn(("a", "x"))
+        assert run.out() == [("a", "x")]

@@ -55,6 +55,7 @@ class NodeBinding:
         self._stores = stores
         self._global_stores = global_stores
         self.initialisers: list[Callable[[], None]] = []
+        self.batch_ends: list[Callable[[], None]] = []
         self._environment = environment
         self._handlers = environment.handlers
         self._hooks = hooks
@@ -152,7 +153,7 @@ class NodeBinding:
 
     def on_batch_end(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the task has processed the records at hand, before punctuations and commits."""
-        self._hooks.batch_ends.insert(0, callback)  # children are bound first
+        self.batch_ends.append(callback)
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the task closes."""
@@ -300,6 +301,8 @@ def compile_graph(  # noqa: C901, PLR0913 - one pass over the nodes; its closure
     for binding in reversed(bound):
         for initialise in binding.initialisers:
             initialise()
+    # Collected only now: an operator in a wrapper is bound when its processor is initialised.
+    hooks.batch_ends += [end for binding in reversed(bound) for end in binding.batch_ends]
     entries: dict[str, Forward] = {}
     for source in sources:
         entry = fan_out(tuple(children_of(source.name).values()))

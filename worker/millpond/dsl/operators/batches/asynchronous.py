@@ -29,8 +29,9 @@ class _Outcome(NamedTuple):
     """The end of one call."""
 
     result: Any
-    error: Exception | None
-    """The exception that it raised; None if it returned."""
+    error: BaseException | None
+    """The exception that it raised; None if it returned. SystemExit is raised in the task: in the loop of the calls it
+    would end only the loop, and the task would wait for ever."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class _Calls:
         except TimeoutError as error:
             late = limit.expired()
             return _Outcome(None, TimeoutError(f"the call took longer than {self.timeout_s:g} s") if late else error)
-        except Exception as error:  # noqa: BLE001 - user code raises anything
+        except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - user code raises anything
             return _Outcome(None, error)
 
 
@@ -100,8 +101,10 @@ def _bind(
         if not records:
             return
         for record, outcome in zip(records, run_in_loop(calls.run(call, records)), strict=True):
-            if outcome.error is not None:
+            if isinstance(outcome.error, Exception):
                 held.failed(record, outcome.error)
+            elif outcome.error is not None:
+                raise outcome.error
             else:
                 send(held, record, outcome.result)
 
