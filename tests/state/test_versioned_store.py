@@ -38,6 +38,33 @@ def test_each_time_has_its_value():
     assert store.get("kk") is None
 
 
+def test_a_read_does_not_look_at_the_keys_that_begin_with_its_key():
+    """Their rows are between those of its versions in the order of bytes, and may be most of the store."""
+
+    class Counting(MemoryBackend):
+        seen = 0
+
+        def range(self, *arguments, **options):
+            for row in super().range(*arguments, **options):
+                self.seen += 1
+                yield row
+
+    backend = Counting()
+    store = build(backend, retention=1000)
+    now = 1_700_000_000_000
+    for number in range(20):
+        store.put(f"1{number}", number, now + number)
+    store.put("1", 1, now)
+    store.put("1", 2, now + 30)
+    store.flush([])
+    backend.write([("s", 0, store.seal())], {("s", 0): (1, store.metadata())})
+    again = build(backend, retention=1000)
+    backend.seen = 0
+    assert again.get("1", now + 29) == VersionedRecord(1, now)
+    assert again.get("1") == VersionedRecord(2, now + 30)
+    assert backend.seen == 2
+
+
 def test_a_put_beyond_the_history_retention_is_rejected_and_logged():
     """It changes nothing, but it has a record in the changelog, as in Kafka Streams; restoring rejects it again."""
     store = build(MemoryBackend())

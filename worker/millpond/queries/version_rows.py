@@ -21,7 +21,7 @@ _MAX_LONG = 2**63 - 1
 
 def committed_versions(info: StoreInfo, backend: Any, read: Read, partition: int, observed: int) -> list[Row]:
     """Return the committed rows of a request's key and times; `observed` is the committed stream time, in ms."""
-    return _rows(info, history_of(backend, info.name, partition, read.low), read, partition, observed)
+    return _rows(info, history_of(backend, info.name, partition, read.low, observed), read, partition, observed)
 
 
 def staged_versions(info: StoreInfo, store: Any, read: Read, partition: int) -> list[Row]:

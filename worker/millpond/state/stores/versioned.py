@@ -44,7 +44,6 @@ NOT_PUT = -(2**63)
 """The result of a put that is rejected because its timestamp is older than the history retention."""
 
 _TIMESTAMP = 8
-_END = b"\x80"
 _DELETED = b"\x00"
 _HELD = b"\x01"
 
@@ -261,7 +260,9 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         history = self._histories.get(raw_key)
         if history is None:
             self.backend_reads += 1
-            history = self._histories[raw_key] = history_of(self._backend, self.name, self.partition, raw_key)
+            history = self._histories[raw_key] = history_of(
+                self._backend, self.name, self.partition, raw_key, self._observed
+            )
         return history
 
     # For the runtime
@@ -346,14 +347,25 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         return self._histories.items()
 
 
-def history_of(backend: Backend, store: str, partition: int, raw_key: bytes) -> list[Version]:
-    """Return the committed versions of a serialised key, deletions included, by timestamp."""
+def history_of(backend: Backend, store: str, partition: int, raw_key: bytes, newest: int) -> list[Version]:
+    """Return the committed versions of a serialised key, deletions included, by timestamp.
+
+    Args:
+        backend: the backend of the store.
+        store: the store's name.
+        partition: the partition.
+        raw_key: the serialised key.
+        newest: the largest timestamp in the store, in epoch ms; -1 for an empty store.
+    """
+    if newest < 0:
+        return []
     first = partition_prefix(partition) + raw_key
     length = len(first) + _TIMESTAMP
-    # Longer keys that begin with this one may be between its versions.
+    # Longer keys that begin with this one may be between its versions. Up to the largest timestamp, these are few:
+    # only those that go on with zero bytes, as timestamps of today begin with two.
     return [
         (int.from_bytes(key[-_TIMESTAMP:], "big"), None if row == _DELETED else row[1:])
-        for key, row in backend.range(store, first, first + _END)
+        for key, row in backend.range(store, first, first + _pack(newest) + b"\0")
         if len(key) == length
     ]
 
