@@ -60,6 +60,9 @@ def test_too_many_operators_are_an_error_before_the_first_record() -> None:
     check_metadata(TaskId(0, 0), NAMES, "h")
     with pytest.raises(TopologyError, match=r"900 windowed operators.*repartition\(\)"):
         check_metadata(TaskId(0, 0), [f"{name}-{more}" for name in NAMES for more in "abc"], "h")
+    stores = [f"{number:02}-" + "s" * 100 for number in range(40)]
+    with pytest.raises(TopologyError, match=r"40 windowed operators.*shorter names"):
+        check_metadata(TaskId(0, 0), stores, "h", stores)
     with pytest.raises(TopologyError, match="'plumless' and 'buckeroo'"):
         check_names(["plumless", "buckeroo"])
 

@@ -224,29 +224,33 @@ def _entries(raw: bytes, place: int) -> dict[str, int]:
     return shared
 
 
-def check_metadata(task: TaskId, processors: Collection[str], topology: str) -> None:
+def check_metadata(task: TaskId, processors: Collection[str], topology: str, shared: Collection[str] = ()) -> None:
     """Check, before a task runs, that its offset metadata cannot become too large for the brokers.
 
     Args:
         task: the task.
         processors: names of the integers that its processors keep.
         topology: the hash of its topology.
+        shared: keys of the integers that Kafka Streams knows, too; they are written as they are.
 
     Raises:
         TopologyError: the metadata may become too large for any commit, or two names have the same short name.
     """
-    if not processors:
+    if not processors and not shared:
         return
     check_names(processors)
     # An operator's time takes two bytes if seconds before the partition time, four if a month: allow for four.
     values = dict.fromkeys(processors, _LARGE_TIME - 2**27)
-    largest = OffsetMetadata(_LONG_NAME, _LARGE_EPOCH, _LARGE_TIME, values, topology=topology, changelogs=_DIGEST)
+    largest = OffsetMetadata(
+        _LONG_NAME, _LARGE_EPOCH, _LARGE_TIME, values, topology=topology, changelogs=_DIGEST,
+        shared=dict.fromkeys(shared, _LARGE_TIME),
+    )  # fmt: skip
     size = len(encode_metadata(largest))
     if size > _MAX_BYTES:
         raise TopologyError(
             f"sub-topology {task.subtopology} has {len(processors)} windowed operators and buffers: their stream times "
             f"need up to {size} bytes of metadata in each committed offset, and brokers accept {_MAX_BYTES}. Split it "
-            f"with repartition()."
+            f"with repartition(){', or give the stores of final results shorter names' if shared else ''}."
         )
 
 

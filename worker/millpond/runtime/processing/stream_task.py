@@ -105,6 +105,11 @@ class StreamTask:
         """Names of the integers that the task's processors keep in offset metadata."""
         return self._hooks.memories.keys()
 
+    @property
+    def shared_names(self) -> Collection[str]:
+        """Keys of the integers that it keeps in offset metadata as Kafka Streams does."""
+        return self._hooks.shared.keys()
+
     def positions(
         self, owner: str, epoch: int, topology: str, changelogs: str = ""
     ) -> dict[Partition, tuple[int, OffsetMetadata]]:

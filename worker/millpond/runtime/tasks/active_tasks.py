@@ -79,7 +79,7 @@ class ActiveTasks:
             self._subtopologies[held.id.subtopology], held.id.partition, held.stores, global_stores,
             self._environment, self.outbox, remembered(lookup.committed.values()), self._plan.tasks[held.id],
         )  # fmt: skip
-        check_metadata(task.id, task.remembered_names, self._topology)
+        check_metadata(task.id, task.remembered_names, self._topology, task.shared_names)
         task.resume_at(
             {
                 partition.topic: (self._position(partition, lookup), each.metadata)
