@@ -157,6 +157,24 @@ def test_a_caching_store_forwards_entries_that_were_evicted_before_the_flush():
     assert dict(store.all()) == {"b": 2}
 
 
+def test_a_commit_without_changes_does_not_look_at_the_keys():
+    """The worker writes nothing then, and a store with many keys would make every commit of its task long."""
+    backend = MemoryBackend()
+    store = KeyValueStoreBuilder(name="s", key=serdes.String, value=serdes.Long, max_entries=2).build(0, backend, "c")
+    store.put("a", 1)
+    store.put("b", 2)
+    helpers.commit(store, backend)
+    order = store.metadata()
+    assert store.get("a") == 1
+    assert helpers.commit(store, backend) == []
+    assert store.metadata() is order
+    store.put("c", 3)
+    helpers.commit(store, backend)
+    assert store.metadata() != order
+    store.revert()
+    assert dict(store.all()) == {"a": 1, "c": 3}
+
+
 @pytest.mark.parametrize(
     ("most", "message"), [(-1, "max_entries= must not be negative, but is -1"), ("3", "max_entries= is a number")]
 )

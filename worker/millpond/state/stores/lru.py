@@ -122,7 +122,9 @@ class _LruMethods(StagedKeyValues[K, V], Generic[K, V]):
         gone = {raw_key: timestamp for raw_key, timestamp in evicted.items() if raw_key not in self._recent}
         if gone:
             self._encode(out, list(gone), [None] * len(gone), list(gone.values()))
-        self._flushed_metadata = self._encode_order()
+        if self._flushed:
+            # Without rows nothing is written, so that a commit of other stores need not look at all keys here.
+            self._flushed_metadata = self._encode_order()
 
     def seal(self) -> Rows:
         """Return the rows flushed since the last seal, for the backend; see `StagedStore`."""
