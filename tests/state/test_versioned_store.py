@@ -65,6 +65,50 @@ def test_a_read_does_not_look_at_the_keys_that_begin_with_its_key():
     assert backend.seen == 2
 
 
+def _commit(store, backend):
+    store.flush([])
+    backend.write([("s", 0, store.seal())], {("s", 0): (1, store.metadata())})
+    store.committed()
+
+
+@pytest.mark.parametrize("part", [2, 500])
+def test_keys_that_are_put_no_more_leave_no_rows(part, monkeypatch):
+    """The versions that have ended expire, and a deleted key as a whole, also if the store is only restored."""
+    monkeypatch.setattr("millpond.state.stores.versioned._PART", part)
+    backend = MemoryBackend()
+    store = build(backend, segment_interval_ms=10)
+    puts = [(f"k{number}", value, 5 * number + at) for number in range(30) for at, value in enumerate([1, 2, None])]
+    puts += [("stays", 1, 20), ("stays", 2, 30)]
+    puts.sort(key=lambda each: each[2])
+    for put in puts:
+        store.put(*put)
+    _commit(store, backend)
+    for step in range(60):
+        store.put("clock", step, 1000)
+        _commit(store, backend)
+    rows = [key[4:] for key, _ in backend.range("s", b"", None)]
+    assert [key[:-8] for key in rows] == [b"clock", b"stays"]
+    assert store.get("stays") == build(backend, segment_interval_ms=10).get("stays") == VersionedRecord(2, 30)
+    other = MemoryBackend()
+    copy = build(other, segment_interval_ms=10)
+    for key, value, time in [*puts, *[("clock", 1, 1000)] * 60]:
+        records = [(key.encode(), None if value is None else serdes.Long.serialize(value), time, None)]
+        other.write([("s", 0, copy.restore(records))], {("s", 0): (1, copy.metadata())})
+    assert [key[4:] for key, _ in other.range("s", b"", None)] == rows
+
+
+def test_a_sweep_keeps_a_deletion_that_was_replaced_since_the_last_commit():
+    """The backend still has the deletion when its segment expires; the value in its place is the key's latest."""
+    backend = MemoryBackend()
+    store = build(backend, segment_interval_ms=10)
+    store.put("k", None, 50)
+    _commit(store, backend)
+    store.put("k", 7, 50)
+    store.put("clock", 1, 1000)
+    _commit(store, backend)
+    assert store.get("k") == build(backend, segment_interval_ms=10).get("k") == VersionedRecord(7, 50)
+
+
 def test_a_put_beyond_the_history_retention_is_rejected_and_logged():
     """It changes nothing, but it has a record in the changelog, as in Kafka Streams; restoring rejects it again."""
     store = build(MemoryBackend())

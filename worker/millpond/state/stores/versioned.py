@@ -2,7 +2,8 @@
 
 A row is one version: key ++ timestamp (8 bytes, big endian) -> a flag byte and the value; a deletion is a version, too.
 A version is valid until the next one of its key begins. Versions are kept until the segment of that end has expired, as
-in Kafka Streams, so the same reads find the same versions; the latest value of a key never expires.
+in Kafka Streams, so the same reads find the same versions; the latest value of a key never expires. Versions of keys
+that are put no more are deleted by a sweep, which looks at a part of the rows with each flush.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ NOT_PUT = -(2**63)
 """The result of a put that is rejected because its timestamp is older than the history retention."""
 
 _TIMESTAMP = 8
+_PART = 500
+"""Rows that a sweep looks at with each flush."""
 _DELETED = b"\x00"
 _HELD = b"\x01"
 
@@ -95,6 +98,9 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         self._changes: list[tuple[bytes, bytes | None, int]] = []  # for the changelog, in the order of the puts
         self._dirty: dict[bytes, bytes | None] = {}  # rows, by full key
         self._observed: int = -1
+        # The first live segment when the last sweep began, and the full key at which it goes on; None after its end.
+        self._swept: int = 0
+        self._sweep_from: bytes | None = None
         self._load_metadata()
 
     @property
@@ -242,6 +248,32 @@ class VersionedKeyValueStore(StagedStore[K, V]):
     def _expired(self, valid_to: int) -> bool:
         return _in_expired_segment(valid_to, self._observed, self.history_retention_ms, self._interval)
 
+    def _sweep(self) -> list[bytes]:
+        """Return the full keys of expired rows in the next part of the store; a sweep begins with each segment."""
+        if self._sweep_from is None:
+            live = max(0, self._observed - self.history_retention_ms) // self._interval
+            if live <= self._swept:
+                return []
+            self._swept, self._sweep_from = live, self._prefix
+        rows = self._backend.range(self.name, self._sweep_from, partition_prefix(self.partition + 1))
+        part = list(islice(rows, _PART))
+        self._sweep_from = part[-1][0] + b"\0" if len(part) == _PART else None
+        seen: set[bytes] = set()
+        ended: dict[bytes, None] = {}  # keys with a version that has ended in an expired segment
+        for full_key, row in part:
+            raw_key = full_key[PARTITION_LENGTH:-_TIMESTAMP]
+            if (row == _DELETED or raw_key in seen) and self._expired(int.from_bytes(full_key[-_TIMESTAMP:], "big")):
+                ended[raw_key] = None
+            seen.add(raw_key)
+        expired: list[bytes] = []
+        for raw_key in ended:
+            # A key with uncommitted versions is in memory, and the backend's versions are not the whole of it.
+            history = self._histories.get(raw_key)
+            if history is None:
+                history = history_of(self._backend, self.name, self.partition, raw_key, self._observed)
+            expired += [self._prefix + raw_key + _pack(timestamp) for timestamp in self._take_expired(history)]
+        return expired
+
     def _latest(self, raw_key: bytes) -> VersionedRecord[V] | None:
         history = self._history(raw_key)
         timestamp, data = history[-1] if history else (-1, None)
@@ -279,6 +311,7 @@ class VersionedKeyValueStore(StagedStore[K, V]):
             rows = Rows(self._dirty.items())
             self._dirty.clear()
             self._row_size.sample(rows[:16])
+            rows += [(full_key, None) for full_key in self._sweep()]
             self._flushed += rows
         # Later puts, which may advance stream time, belong to the next commit.
         self._flushed_metadata = self._encode_metadata()
@@ -299,6 +332,7 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         written = self._backend.metadata(self.name, self.partition)
         metadata = msgspec.msgpack.decode(written, type=dict[str, int]) if written else {}
         self._observed = metadata.get("observed_stream_time", -1)
+        self._swept, self._sweep_from = 0, None
         self._flushed_metadata = self._sealed_metadata = self._encode_metadata()
 
     def revert(self) -> None:
@@ -318,6 +352,7 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         for key, value, timestamp, _ in records:
             if key is not None:
                 self._apply(key, value, timestamp, rows)
+        rows.update(dict.fromkeys(self._sweep()))
         self._discard()
         self._flushed_metadata = self._sealed_metadata = self._encode_metadata()
         return Rows(rows.items())
