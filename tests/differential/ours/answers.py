@@ -36,7 +36,9 @@ def answer(case: Case) -> Answer:
     found: Answer = {}
     at = -1
     try:
-        topology, effects = build(case)
+        topology, effects, unmerged = build(case)
+        if unmerged:
+            found["unmerged"] = unmerged
         found["describe"] = str(topology.describe())
         found["internal"] = _internal(topology)
         config = {**_CONFIG, **case.get("config", {})}

@@ -15,12 +15,13 @@ from tests.differential.ours.operators import OPERATORS, Building
 __all__ = ("OPERATORS", "build")
 
 
-def build(case: dict[str, Any]) -> tuple[mp.Topology, list[list[str]]]:
-    """Return the topology of a case, and the list that its `peek` and `foreach` fill."""
+def build(case: dict[str, Any]) -> tuple[mp.Topology, list[list[str]], list[str]]:
+    """Return the topology of a case, the list that its `peek` and `foreach` fill, and rules.UNMERGED topics."""
     building = Building()
     for step in case["steps"]:
         made = OPERATORS[step["op"]](building, step)
         if made is not None:
             building.handles[step["id"]] = made
     optimization = case.get("config", {}).get("topology.optimization", "none")
-    return building.builder.build(optimization=optimization), building.effects
+    topology = building.builder.build(optimization=optimization)
+    return topology, building.effects, building.builder._graph.unmerged

@@ -302,6 +302,8 @@ class Graph:
         self._copartitioned: list[frozenset[str]] = []
         self._added: dict[GraphNode, None] = {}
         self._built: frozenset[str] = frozenset()
+        #: Repartition topics that Kafka Streams would merge, although records would reach the task of another key.
+        self.unmerged: list[str] = []
 
     @property
     def nodes(self) -> list[GraphNode]:

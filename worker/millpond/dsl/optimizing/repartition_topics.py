@@ -18,6 +18,7 @@ def merge_repartition_topics(graph: Graph) -> None:
     """Replace the repartition topics below each operator that changes keys by one topic directly below it."""
     for above, topics in _topics_to_merge(graph.nodes).items():
         moved, others = _sound(above, topics)
+        graph.unmerged += [topic.topic for topic in topics if topic not in moved]
         if not moved:
             continue
         key = next((topic.key for topic in moved if topic.key is not None), None)
