@@ -59,6 +59,10 @@ N ?= 20000
 differential: venv ## Compare with Kafka Streams in N generated topologies: make differential N=20000 SEED=1
 	@$(BIN)/python -m tests.differential --cases $(N) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: turns
+turns: venv ## Let a Java application and a worker run one application in turns, state and offsets kept: make turns SEED=1
+	@$(BIN)/python -m pytest tests/turns --soak $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: mutants
 mutants: venv ## Put faults into a copy of the code, one at a time, and show which test catches each: make mutants ARGS="--area commit"
 	@$(BIN)/python -m tests.mutants --jobs $(JOBS) $(ARGS)
