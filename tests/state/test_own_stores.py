@@ -17,8 +17,9 @@ from hypothesis.stateful import (
 )
 
 import millpond as mp
-from millpond.errors import ConfigError, MillpondError, SerializationError, StateError
+from millpond.errors import ConfigError, MillpondError, SerializationError, StateError, TopologyError
 from millpond.state import MemoryBackend
+from millpond.testing import TopologyTestDriver
 from tests.state import helpers
 from tests.support import generated
 
@@ -322,3 +323,38 @@ def test_processors_use_a_store_of_ones_own():
         assert ranking.counts == {"a": 1, "b": 2}
         assert driver.get_all_state_stores() == {"ranking": ranking}
     assert ranking.events == ["init ranking 0", "close"]
+
+
+def test_only_the_processor_of_a_global_store_changes_it():
+    """Others read it; what they would write, no other worker would see."""
+
+    class Fill(mp.Processor[str, str, None, None]):
+        def init(self, context: Any) -> None:
+            self.ranking = context.get_state_store("ranking", Ranking)
+
+        def process(self, record: mp.Record[str, str]) -> None:
+            self.ranking.add(record.value)
+
+    class Read(mp.Processor[str, str, str, str]):
+        def init(self, context: Any) -> None:
+            self.context, self.ranking = context, context.get_state_store("ranking", Ranking)
+
+        def process(self, record: mp.Record[str, str]) -> None:
+            with pytest.raises(TopologyError, match="global store 'ranking' cannot be changed here"):
+                self.ranking.add(record.value)
+            self.context.forward(record.with_value(f"{self.ranking.top()} {self.ranking.counts}"))
+
+    builder = mp.StreamsBuilder()
+    ranking = mp.StateStoreBuilder(name="ranking", supplier=Ranking, logging=False)
+    builder.add_global_store(ranking, "words", Fill, key=mp.String, value=mp.String)
+    builder.stream("in", key=mp.String, value=mp.String).process(Read).to("out", key=mp.String, value=mp.String)
+    with TopologyTestDriver(builder.build()) as driver:
+        words_topic = driver.create_input_topic("words", key=mp.String, value=mp.String)
+        source = driver.create_input_topic("in", key=mp.String, value=mp.String)
+        words_topic.pipe_input("k", "a")
+        source.pipe_input("k", "b")
+        out = driver.create_output_topic("out", key=mp.String, value=mp.String)
+        assert out.read_value() == "{'a'} {'a': 1}"
+        words_topic.pipe_input("k", "a")
+        source.pipe_input("k", "b")
+        assert out.read_value() == "{'a'} {'a': 2}"

@@ -11,12 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from millpond.calls import checked_class
 from millpond.checks import kind_of
-from millpond.errors import ConfigError, MillpondError, SerializationError, StateError
+from millpond.errors import ConfigError, MillpondError, SerializationError, StateError, TopologyError
 from millpond.serdes import Bytes, Serde
 from millpond.state.backend import Backend, Rows
 from millpond.state.formats import (
@@ -134,6 +135,20 @@ class StateStore(ABC):
         self.__log = owner
 
 
+class _Reader:
+    """A user's store whose methods may only read."""
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, owner: CustomStore) -> None:
+        self._owner = owner
+
+    def __getattr__(self, name: str) -> Any:
+        owner = self._owner
+        found = getattr(owner.of_user, name)
+        return partial(owner.read, found) if callable(found) else found
+
+
 class CustomStore(StagedStore[bytes, bytes]):
     """The rows of a `StateStore`, between it and the runtime."""
 
@@ -148,11 +163,25 @@ class CustomStore(StagedStore[bytes, bytes]):
         self._low, self._high = partition_prefix(partition), partition_prefix(partition + 1)
         self._started = False
         self._loading = False
+        self._readers = 0
 
     @property
     def of_user(self) -> StateStore:
         """The user's store, for processors."""
         return self._user
+
+    @property
+    def of_reader(self) -> Any:
+        """The user's store for processors that may only read it, because it is global: its methods must not log."""
+        return _Reader(self)
+
+    def read(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call a method of the user's store, which must not log."""
+        self._readers += 1
+        try:
+            return method(*arguments, **options)
+        finally:
+            self._readers -= 1
 
     def attach(self, context: StoreContext) -> None:
         """Attach the store to its task, and make the user's state from the committed rows."""
@@ -169,6 +198,11 @@ class CustomStore(StagedStore[bytes, bytes]):
         if self._loading:
             raise StateError(
                 f"store '{self.name}': log() was called by restore() or clear(), which only repeat what was logged"
+            )
+        if self._readers:
+            raise TopologyError(
+                f"global store '{self.name}' cannot be changed here, because only the processor that fills it from its "
+                "topic may change it; send a record to that topic instead."
             )
         if not isinstance(key, bytes) or not isinstance(value, bytes | None):
             wrong = f"a key of {kind_of(key)}" if not isinstance(key, bytes) else f"a value of {kind_of(value)}"

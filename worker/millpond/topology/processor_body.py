@@ -192,11 +192,11 @@ class _ProcessorContext:
         self._task.request_commit()
 
     def get_state_store(self, name: str, kind: Any = None) -> Any:
-        store = self._node.store(name)
-        store = getattr(store, "of_user", store)
+        found = self._node.store(name)
+        store = getattr(found, "of_user", found)
         if kind is not None:
             check_kind(f"Processor '{self._node.name}'", name, store, kind)
-        return ReadOnlyStore(store) if self._node.is_global(name) else store
+        return ReadOnlyStore(getattr(found, "of_reader", store)) if self._node.is_global(name) else store
 
     def record_metadata(self) -> RecordContext | None:
         task = self._task
