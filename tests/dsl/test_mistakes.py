@@ -115,6 +115,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: stream().group_by_key().windowed_by(HOUR).count(store="w", max_entries=3),
         "Store 'w' keeps windows, which expire by time; leave out max_entries=",
     ),
+    "a maximum of entries on disk": (
+        lambda: stream().group_by_key().count(store="w", max_entries=3, persistent=True),
+        "The store 'w' has max_entries=, and such stores are in memory; leave persistent=True out.",
+    ),
     "retention without windows": (
         lambda: stream().group_by_key().count(retention=timedelta(1)),
         "count() has no argument 'retention', because only windows have a retention",

@@ -121,6 +121,11 @@ class Storage:
                 "logging= takes True, False, or the changelog topic's configuration as a dictionary, not "
                 f"{kind_of(logging)}."
             )
+        if options.get("max_entries") is not None and options.get("persistent"):
+            raise TopologyError(
+                f"The store '{name or prefix.removesuffix('-')}' has max_entries=, and such stores are in memory; "
+                "leave persistent=True out."
+            )
         history_ms, segment_ms = _versions(options, prefix)
         return cls(
             graph.generate_store(prefix) if name is None else validate_name(name, "store"),

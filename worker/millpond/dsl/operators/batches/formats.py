@@ -45,7 +45,7 @@ def batch_format(name: str) -> Format:
     Raises:
         TopologyError: there is no such form, or its library is not installed.
     """
-    found = FORMATS.get(name)
+    found = FORMATS.get(name) if isinstance(name, str) else None
     if found is None:
         raise TopologyError(f"map_batches() has batch={name!r}; use one of {', '.join(map(repr, FORMATS))}.")
     if found.library is not None:
