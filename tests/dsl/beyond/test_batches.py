@@ -361,6 +361,7 @@ async def of_one(value: Any) -> Any:
         (lambda stream: stream.map_batches(lambda: [1]), r"map_batches\(\) calls .* with \(batch\)"),
         (lambda stream: stream.map_batches(of_one), r"map_batches\(\) is given .* async def"),
         (lambda stream: stream.map_batches(shout, batch="list"), r"has batch='list'; use one of 'values', 'records'"),
+        (lambda stream: stream.map_batches(shout, batch=["values"]), r"has batch=\['values'\]; use one of"),
         (lambda stream: stream.map_batches(shout, max_rows=0), r"max_rows= from 1 to 1,000,000, not the number 0"),
         (lambda stream: stream.map_values_async(coroutine_of_two), "write async def, or use map_values"),
         (lambda stream: stream.map_values_async(of_none), r"map_values_async\(\) calls .* with \(value\)"),
@@ -410,3 +411,20 @@ def test_a_call_that_exits_ends_the_task_and_not_the_event_loop() -> None:
     with batches(lambda stream: stream.map_values_async(of_one)) as run:
         run.turn(("a", "x"))
         assert run.out() == [("a", "x")]
+
+
+def test_a_task_that_waits_long_for_its_calls_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a timeout a call may take for ever: the log has the node and the task."""
+    monkeypatch.setattr("millpond.dsl.operators.batches.event_loop._EXPLAIN_S", 0.01)
+
+    async def until_logged(value: str) -> str:
+        while not caplog.messages:  # noqa: ASYNC110 - a log has no event
+            await asyncio.sleep(0.001)
+        return value
+
+    with batches(lambda stream: stream.map_values_async(until_logged, name="ask")) as run:
+        run.turn(("a", "x"))
+        assert run.out() == [("a", "x")]
+    assert caplog.messages[0].startswith("node 'ask' of task 0_0 has waited 0.01 s for its calls")

@@ -100,7 +100,8 @@ def _bind(
         records = held.take()
         if not records:
             return
-        for record, outcome in zip(records, run_in_loop(calls.run(call, records)), strict=True):
+        outcomes = run_in_loop(calls.run(call, records), f"node '{node.name}' of task {node.task.task_id}")
+        for record, outcome in zip(records, outcomes, strict=True):
             if isinstance(outcome.error, Exception):
                 held.failed(record, outcome.error)
             elif outcome.error is not None:
