@@ -295,6 +295,17 @@ def test_a_supplier_that_makes_something_else_is_rejected():
         build(MemoryBackend(), dict)
 
 
+def test_a_supplier_that_makes_the_same_store_for_two_tasks_is_rejected():
+    """What one task changes would be in the changelog of the other."""
+    one = Ranking()
+    builder = mp.StateStoreBuilder(name="s", supplier=lambda: one)
+    first, second = (builder.build(partition, MemoryBackend(), "c") for partition in (0, 1))
+    first.attach(Context())
+    with pytest.raises(ConfigError, match="store 's': supplier= made the same Ranking for two tasks"):
+        second.attach(Context())
+    first.close()
+
+
 def test_processors_use_a_store_of_ones_own():
     """It is connected like any other store, and its changes are in its changelog topic."""
 

@@ -132,6 +132,11 @@ class StateStore(ABC):
         return self.__log
 
     def _belong_to(self, owner: CustomStore) -> None:
+        if self.is_open:
+            raise ConfigError(
+                f"store '{owner.name}': supplier= made the same {type(self).__name__} for two tasks, which would mix "
+                "their states; make a new one each time, for example by giving the class"
+            )
         self.__log = owner
 
 
