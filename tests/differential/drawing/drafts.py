@@ -44,6 +44,8 @@ class Draft:
     steps: list[Step] = field(default_factory=list)
     made: list[Out] = field(default_factory=list)
     stores: list[str] = field(default_factory=list)
+    wanted: str = ""
+    """The kind that the next step is to make, where its operator makes several; empty for any."""
     free_tables: list[str] = field(default_factory=lambda: ["rows1", "rows2", "rows3"])
     free_globals: list[str] = field(default_factory=lambda: ["glob1", "glob2"])
 

@@ -110,6 +110,8 @@ def _aggregator(d: Draft) -> str:
 
 
 def _windows(d: Draft, kinds: tuple[str, ...]) -> tuple[dict[str, Any], str]:
+    if d.wanted:
+        kinds = tuple(kind for kind in kinds if (kind == "session") == d.wanted.startswith("sessions"))
     kind = d.one(*kinds)
     grace = d.ms()
     if kind == "time":

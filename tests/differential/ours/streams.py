@@ -192,7 +192,7 @@ def _to_table(b: Building, s: Step) -> Handle:
 @operator("KStream.groupByKey")
 def _group_by_key(b: Building, s: Step) -> Handle:
     a = b.of(s)
-    return replace(a, it=a.it.group_by_key(key=a.key, value=a.value, **named(s)))
+    return Handle(a.it.group_by_key(key=a.key, value=a.value, **named(s)), a.key, a.value)
 
 
 @operator("KStream.groupBy")
