@@ -56,7 +56,7 @@ def test_unexpected_error_is_reported_without_its_text(
 ) -> None:
     """The text may contain data of the application; the log has the traceback."""
 
-    def fail(_target: str) -> None:
+    def fail(*_given: str) -> None:
         raise RuntimeError(PASSWORD)
 
     monkeypatch.setattr("millpond.cli.run.command.load_topology", fail)

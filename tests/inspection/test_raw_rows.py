@@ -56,7 +56,9 @@ def test_all_workers_are_found_through_one_and_give_their_rows(start: Any, find:
     workers = find(filled(start(2, 2)))
     assert [each.name for each in workers] == ["w0", "w1"]
     assert {(held.store, held.partition) for each in workers for held in each.held()} == {
-        (store, partition) for store in ("counts", "points", "uuids", "visits", "windows") for partition in range(2)
+        (store, partition)
+        for store in ("counts", "history", "points", "uuids", "visits", "windows")
+        for partition in range(2)
     }
     rows = list(all_rows(places(workers, "counts", 2), "counts"))
     assert rows == sorted(rows)

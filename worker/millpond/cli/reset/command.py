@@ -88,12 +88,14 @@ def command(  # noqa: PLR0913 - one parameter per option
     target = _target(where, to_offset, to_datetime, by_duration, shift_by)
     inputs = Inputs(frozenset(topic.strip() for given in input_topics for topic in given.split(",") if topic.strip()))
     known: set[str] | None = None
-    config = load_config(file, flags)
     if application is not None:
-        named, known = topics_of(load_topology(application, config.topology_optimization))
+        # What is wrong with the application is told before a setting that is missing.
+        optimization = load_config(file, flags, required=()).topology_optimization
+        named, known = topics_of(load_topology(application, optimization))
         inputs = inputs if inputs.topics else named
     elif not inputs.topics:
         raise click.UsageError("the application is missing: give MODULE:ATTRIBUTE, or --input-topics with its inputs.")
+    config = load_config(file, flags)
     with closing(Cluster(config)) as cluster:
         with session.err.status("reading topics and offsets"):
             plan = plan_reset(cluster, inputs, known, target)

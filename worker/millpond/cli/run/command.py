@@ -39,8 +39,8 @@ def command(session: Session, target: str, file: Path | None, flags: dict[str, o
     from .worker_process import run_worker
 
     session.log_to_stderr()
+    topology = load_topology(target, load_config(file, flags, required=()).topology_optimization)
     config = load_config(file, flags)
-    topology = load_topology(target, config.topology_optimization)
     if take_over and config.coordinator_url is not None:
         raise ConfigError(
             "--take-over and 'coordinator.url' exclude each other, since the coordinator decides which tasks are taken "

@@ -89,8 +89,8 @@ def create(  # noqa: PLR0913 - one parameter per option
         ) from error
 
     session.log_to_stderr()
+    topology = load_topology(target, load_config(file, flags, required=()).topology_optimization)
     config = load_config(file, flags)
-    topology = load_topology(target, config.topology_optimization)
     place = snapshot_place(config, uri, credentials_dir)
     catalog = catalog or config.catalog_location
     require_spark()
