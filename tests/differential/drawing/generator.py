@@ -7,6 +7,7 @@ about equally often.
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -49,6 +50,9 @@ _LETTERS = "abc"
 _OPTIMIZATIONS = ("all", "all", *OPTIMIZATIONS)
 _WITHOUT_MERGES = ("reuse.ktable.source.topics", "single.store.self.join")
 
+_UNMERGED = re.compile(r"KStream\.process|CogroupedKStream\.cogroup|.*merge")
+"""Operators that are not compared with the original's merges of repartition topics."""
+
 
 class Generator:
     """Draws cases of one seed.
@@ -87,10 +91,8 @@ class Generator:
             case["config"]["statestore.cache.max.bytes"] = "0"
         if rng.randrange(100) < 50:
             case["config"]["topology.optimization"] = rng.choice(
-                # rules.PROCESSORS_ABOVE_TOPICS, rules.MERGED_WITH_ITSELF
-                _WITHOUT_MERGES
-                if any(step["op"].startswith("KStream.process") or "merge" in step["op"] for step in draft.steps)
-                else _OPTIMIZATIONS
+                # rules.PROCESSORS_ABOVE_TOPICS, rules.MERGED_WITH_ITSELF, rules.MERGED_IN_A_COGROUP
+                _WITHOUT_MERGES if any(_UNMERGED.match(step["op"]) for step in draft.steps) else _OPTIMIZATIONS
             )
         if draft.disk:
             case["rocksdb"] = True
