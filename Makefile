@@ -201,7 +201,7 @@ $(VENV)/spark: requirements-spark.lock $(VENV)/ready
 # The operator runs no topologies: its image has no packages of the data plane. It draws them, by grandalf.
 COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --custom-compile-command "make lock"
-DATA_PLANE := confluent-kafka rocksdict rich markdown-it-py mdurl pygments
+DATA_PLANE := confluent-kafka mmh3 rocksdict rich markdown-it-py mdurl pygments
 
 .PHONY: prometheus
 prometheus: venv ## Get Prometheus and promtool for tests, once; tests get them by themselves if there is apt

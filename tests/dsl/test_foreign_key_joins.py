@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import millpond as mp
-from millpond.dsl.operators.table_joins.foreign_key.murmur import hash128
+from millpond.dsl.operators.table_joins.foreign_key.wire import hash128
 from millpond.errors import ProcessingFailed, TopologyError
 
 CONFIG = {"application.id": "app"}

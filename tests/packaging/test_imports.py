@@ -14,7 +14,7 @@ import pytest
 import millpond
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("confluent_kafka", "rocksdict", "rich", "click", "prometheus_client")
+HEAVY = ("confluent_kafka", "mmh3", "rocksdict", "rich", "click", "prometheus_client")
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ def test_control_plane_imports_no_data_plane(loaded_by: Callable[[str], set[str]
     )
     loaded = loaded_by(everything)
     assert "millpond_operator.coordinator.server.server" in loaded
-    assert not loaded & {"confluent_kafka", "rocksdict", "rich"}
+    assert not loaded & {"confluent_kafka", "mmh3", "rocksdict", "rich"}
 
 
 def test_building_a_topology_imports_no_client_or_state_file(loaded_by: Callable[[str], set[str]]) -> None:

@@ -47,7 +47,7 @@ def test_spark_is_installed_beside_what_was_tested() -> None:
 def test_each_image_has_only_its_own_requirements() -> None:
     """The operator's image has no data plane, and the workers' image no Kubernetes client."""
     operator, worker = pins("requirements-operator.lock"), pins("requirements-worker.lock")
-    data_plane = {"confluent-kafka", "rocksdict", "rich", "pygments"}
+    data_plane = {"confluent-kafka", "mmh3", "rocksdict", "rich", "pygments"}
     assert {"kopf", "cryptography", "pyyaml", "aiohttp", "msgspec", "prometheus-client", "click"} <= operator.keys()
     assert not operator.keys() & data_plane
     assert data_plane | {"aiohttp", "msgspec", "prometheus-client", "click"} <= worker.keys()

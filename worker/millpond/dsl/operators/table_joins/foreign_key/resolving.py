@@ -10,8 +10,7 @@ from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.lookup import Lookup
 from millpond.topology import NodeContext, StreamForward
 
-from .murmur import hash128
-from .wire import NO_HASH
+from .wire import NO_HASH, hash128
 from .wiring import Wiring
 
 __all__ = ("ResolveResponse",)

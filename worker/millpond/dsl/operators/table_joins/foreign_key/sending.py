@@ -10,8 +10,16 @@ from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.versioned.updates import only_latest
 from millpond.topology import NodeContext, TableForward
 
-from .murmur import hash128
-from .wire import ANSWER_ALWAYS, ANSWER_IF_FOUND, DELETE, DELETE_AND_ANSWER, NO_HASH, KeyBytes, instruction_heads
+from .wire import (
+    ANSWER_ALWAYS,
+    ANSWER_IF_FOUND,
+    DELETE,
+    DELETE_AND_ANSWER,
+    NO_HASH,
+    KeyBytes,
+    hash128,
+    instruction_heads,
+)
 from .wiring import Wiring
 
 __all__ = ("Subscribe",)

@@ -21,6 +21,8 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any
 
+from mmh3 import mmh3_x64_128_digest
+
 from millpond.serdes import Serde
 from millpond.topology import StreamPartitioner
 
@@ -33,6 +35,7 @@ __all__ = (
     "RESPONSES",
     "SUBSCRIPTIONS",
     "KeyBytes",
+    "hash128",
     "instruction_heads",
     "partitioner_of_keys",
     "prefix",
@@ -51,7 +54,14 @@ NO_HASH = 0x80
 _VERSION = 1
 _HASH_LENGTH = 16
 _PARTITION_LENGTH = 4
+_HASH_SEED = 104729
 _pack_length = Struct(">I").pack
+
+
+def hash128(left_value: bytes) -> bytes:
+    """Return the hash of a serialised left value: Murmur3 with 128 bits, both halves big-endian."""
+    digest = mmh3_x64_128_digest(left_value, _HASH_SEED)
+    return digest[7::-1] + digest[:7:-1]
 
 
 def instruction_heads(flag: int = 0) -> tuple[bytes, ...]:
