@@ -93,15 +93,20 @@ class LruMachine(RuleBasedStateMachine):
 
     @rule()
     def revert(self):
+        """The order of use is that of the puts in the changelog again."""
         self.store.revert()
-        self.now = dict(self.committed)
+        self.now = self.in_order_of_the_changelog()
+
+    def in_order_of_the_changelog(self):
+        last = {key.decode(): at for at, (key, *_) in enumerate(self.changelog)}
+        return dict(sorted(self.committed.items(), key=lambda entry: last[entry[0]]))
 
     @rule()
     def build_again(self):
         """A store that is built on the committed rows evicts the same entries."""
         self.store.close()
         self.store = self.build(self.backend)
-        self.now = dict(self.committed)
+        self.now = self.in_order_of_the_changelog()
 
     @rule(split=st.integers(0, 30))
     def restore_from_the_changelog(self, split):
@@ -113,6 +118,11 @@ class LruMachine(RuleBasedStateMachine):
             backend.write([("s", 7, rows)], {("s", 7): (1, store.metadata())})
         assert dict(store.all()) == self.committed
         assert store.approximate_num_entries() == len(self.committed)
+        in_order = list(self.in_order_of_the_changelog())
+        for number in range(MOST):  # each new entry evicts the next one in the order of the changelog
+            store.put(str(number), number)
+            kept = in_order[max(0, len(in_order) + number + 1 - MOST) :]
+            assert {key for key, _ in store.all()} == {*kept, *map(str, range(number + 1))}
 
     @invariant()
     def the_store_is_bounded(self):
@@ -157,22 +167,53 @@ def test_a_caching_store_forwards_entries_that_were_evicted_before_the_flush():
     assert dict(store.all()) == {"b": 2}
 
 
-def test_a_commit_without_changes_does_not_look_at_the_keys():
-    """The worker writes nothing then, and a store with many keys would make every commit of its task long."""
+@pytest.mark.parametrize("caching", [False, True])
+def test_an_eviction_is_logged_before_the_put_that_made_it(caching):
+    """A restore that met the put first would evict an entry that the store kept because it was read."""
+    backend, restored = MemoryBackend(), MemoryBackend()
+    builder = KeyValueStoreBuilder(name="s", key=serdes.String, value=serdes.Long, max_entries=2, caching=caching)
+    store, copy = builder.build(0, backend, "changelog"), builder.build(0, restored, "changelog")
+    store.put_all([("a", 1), ("b", 2)])
+    first = helpers.commit(store, backend)
+    assert store.get("a") == 1
+    store.put("c", 3)
+    second = helpers.commit(store, backend)
+    assert [(row[2], row[1] is None) for row in second] == [(b"b", True), (b"c", False)]
+    for row in [*first, *second]:  # one at a time, as a restore may get them
+        restored.write([("s", 0, copy.restore([helpers.changelog_record(row)]))], {("s", 0): (1, copy.metadata())})
+    assert dict(copy.all()) == dict(store.all()) == {"a": 1, "c": 3}
+
+
+def test_a_commit_encodes_only_what_changed():
+    """The order of use is not written: a store with many keys must not make every commit of its task long."""
+    backend = MemoryBackend()
+    store = KeyValueStoreBuilder(name="s", key=serdes.String, value=serdes.Long, max_entries=100).build(0, backend, "c")
+    store.put_all([(str(number), number) for number in range(100)])
+    helpers.commit(store, backend)
+    assert store.get("7") == 7
+    store.put("100", 100)
+    out: list = []
+    store.flush(out)
+    assert [row[2] for row in out] == [b"0", b"100"]
+    assert [key[4:] for key, _ in store.seal()] == [b"0", b"100"]
+    assert store.metadata() == b""
+
+
+def test_an_aborted_eviction_is_not_seen():
+    """After an abort the evicted entry is there, and the next eviction takes the entry that was put least recently."""
     backend = MemoryBackend()
     store = KeyValueStoreBuilder(name="s", key=serdes.String, value=serdes.Long, max_entries=2).build(0, backend, "c")
-    store.put("a", 1)
-    store.put("b", 2)
+    store.put_all([("a", 1), ("b", 2)])
     helpers.commit(store, backend)
-    order = store.metadata()
-    assert store.get("a") == 1
-    assert helpers.commit(store, backend) == []
-    assert store.metadata() is order
+    store.get("a")
     store.put("c", 3)
-    helpers.commit(store, backend)
-    assert store.metadata() != order
-    store.revert()
+    store.flush([])
+    store.seal()
     assert dict(store.all()) == {"a": 1, "c": 3}
+    store.revert()
+    assert dict(store.all()) == {"a": 1, "b": 2}
+    store.put("c", 3)
+    assert dict(store.all()) == {"b": 2, "c": 3}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Protocol
 from .ingestion import Ingestion
 from .provenance import Provenance
 
-__all__ = ("Backend", "Row", "Rows", "Written")
+__all__ = ("Backend", "OrderedBackend", "Row", "Rows", "Written")
 
 Row = tuple[bytes, bytes | None]
 """A full key (it starts with the 4 bytes of the partition) and a value; the value None deletes the key."""
@@ -112,3 +112,14 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release all resources; the backend and its iterators are unusable afterwards. Idempotent."""
+
+
+class OrderedBackend(Backend, Protocol):
+    """A backend that can keep the rows of a store in the order in which they were written last."""
+
+    def keep_order(self, store: str) -> Callable[[int], list[bytes]]:
+        """Keep the rows of a store in the order in which they were written last.
+
+        Returns:
+            A function from a partition to the full keys of its rows, the one that was written first at the front.
+        """

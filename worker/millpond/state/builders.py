@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 from millpond.calls import checked_class
 from millpond.checks import kind_of
@@ -22,7 +22,7 @@ from millpond.state.stores.time_ordered import TimeOrderedSessionStore, TimeOrde
 from millpond.state.stores.versioned import VersionedKeyValueStore
 from millpond.state.stores.window import TimestampedWindowStore, WindowStore
 
-from .backend import Backend
+from .backend import Backend, OrderedBackend
 
 __all__ = (
     "JoinBufferBuilder",
@@ -165,7 +165,7 @@ class KeyValueStoreBuilder(StoreBuilder[K, V]):
             return bounded(
                 self.name,
                 partition,
-                backend,
+                cast("OrderedBackend", backend),
                 *store_serdes(self, changelog_topic),
                 max_entries=self.max_entries,
                 caching=self.caching,

@@ -18,9 +18,11 @@ __all__ = ("MemoryBackend",)
 class _Table:
     """The rows of one store: a dict, and its keys in order, sorted only when a range is read."""
 
-    __slots__ = ("_ordered", "_stale", "rows")
+    __slots__ = ("_ordered", "_stale", "keeps_order", "rows")
 
     def __init__(self) -> None:
+        #: Whether a row that is written again becomes the last one of `rows`.
+        self.keeps_order = False
         self.rows: dict[bytes, bytes] = {}
         self._ordered: list[bytes] = []
         self._stale = False
@@ -49,6 +51,17 @@ class MemoryBackend:
     def reader(self, store: str) -> Callable[[bytes], bytes | None]:
         """Return the bound `get` of the store's dict, which stays valid until the backend is closed."""
         return self._table(store).rows.get
+
+    def keep_order(self, store: str) -> Callable[[int], list[bytes]]:
+        """Keep the rows of a store in the order of their last writes, and return the reader of their keys."""
+        table = self._table(store)
+        table.keeps_order = True
+
+        def keys(partition: int) -> list[bytes]:
+            prefix = partition_prefix(partition)
+            return [key for key in self._table(store).rows if key.startswith(prefix)]
+
+        return keys
 
     def range(
         self,
@@ -86,8 +99,10 @@ class MemoryBackend:
         table = self._table(store)
         current = table.rows
         count = len(current)
-        deleted = False
+        deleted, keeps_order = False, table.keeps_order
         for key, value in rows:
+            if keeps_order and value is not None:
+                current.pop(key, None)
             if value is None:
                 deleted = current.pop(key, None) is not None or deleted
             else:

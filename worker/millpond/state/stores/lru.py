@@ -4,20 +4,23 @@ A put that exceeds the maximum evicts the entry that was read or put least recen
 and not forwarded. In Kafka Streams it is logged only by stores without timestamps; the changelog of the others keeps
 evicted entries, so a restored store may have other entries than the lost one had.
 
-The order of use is committed with the rows, so that a store that goes back to the last commit evicts the same entries
-again. A store that is restored from the changelog has the order of the last puts, as in Kafka Streams.
+The order of use is not committed, so that a commit costs only what changed. A store that is restored, or goes back to
+the last commit, begins with the order of the puts in the changelog, as in Kafka Streams: reads before that do not
+count. The backend keeps this order of its rows.
+
+A flush logs deletions before puts. So no part of the changelog has more entries than the maximum, and a restore evicts
+nothing that the store had.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-import msgspec
-
 from millpond.serdes import Serde
-from millpond.state.backend import Backend, Rows
+from millpond.state.backend import OrderedBackend, Rows
+from millpond.state.formats import PARTITION_LENGTH
 
 from .encoding import Produced
 from .key_value import KeyValueStore, TimestampedKeyValueStore
@@ -37,14 +40,12 @@ class _LruMethods(StagedKeyValues[K, V], Generic[K, V]):
     entry: Callable[[bytes], tuple[V | None, int]]
     stage: Callable[[bytes, K, V | None, int, V | None], None]
     stage_count: Callable[[bytes, K, V | None, int, V | None], None]
-    _flushed_metadata: bytes
-    _sealed_metadata: bytes
 
     def __init__(  # noqa: PLR0913  # keyword-only where optional
         self,
         name: str,
         partition: int,
-        backend: Backend,
+        backend: OrderedBackend,
         key: Serde[K],
         value: Serde[V],
         *,
@@ -57,6 +58,8 @@ class _LruMethods(StagedKeyValues[K, V], Generic[K, V]):
         self._recent: OrderedDict[bytes, None] = OrderedDict()
         # Entries that a caching store evicted since the last flush, with the timestamp in ms of the put that did it.
         self._evictions: dict[bytes, int] = {}
+        # Reads the keys of the backend's rows in the order in which they were written last.
+        self._written_keys: Callable[[int], list[bytes]] = backend.keep_order(name)
         super().__init__(name, partition, backend, key, value, caching=caching, changelog_topic=changelog_topic)
         self._load_order()
 
@@ -118,35 +121,32 @@ class _LruMethods(StagedKeyValues[K, V], Generic[K, V]):
         """Turn staged writes into rows and changelog records (appended to `out`); call a cache's listener."""
         evicted = self._evictions.copy()
         self._evictions.clear()
+        clean = {raw_key: timestamp for raw_key, timestamp in evicted.items() if raw_key not in self._dirty}
+        if clean:
+            self._encode(out, list(clean), [None] * len(clean), list(clean.values()))
         super().flush(out)  # a listener may put
-        gone = {raw_key: timestamp for raw_key, timestamp in evicted.items() if raw_key not in self._recent}
-        if gone:
-            self._encode(out, list(gone), [None] * len(gone), list(gone.values()))
-        if self._flushed:
-            # Without rows nothing is written, so that a commit of other stores need not look at all keys here.
-            self._flushed_metadata = self._encode_order()
 
-    def seal(self) -> Rows:
-        """Return the rows flushed since the last seal, for the backend; see `StagedStore`."""
-        self._sealed_metadata = self._flushed_metadata
-        return super().seal()
-
-    def metadata(self) -> bytes:
-        """Return the keys in the order of use as of the last `seal` or `restore`, encoded."""
-        return self._sealed_metadata
-
-    def _encode_order(self) -> bytes:
-        return msgspec.msgpack.encode(list(self._recent))
+    def _encode(
+        self, out: list[Produced], raw_keys: Sequence[bytes], data: list[bytes | None], timestamps: list[int]
+    ) -> None:
+        """Log the keys that are gone first: then those that a caching store evicted after their last put, too."""
+        recent = self._recent
+        logged = [each if raw_key in recent else None for raw_key, each in zip(raw_keys, data, strict=True)]
+        if None in logged:
+            order = sorted(range(len(logged)), key=lambda at: logged[at] is not None)  # the sort is stable
+            raw_keys, logged, timestamps = (
+                [raw_keys[at] for at in order],
+                [logged[at] for at in order],
+                [timestamps[at] for at in order],
+            )
+        super()._encode(out, raw_keys, logged, timestamps)
 
     def _load_order(self) -> None:
-        written = self._backend.metadata(self.name, self.partition)
-        keys = msgspec.msgpack.decode(written, type=list[bytes]) if written else []
         self._recent.clear()
-        self._recent.update(dict.fromkeys(keys))
-        self._flushed_metadata = self._sealed_metadata = written
+        self._recent.update(dict.fromkeys(key[PARTITION_LENGTH:] for key in self._written_keys(self.partition)))
 
     def revert(self) -> None:
-        """Discard staged, flushed and sealed writes, and so go back to the backend's rows and order."""
+        """Discard staged, flushed and sealed writes, and so go back to the backend's rows and their order."""
         super().revert()
         self._evictions.clear()
         self._load_order()
@@ -165,7 +165,6 @@ class _LruMethods(StagedKeyValues[K, V], Generic[K, V]):
                 if len(recent) > self._max:
                     gone.add(recent.popitem(last=False)[0])
         rows += [(self._prefix + raw_key, None) for raw_key in sorted(gone) if raw_key not in recent]
-        self._flushed_metadata = self._sealed_metadata = self._encode_order()
         return rows
 
     def close(self) -> None:
