@@ -23,7 +23,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), keys, st.one_of(st.none(), st.integers(0, 99)), ages),
         st.tuples(st.just("put"), keys, st.integers(0, 99), ages),
-        st.tuples(st.sampled_from(["commit", "abort", "crash", "restore", "evict", "read"])),
+        st.tuples(st.sampled_from(["commit", "begin", "finish", "abort", "crash", "restore", "evict", "read"])),
     ),
     max_size=40,
 )
@@ -93,7 +93,15 @@ def test_store_equals_a_list_of_puts(place_type, mutable, steps, persistent):
 def compare(place, steps, *, mutable, persistent):
     store = build(place.backend, mutable=mutable, persistent=persistent)
     put, committed, changelog = [], [], []
+    begun = None  # the rows, the changelog and the puts of a commit that has begun
     for step, *arguments in steps:
+        if begun is not None and step in ("finish", "commit", "evict"):
+            rows, produced, as_of = begun
+            store.cache_limit = 0 if step == "evict" else 10_000_000
+            place.backend.write([("w", 7, rows)], {("w", 7): (1, store.metadata())})
+            store.committed()
+            changelog += produced
+            committed, begun = as_of, None
         if step == "put":
             key, value, age = arguments
             time = max(0, store.observed_stream_time - age)
@@ -106,7 +114,12 @@ def compare(place, steps, *, mutable, persistent):
         elif step == "commit":
             changelog += helpers.commit(store, place.backend)
             committed = list(put)
+        elif step == "begin" and begun is None:
+            produced = []
+            store.flush(produced)
+            begun = store.seal(), produced, list(put)
         elif step == "abort":
+            begun = None
             store.revert()
             put = list(committed)
         elif step == "evict":
@@ -116,6 +129,7 @@ def compare(place, steps, *, mutable, persistent):
             store.cache_limit = 10_000_000
         elif step in ("crash", "restore"):
             store.close()
+            begun = None
             put = list(committed)
             if step == "restore":
                 place.end()
@@ -129,6 +143,53 @@ def compare(place, steps, *, mutable, persistent):
         expected = sorted(live(kept(put, persistent=persistent)), key=lambda row: (row[0], row[1]))
         assert sorted(readable(store, mutable=mutable), key=lambda row: (row[0], row[1])) == expected
         assert store.cache_bytes() >= 0
+
+
+def test_search_in_the_newest_times_reads_no_row_from_the_backend():
+    """Rows are evicted by time, so records that are about as old as stream time do not depend on the number of keys."""
+    backend = MemoryBackend()
+    store = build(backend)
+    store.cache_limit = 100_000
+    for number in range(5_000):
+        store.put(f"k{number}", number, number * 100)
+        if number % 100 == 99:
+            helpers.commit(store, backend)
+            assert store.cache_bytes() < 200_000
+        newest = store.serialize_key(f"k{number - 50}")
+        assert len(store.matches(newest, number * 100 - 5_000, number * 100)) == (number >= 50)
+    assert store.backend_reads == 0
+    assert [value for _, _, value in store.matches(store.serialize_key("k4000"), 0, 400_000)] == [4_000]
+    assert store.backend_reads == 1
+
+
+def test_searches_of_keys_without_rows_take_bounded_memory():
+    """Also while rows that are older than those in memory are read again and again."""
+    backend = MemoryBackend()
+    helpers.commit(filled := build(backend), backend)
+    filled.put("k", 1, RETENTION)
+    helpers.commit(filled, backend)
+    store = build(backend)
+    store.cache_limit = 100_000
+    for number in range(3_000):
+        assert not store.matches(store.serialize_key(f"k{number}"), 0, RETENTION)
+        if number % 100 == 99:
+            helpers.commit(store, backend)
+            assert store.cache_bytes() < 100_000
+
+
+def test_expired_rows_leave_memory():
+    """And keys without rows."""
+    backend = MemoryBackend()
+    store = build(backend)
+    for number in range(100):
+        store.put(f"k{number % 50}", number, number)
+        store.put("stays", number, number)
+    helpers.commit(store, backend)
+    before = store.cache_bytes()
+    store.put("stays", 1, 2 * RETENTION)
+    for _ in range(2):
+        helpers.commit(store, backend)
+    assert store.cache_bytes() < before / 20
 
 
 @pytest.mark.parametrize("key", ["a", "a\0"])

@@ -23,6 +23,7 @@ __all__ = (
     "decode_buffer_value",
     "encode_buffer_value",
     "next_prefix",
+    "pack_window_suffix",
     "partition_prefix",
     "segment_interval",
     "segment_prefix",
@@ -95,6 +96,10 @@ def next_prefix(prefix: bytes) -> bytes | None:
 def window_suffix(start_ms: int, sequence: int = ABSENT_SEQUENCE) -> bytes:
     """Return the bytes after the key in a window store's changelog key: window start and sequence."""
     return _start_and_sequence.pack(start_ms, sequence)
+
+
+pack_window_suffix: Callable[[int, int], bytes] = _start_and_sequence.pack
+"""Returns the bytes after the key in a window store's changelog key, of the window's start in ms and the sequence."""
 
 
 def window_start(start_ms: int) -> bytes:
