@@ -108,6 +108,14 @@ class Kafka:
                 answer.set_result(SimpleNamespace(offset=self._stable_end(partition)))
         return answers
 
+    def ask_committed(self, _group: str, partitions: Iterable[Partition]) -> dict[Partition, Future[Any]]:
+        """As `KafkaAdmin.ask_committed`, answered at once unless `silent`."""
+        answers: dict[Partition, Future[Any]] = {each: Future() for each in partitions}
+        for partition, answer in answers.items():
+            if not self.silent:
+                answer.set_result(SimpleNamespace(offset=self.committed(partition).offset or 0))
+        return answers
+
     def unanswered(self) -> None:
         """As `KafkaAdmin.unanswered`."""
 

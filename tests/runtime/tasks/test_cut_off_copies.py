@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from millpond.protocol import Role
+from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.tasks import held_tasks as holdings
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka, Record
@@ -38,7 +39,7 @@ def copy(kafka: Kafka, tmp_path: Path) -> Iterator[Parts]:
 
 def _look(copy: Parts) -> holdings.TaskView:
     """Run a turn of the loop, and return the view for queries."""
-    copy.executor._copies._ends._next = 0.0
+    copy.executor._copies._ends._next = copy.executor._copies._bounds._next = 0.0
     for _ in range(2):
         copy.executor.look_at_ends()
     copy.executor.measure_lags()
@@ -83,8 +84,9 @@ def test_lag_without_an_answer_is_unknown(kafka: Kafka, copy: Parts, monkeypatch
     assert copy.executor.held[A].view().lag is None
 
 
-def test_table_copied_from_its_input_is_as_old_as_its_lookup(kafka: Kafka, tmp_path: Path) -> None:
-    """It contains what was processed at that time, and does not follow the task."""
+def test_copy_of_a_table_from_its_input_follows_the_commits(kafka: Kafka, tmp_path: Path) -> None:
+    """It has what the active task has committed, and not more; its lag is known, so that the task can move to it."""
+    source = Partition("table", 0)
     kafka.append("table", "k", "1")
     made = Parts(kafka, _table(), tmp_path / "table", {"table": 1})
     made.own(TaskId(0, 0))
@@ -93,8 +95,19 @@ def test_table_copied_from_its_input_is_as_old_as_its_lookup(kafka: Kafka, tmp_p
     made.executor.drop([A])
     made.executor.hold([A], Role.STANDBY)
     made.settle()
-    opened = time.monotonic()
+    (copied,) = made.executor.held[A].changelogs
+    assert (copied.bounded, copied.position) == (True, 1)
+    kafka.append("table", "k", "2")
+    kafka.append("table", "k", "3")
+    made.settle()
+    before = time.monotonic()
     seen = _look(made)
+    assert (copied.position, seen.lag) == (1, 0)
     assert seen.caught_up_at is not None
-    assert seen.caught_up_at <= opened
+    assert seen.caught_up_at >= before
+
+    kafka.commit(source, 2, kafka.committed(source).metadata)
+    assert _look(made).lag == 1
+    made.settle()
+    assert (copied.position, _look(made).lag) == (2, 0)
     made.close()

@@ -270,10 +270,11 @@ class ChangelogReader:
             return
         self._apply(restoration)
         restoration.seen_end = offset
-        if restoration.following and not restoration.bounded:
+        if restoration.following:
             # The last offsets may be transaction markers: then the copy is at the end, too.
-            restoration.position = max(restoration.position, offset)
-            restoration.end = max(restoration.end, offset)
+            seen = min(offset, restoration.end) if restoration.bounded else offset
+            restoration.position = max(restoration.position, seen)
+            restoration.end = max(restoration.end, restoration.position)
             restoration.completeness.advance(restoration.position)
         if restoration.done or offset < restoration.end:
             return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Protocol
 
 from confluent_kafka import TopicPartition
 
@@ -20,6 +22,29 @@ __all__ = ("ChangelogCopies",)
 
 #: Time between two requests for the end offsets of copies' changelogs. The age of an answer counts from its request.
 _END_OFFSETS_INTERVAL_S = 0.25
+#: Time between two requests for the committed offsets of those that are inputs.
+_COMMITTED_OFFSETS_INTERVAL_S = 0.5
+
+
+class OffsetSource(EndOffsetSource, Protocol):
+    """The interface of the client that sends requests for end offsets and for committed offsets."""
+
+    def ask_committed(self, group: str, partitions: Collection[Partition]) -> Mapping[Partition, Future[Any]]:
+        """Request the committed offset of each partition, as `offset` of a future's result; 0 without one."""
+
+
+class _CommittedAsEnds:
+    """Requests the committed offsets of a group as the ends of changelogs that are inputs."""
+
+    def __init__(self, source: OffsetSource, group: str) -> None:
+        self._source = source
+        self._group = group
+
+    def ask_ends(self, partitions: Collection[Partition]) -> Mapping[Partition, Future[Any]]:
+        return self._source.ask_committed(self._group, partitions)
+
+    def unanswered(self) -> None:
+        self._source.unanswered()
 
 
 class ChangelogCopies:
@@ -28,7 +53,8 @@ class ChangelogCopies:
     Args:
         consumer: reads changelogs, and nothing else.
         reader: applies the records.
-        ends: requests the end offsets of changelogs from brokers.
+        offsets: requests the end offsets of changelogs, and the committed offsets of inputs, from brokers.
+        group: the application's consumer group.
         held: the tasks of the worker.
     """
 
@@ -36,7 +62,8 @@ class ChangelogCopies:
         self,
         consumer: ReplaceableConsumer,
         reader: ChangelogReader,
-        ends: EndOffsetSource,
+        offsets: OffsetSource,
+        group: str,
         held: Mapping[TaskId, HeldTask],
     ) -> None:
         self._consumer = consumer
@@ -44,7 +71,8 @@ class ChangelogCopies:
         self._held = held
         self._assigned: set[Partition] = set()
         self._to_assign: list[Restoration] = []
-        self._ends = EndOffsets(ends, _END_OFFSETS_INTERVAL_S)
+        self._ends = EndOffsets(offsets, _END_OFFSETS_INTERVAL_S)
+        self._bounds = EndOffsets(_CommittedAsEnds(offsets, group), _COMMITTED_OFFSETS_INTERVAL_S)
 
     def read(self, restorations: Iterable[Restoration]) -> None:
         """Collect changelogs to read; `assign` starts to read them."""
@@ -91,8 +119,10 @@ class ChangelogCopies:
         self._to_assign.clear()
 
     def look_at_ends(self) -> None:
-        """Request the end offsets of copies' changelogs when they are due."""
+        """Request the end offsets of copies' changelogs when they are due, and the bounds of those that are inputs."""
         self._ends.poll(self._callbacks)
+        self._bounds.poll(self._bound_callbacks)
+        self.assign()
 
     def update_ends(self, held: HeldTask) -> None:
         """Update the end offsets of a copy's changelogs from the consumer's cache."""
@@ -111,10 +141,28 @@ class ChangelogCopies:
 
             return on_end
 
-        return {
-            each.source: callback_of(each)
-            for held in self._held.values()
-            if held.role is not Role.ACTIVE
-            for each in held.changelogs
-            if not each.bounded
-        }
+        return {each.source: callback_of(each) for each in self._of_copies() if not each.bounded}
+
+    def _bound_callbacks(self) -> dict[Partition, EndOffsetCallback]:
+        """Return callbacks that let copies of input topics follow the commits of their active tasks."""
+
+        def callback_of(copy: Restoration) -> EndOffsetCallback:
+            def on_committed(asked: Moment, committed: int) -> None:
+                at_bound = copy.position >= copy.end
+                if committed > copy.end:
+                    copy.end = committed
+                    if at_bound:
+                        # Records beyond the former bound were read and skipped, so they are read again.
+                        self.unassign([copy])
+                        self.read([copy])
+                elif at_bound:
+                    self.unassign([copy])
+                copy.completeness.record_end(asked, committed, copy.position)
+                self._reader.stamp(copy)
+
+            return on_committed
+
+        return {each.source: callback_of(each) for each in self._of_copies() if each.bounded}
+
+    def _of_copies(self) -> Iterable[Restoration]:
+        return (each for held in self._held.values() if held.role is not Role.ACTIVE for each in held.changelogs)

@@ -110,7 +110,9 @@ class TaskExecutor:
         self._config = config
         self._marks = resources.offsets.marks
         self._environment = environment
-        self._copies = ChangelogCopies(resources.copier, self.reader, resources.cluster, self.held)
+        self._copies = ChangelogCopies(
+            resources.copier, self.reader, resources.cluster, config.application_id, self.held
+        )
         self._operations = StoreOperations(self.stores, self.reader, self._copies, environment, self.topology)
         self._dropped_at: dict[TaskId, float] = {}
         self.start_positions: StartPositions = StartPositions(plan, config, environment, self.topology)

@@ -92,9 +92,6 @@ class HeldTask:
         """The lag in changelog records; None while unknown."""
         if not self.record.opened:
             return None
-        if self.role is not Role.ACTIVE and any(each.bounded for each in self.changelogs):
-            # A changelog that is also an input ends at the active task's position, which a copy does not know.
-            return None
         if self.role is Role.ACTIVE and self.state in (TaskState.RUNNING, TaskState.RELEASING):
             return 0
         return sum(each.remaining for each in self.changelogs)
