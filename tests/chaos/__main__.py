@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
+from tests.chaos.applications import APPLICATIONS
 from tests.chaos.planning import Kind, described, make_plan
 from tests.chaos.reporting import summary, view
 from tests.chaos.running import run
@@ -22,11 +23,13 @@ _PLAIN_EVERY = 50  # statuses
 def main(arguments: list[str]) -> int:
     """Run, and print the result; return 0 if there were no violations."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--application", choices=sorted(APPLICATIONS), default="orders", help="what the workers run")
+    parser.add_argument("--optimized", action="store_true", help="with topology.optimization=all")
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=None, help="seed of the plan and the input; default: random")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--standbys", type=int, default=1)
-    parser.add_argument("--rate", type=float, default=200.0, help="orders per second")
+    parser.add_argument("--rate", type=float, default=None, help="input records per second")
     parser.add_argument("--every", type=float, default=3.5, help="mean seconds between two faults")
     parser.add_argument("--session", type=float, default=2.0, help="session timeout in seconds")
     parser.add_argument("--alone", action="store_true", help="one worker and no coordinator")
@@ -37,7 +40,8 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     options = Options(
-        seed=seed, directory=(given.directory or Path("build/chaos") / str(seed)).absolute(), faults=given.faults,
+        seed=seed, application=given.application, optimized=given.optimized, faults=given.faults,
+        directory=(given.directory or Path("build/chaos") / str(seed)).absolute(),
         workers=given.workers, standbys=given.standbys, rate=given.rate, every=given.every, session=given.session,
         alone=given.alone, fencing=not given.without_fencing,
         only=frozenset(Kind(kind.strip()) for kind in given.only.split(",") if kind.strip()),
@@ -48,6 +52,8 @@ def main(arguments: list[str]) -> int:
         plan = make_plan(
             seed, options.faults, every=options.every, workers=names,
             spare=None if options.alone else f"w{options.workers}", session=options.session,
+            stores=APPLICATIONS[options.application].stores,
+            large_stores=APPLICATIONS[options.application].large_stores,
             coordinated=not options.alone, only=options.only,
         )  # fmt: skip
         console.print(described(plan), highlight=False)

@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from millpond.runtime.kafka.clients import transactional_id
-from tests.chaos.application import PARTITIONS
-from tests.chaos.stage import APPLICATION, Stage
+from tests.chaos.applications import APPLICATION
+from tests.chaos.stage import Stage
 from tests.support.kafka import Row, alter_topic, create_topic, delete_topics, eventually, read, topic_names
 
 __all__ = ("admit_records", "expected", "lose_and_restore", "reject_records")
@@ -58,7 +58,7 @@ def lose_and_restore(stage: Stage, store: str, wrong: Callable[[str], None]) -> 
     eventually(lambda: topic not in topic_names(stage.address), f"{topic} is deleted", _GONE_S)
     _check_refusals(stage, wrong)
     _end_workers(stage)
-    create_topic(stage.address, topic, PARTITIONS, config)
+    create_topic(stage.address, topic, stage.application.partitions, config)
     _write(stage.address, topic, rows)
     for name in stage.names:
         shutil.rmtree(stage.state_of(name), ignore_errors=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import enum
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.application import BUFFER, CUSTOMERS, JOURNAL, TOTALS, WINDOWS
 from tests.chaos.proxying import Cut
 
 __all__ = (
@@ -119,9 +118,6 @@ _COORDINATED = {Kind.CUT_COORDINATOR, Kind.LOST_COORDINATOR, Kind.DRAIN, Kind.SC
 _CUTS = {Kind.CUT_BROKER, Kind.CUT_COORDINATOR, Kind.LOST_BROKER, Kind.LOST_COORDINATOR}
 _BROKER_APART_S = 20.0
 _LONG = 100
-_STORES = (JOURNAL, CUSTOMERS, WINDOWS, TOTALS, BUFFER)
-#: Stores with records that are larger than transaction markers.
-_LARGE_STORES = (JOURNAL, WINDOWS, TOTALS, BUFFER)
 #: The time for which changelogs keep deletions: a worker that was down for longer restores its stores completely.
 DELETE_RETENTION_S = 20.0
 _AWAY_S = (1.1 * DELETE_RETENTION_S, 1.3 * DELETE_RETENTION_S)
@@ -139,6 +135,8 @@ def make_plan(
     workers: Iterable[str],
     spare: str | None,
     session: float,
+    stores: Sequence[str],
+    large_stores: Sequence[str],
     coordinated: bool = True,
     only: Collection[Kind] = (),
 ) -> list[Fault]:
@@ -151,6 +149,8 @@ def make_plan(
         workers: the names of the workers.
         spare: the name of the additional worker; None for none.
         session: the session timeout in seconds.
+        stores: the stores whose changelogs can be lost.
+        large_stores: those with records that are larger than transaction markers, which can be rejected.
         coordinated: whether there is a coordinator.
         only: the kinds to choose from; empty for all.
     """
@@ -174,7 +174,9 @@ def make_plan(
         late = faults >= _LONG and faults - len(plan) <= len(missing)
         kinds = missing if late else weights
         kind = pick.choices(list(kinds), list(kinds.values()))[0]
-        fault = _drawn(pick, len(plan), at, kind, names, spare, session)
+        fault = _drawn(
+            pick, len(plan), at, kind, names, spare, session, large_stores if kind is Kind.REJECTED else stores
+        )
         busy = down.get(fault.target, 0.0) > at and kind not in _CUTS
         if busy or (kind is Kind.AWAY and down.get(kind, 0.0) > at):  # the others have to continue meanwhile
             at += 0.05
@@ -191,7 +193,14 @@ def make_plan(
 
 
 def _drawn(
-    pick: random.Random, number: int, at: float, kind: Kind, names: list[str], spare: str | None, session: float
+    pick: random.Random,
+    number: int,
+    at: float,
+    kind: Kind,
+    names: list[str],
+    spare: str | None,
+    session: float,
+    stores: Sequence[str],
 ) -> Fault:
     worker = pick.choice(names)
     match kind:
@@ -229,9 +238,9 @@ def _drawn(
         case Kind.AWAY:
             return Fault(number, at, kind, worker, pick.uniform(*_AWAY_S))
         case Kind.REJECTED:
-            return Fault(number, at, kind, "broker", pick.uniform(3, 9), pick.choice(_LARGE_STORES))
+            return Fault(number, at, kind, "broker", pick.uniform(3, 9), pick.choice(stores))
         case Kind.LOST_CHANGELOG:
-            return Fault(number, at, kind, "broker", 0.0, pick.choice(_STORES))
+            return Fault(number, at, kind, "broker", 0.0, pick.choice(stores))
         case Kind.BROKER_KILL | Kind.BROKER_RESTART:
             return Fault(number, at, kind, "broker", 0.0)
     raise AssertionError(f"there is no way to draw a fault of kind {kind.name}")

@@ -86,11 +86,11 @@ class WorkerProcess:
         start_at: when to start it, in monotonic seconds.
     """
 
-    def __init__(self, name: str, directory: Path, settings: Mapping[str, Any], *, alone: bool, fencing: bool) -> None:
+    def __init__(self, name: str, directory: Path, settings: Mapping[str, Any], **options: Any) -> None:
         self.name = name
         self._directory = directory
         self._settings = {**settings, "worker.id": name}
-        self._options = {"alone": alone, "fencing": fencing}
+        self._options = options
         self.control = directory / f"{name}.control.json"
         self.wanted = False
         self.start_at = 0.0

@@ -23,7 +23,7 @@ def view(status: Status) -> Group:
     head = Text.assemble(
         (f" {status.phase}", "bold"), f"   {status.elapsed:5.0f} s of about {status.total:.0f} s   ",
         (f"{status.faults} of {status.of} faults", "bold cyan"),
-        f"   {status.sent:,} orders sent, {status.sent - status.seen:,} in flight",
+        f"   {status.sent:,} records sent, {status.sent - status.seen:,} in flight",
         (f"   silent for {status.idle_s:.1f} s", "yellow") if status.idle_s > 2 else "",
     )  # fmt: skip
     wrong = Text.assemble(
@@ -56,8 +56,8 @@ def summary(outcome: Outcome) -> Group:
     everything = [pause for pauses in by_kind.values() for pause in pauses]
     table.add_row("all", str(len(outcome.carried_out)), *_figures(everything), style="bold")
     lines = [
-        f"seed {options.seed}: {outcome.orders:,} orders, {len(outcome.carried_out)} faults in "
-        f"{outcome.seconds:.0f} s, "
+        f"{options.application}, seed {options.seed}: {outcome.records:,} records, "
+        f"{len(outcome.carried_out)} faults in {outcome.seconds:.0f} s, "
         f"{outcome.starts} starts of workers",
         f"caught up {outcome.catch_up_s:.1f} s after the last fault"
         if outcome.catch_up_s is not None

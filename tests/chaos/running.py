@@ -9,19 +9,16 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
 
-from tests.chaos.application import FINALS, RESULTS, TOTALS, WORDS
+from tests.chaos.applications import APPLICATION
 from tests.chaos.changelogs import expected
 from tests.chaos.checks.broker_log import rewound
-from tests.chaos.checks.stores import Copies, find_in_stores
-from tests.chaos.checks.truth import STORES, Finding, Truth, find_in_changelogs, find_in_topics
+from tests.chaos.checks.stores import Copies
+from tests.chaos.checks.truth import Finding
 from tests.chaos.conducting import Conductor
-from tests.chaos.generating import Generator
 from tests.chaos.planning import Fault, Kind, described, make_plan
 from tests.chaos.processes import Exit
-from tests.chaos.stage import APPLICATION, Options, Stage, unsettled
-from tests.chaos.watching import Watch
+from tests.chaos.stage import Options, Stage, unsettled
 from tests.ownership.watch import faults, read_chains
-from tests.support.kafka import read
 
 __all__ = ("WRITTEN_S", "Outcome", "Status", "run")
 
@@ -31,6 +28,8 @@ _CATCH_UP_S = 90.0
 #: Without output for so long, the run is stuck.
 _STUCK_S = 60.0
 _TICK_S = 0.02
+#: Operators look for closed windows once a second, so a round of records that close windows takes longer.
+_CLOSING_ROUND_S = 1.2
 #: Every task has to run for so long before the workers are stopped and their state is checked.
 WRITTEN_S = 5.0
 _VIEW_EVERY_S = 0.2
@@ -43,7 +42,8 @@ class Outcome:
     options: Options
     plan: list[Fault]
     carried_out: list[Fault] = field(default_factory=list)
-    orders: int = 0
+    records: int = 0
+    """The number of input records whose results are counted."""
     seconds: float = 0.0
     """Seconds from the first fault to the end of the last."""
     catch_up_s: float | None = None
@@ -106,6 +106,7 @@ def run(
         plan = plan or make_plan(
             options.seed, options.faults, every=options.every, workers=stage.usual,
             spare=None if options.alone else stage.spare, session=options.session,
+            stores=stage.application.stores, large_stores=stage.application.large_stores,
             coordinated=not options.alone, only=options.only,
         )  # fmt: skip
         (options.directory / "plan.txt").write_text(described(plan))
@@ -122,13 +123,15 @@ class _Run:
         self._plan = plan
         self._show = show
         self._outcome = Outcome(stage.options, plan)
-        self._generator = Generator(stage.address, stage.options.seed, stage.options.rate)
-        self._watch = Watch(stage.address, self._generator, stage.repartition)
+        application, options = stage.application, stage.options
+        self._generator = application.generator(stage.address, options.seed, options.rate or application.rate)
+        self._watch = application.watch(stage.address, self._generator)
         self._conductor: Conductor | None = None
         self._began = time.monotonic()
         self._next_show = 0.0
         self._next_view = 0.0
         self._runs_since = 0.0
+        self._round_over_at = 0.0
 
     def run(self) -> Outcome:
         outcome, stage = self._outcome, self._stage
@@ -140,7 +143,7 @@ class _Run:
             except _Stuck as stuck:
                 outcome.stuck = str(stuck)
                 self._note_views()
-            outcome.orders = self._generator.sent
+            outcome.records = self._generator.sent
             outcome.pauses = {number: seconds for number, (seconds, _) in self._watch.pauses.items()}
             self._note_pauses()
             for worker in stage.workers.values():
@@ -182,11 +185,16 @@ class _Run:
         ended = time.monotonic()
         self._wait(self._caught_up, "catching up", _CATCH_UP_S)
         self._outcome.catch_up_s = time.monotonic() - ended
-        self._generator.close_windows()
-        self._wait(self._caught_up, "closing windows", _CATCH_UP_S)
+        for _ in range(self._stage.application.closing_rounds):
+            self._generator.close_windows()
+            self._round_over_at = time.monotonic() + _CLOSING_ROUND_S
+            self._wait(self._round_over, "closing windows", _CATCH_UP_S)
         moved = self._runs_since = time.monotonic()
         self._wait(self._settled, "settling", _CATCH_UP_S)
         self._outcome.settled_s = time.monotonic() - moved
+
+    def _round_over(self) -> bool:
+        return time.monotonic() > self._round_over_at and self._caught_up()
 
     def _caught_up(self) -> bool:
         return self._watch.seen >= self._generator.sent and not self._stage.lags(self._ends())
@@ -194,8 +202,7 @@ class _Run:
     def _ends(self) -> dict[tuple[str, int], int]:
         """Return the known ends of all inputs, by topic and partition."""
         # Copies: two other threads write these.
-        repartitioned = self._watch.repartition_ends.copy()
-        return self._generator.ends | {(self._stage.repartition, number): end for number, end in repartitioned.items()}
+        return self._generator.ends | self._watch.internal_ends.copy()
 
     def _settled(self) -> bool:
         """Whether every task has run where it is assigned for a while.
@@ -206,7 +213,7 @@ class _Run:
         now = time.monotonic()
         if now >= self._next_view:
             self._next_view = now + _VIEW_EVERY_S
-            if self._unsettled_now() is not None:
+            if self._unsettled_now() is not None or not self._caught_up():
                 self._runs_since = now
         return now - self._runs_since > WRITTEN_S
 
@@ -221,7 +228,7 @@ class _Run:
             if time.monotonic() > deadline:
                 raise _Stuck(
                     f"{phase} was not over after {timeout_s:.0f} s: {self._watch.seen} of {self._generator.sent} "
-                    f"orders came out; tasks by their delay: {', '.join(self._watch.stragglers()) or 'none'}; "
+                    f"records came out; tasks by their delay: {', '.join(self._watch.stragglers()) or 'none'}; "
                     f"offsets to go: {self._stage.lags(self._ends())}; "
                     f"tasks not where assigned: {self._unsettled_now() or 'none known'}; "
                     f"errors of the reading client: {', '.join(self._watch.client_errors[-3:]) or 'none'}"
@@ -294,17 +301,11 @@ class _Run:
 
     def _verify(self) -> None:
         stage, outcome = self._stage, self._outcome
-        truth = Truth(self._generator.orders, self._generator.versions)
-        names = {WORDS: stage.repartition, RESULTS: RESULTS, FINALS: FINALS, TOTALS: TOTALS}
-        topics = {name: read(stage.address, topic) for name, topic in names.items()}
-        changelogs = {store: read(stage.address, stage.changelog(store)) for store in STORES}
-        outcome.findings += find_in_topics(topics, truth)
-        outcome.findings += find_in_changelogs(changelogs, topics[RESULTS], truth)
+        findings, outcome.copies = stage.application.verify(stage, self._generator)
+        outcome.findings += findings
         outcome.findings += [
             Finding("ownership", text.strip()) for text in faults(read_chains(stage.address, APPLICATION))
         ]
-        directories = {name: stage.state_of(name) for name in stage.names}
         outcome.findings += self._find_old_rows()
-        outcome.copies = find_in_stores(directories, changelogs, stage.owners())
         outcome.findings += outcome.copies.findings
         outcome.rewound = rewound(stage.broker.log_file)

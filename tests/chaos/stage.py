@@ -11,17 +11,15 @@ from typing import Any, Self
 
 from millpond.protocol import Role, TaskState, View
 from millpond.runtime.offsets.metadata import decode_metadata
-from tests.chaos.application import CUSTOMERS, FINALS, ORDERS, PARTITIONS, RESULTS, TOTALS, WORDS
+from tests.chaos.applications import APPLICATION, APPLICATIONS
 from tests.chaos.planning import DELETE_RETENTION_S, LOST_AFTER_S, TRANSACTION_S
 from tests.chaos.processes import Coordinator, Exit, WorkerProcess, broker_with_listeners
 from tests.chaos.proxying import Proxies, Proxy
 from tests.support.broker import free_port
 from tests.support.kafka import committed_offsets, create_topic
 
-__all__ = ("APPLICATION", "Options", "Stage", "unsettled")
+__all__ = ("Options", "Stage", "unsettled")
 
-APPLICATION = "chaos"
-_TOPICS = (ORDERS, CUSTOMERS, RESULTS, FINALS, TOTALS)
 _DAY_MS = 86_400_000
 
 
@@ -32,11 +30,15 @@ class Options:
     seed: int
     directory: Path
     """The directory of all files."""
+    application: str = "orders"
+    """The application: one of `APPLICATIONS`."""
+    optimized: bool = False
+    """Whether Kafka Streams' rewrites are applied to its topology; `orders` has nothing to rewrite."""
     faults: int = 200
     workers: int = 3
     standbys: int = 1
-    rate: float = 200.0
-    """Orders per second."""
+    rate: float | None = None
+    """Input records per second; None for the application's own."""
     every: float = 3.5
     """The mean time between two faults, in seconds."""
     session: float = 2.0
@@ -61,6 +63,7 @@ class Stage:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.application = APPLICATIONS[options.application]
         self.directory = options.directory
         self.directory.mkdir(parents=True, exist_ok=True)
         self.names = [f"w{number}" for number in range((1 if options.alone else options.workers) + 1)]
@@ -83,10 +86,6 @@ class Stage:
         """The broker's address for the test, which is never cut."""
         return self.broker.bootstrap_servers
 
-    @property
-    def repartition(self) -> str:
-        return f"{APPLICATION}-{WORDS}-repartition"
-
     def changelog(self, store: str) -> str:
         """Return the name of a store's changelog topic."""
         return f"{APPLICATION}-{store}-changelog"
@@ -94,6 +93,11 @@ class Stage:
     def state_of(self, worker: str) -> Path:
         """Return a worker's state directory."""
         return self.directory / "state" / APPLICATION / worker
+
+    @property
+    def directories(self) -> dict[str, Path]:
+        """The state directory of each worker."""
+        return {name: self.state_of(name) for name in self.names}
 
     def __enter__(self) -> Self:
         options = self.options
@@ -113,13 +117,19 @@ class Stage:
             self.broker = broker_with_listeners(self.directory / "broker", listeners)
             self.workers = {
                 name: WorkerProcess(
-                    name, self.directory, self._settings(name), alone=options.alone, fencing=options.fencing
+                    name,
+                    self.directory,
+                    self._settings(name),
+                    alone=options.alone,
+                    fencing=options.fencing,
+                    application=options.application,
+                    optimized=options.optimized,
                 )
                 for name in self.names
             }
             self.broker.start()
-            for topic in _TOPICS:
-                create_topic(self.address, topic, PARTITIONS)
+            for topic, partitions in self.application.topics.items():
+                create_topic(self.address, topic, partitions)
         except BaseException:
             self.__exit__()
             raise
@@ -160,6 +170,8 @@ class Stage:
                 "coordinator.session.timeout.ms": int(self.options.session * 1000),
                 "state.cleanup.delay.ms": 10_000,
             }
+        if self.options.optimized:
+            settings["topology.optimization"] = "all"
         return {**settings, **self.options.settings}
 
     def supervise(self) -> list[Exit]:
@@ -198,7 +210,7 @@ class Stage:
     def owners(self) -> dict[tuple[int, int], str | None]:
         """Return the owner of each task in the committed metadata, by sub-topology and partition."""
         found = {}
-        for subtopology, topic in ((0, ORDERS), (1, self.repartition)):
+        for subtopology, topic in self.application.inputs.items():
             for partition, (_, metadata) in committed_offsets(self.address, APPLICATION, topic).items():
                 found[subtopology, partition] = decode_metadata(metadata).owner
         return found

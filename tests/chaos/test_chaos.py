@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.chaos.applications import APPLICATIONS
 from tests.chaos.planning import ABOUT_TO_COMMIT, Fault, Kind
 from tests.chaos.processes import ROOT
 from tests.chaos.reporting import summary
@@ -46,14 +47,17 @@ def _report(outcome: Outcome, *, kept: bool) -> None:
         shutil.rmtree(outcome.options.directory)
 
 
+@pytest.mark.share(1)
 @pytest.mark.slow
 @pytest.mark.timeout(480)
 @pytest.mark.xdist_group("chaos")
 @pytest.mark.usefixtures("own_brokers")
-def test_chaos_exactly_once(seed: int, soak: bool) -> None:
+@pytest.mark.parametrize("application", sorted(APPLICATIONS))
+def test_chaos_exactly_once(application: str, seed: int, soak: bool) -> None:
     """Three workers with standbys and faults of all kinds: every record is processed exactly once."""
     faults = ALL_FAULTS if soak else FAULTS
-    outcome = run(Options(seed=seed, directory=_directory("faults", seed), faults=faults, every=2.5))
+    directory = _directory(application, seed)
+    outcome = run(Options(seed=seed, application=application, directory=directory, faults=faults, every=2.5))
     _report(outcome, kept=not outcome.good)
     assert outcome.exactly_once
     assert not outcome.exits

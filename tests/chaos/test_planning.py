@@ -9,7 +9,8 @@ import pytest
 
 from tests.chaos.planning import Fault, Kind, described, make_plan
 
-_CLUSTER: dict[str, Any] = {"every": 3.5, "workers": ["w0", "w1", "w2"], "spare": "w3", "session": 2.0}
+_STORES: dict[str, Any] = {"stores": ["small", "large"], "large_stores": ["large"]}
+_CLUSTER: dict[str, Any] = {"every": 3.5, "workers": ["w0", "w1", "w2"], "spare": "w3", "session": 2.0, **_STORES}
 
 
 def test_one_seed_makes_one_plan() -> None:
@@ -54,7 +55,7 @@ def test_plan_can_be_limited_to_some_kinds() -> None:
     """`only` leaves the other kinds out, and a single worker gets no fault that needs a coordinator."""
     only = make_plan(1, 30, **_CLUSTER, only={Kind.KILL})
     assert {fault.kind for fault in only} == {Kind.KILL}
-    alone = make_plan(1, 200, every=2.0, workers=["w0"], spare=None, session=2.0, coordinated=False)
+    alone = make_plan(1, 200, every=2.0, workers=["w0"], spare=None, session=2.0, coordinated=False, **_STORES)
     kinds = Counter(fault.kind for fault in alone)
     assert not kinds.keys() & {
         Kind.DRAIN, Kind.SCALE_OUT, Kind.COORDINATOR_KILL, Kind.CUT_COORDINATOR, Kind.LOST_COORDINATOR

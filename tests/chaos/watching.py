@@ -1,22 +1,19 @@
-"""The observation of a run: which orders were output by which task, and the pauses after each fault.
+"""The observation of a run: the output of each task, and the pauses after each fault.
 
-It reads two topics as a consumer of committed records: the repartition topic, which shows the first sub-topology, and
-the results, which show the second. Violations are reported at once, with the time, which helps to read the logs; the
-complete check comes at the end.
+It reads topics as a consumer of committed records. Violations are reported at once, with the time, which helps to read
+the logs; the complete check comes at the end.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from tests.chaos.application import PARTITIONS, RESULTS, Tally
-from tests.chaos.generating import Generator
 from tests.support.kafka import topic_names
 
 __all__ = ("Watch",)
@@ -27,12 +24,12 @@ _DEAF_S = 5.0
 _LONGEST_DEAF_S = 20.0
 
 
-class Watch:
+class Watch(ABC):
     """Reads the output in a thread.
 
     Attributes:
-        seen: the number of different orders in the results.
-        repartition_ends: the offset after the last record seen, by partition of the repartition topic.
+        seen: the number of records of the input whose results came out.
+        internal_ends: the offset after the last record seen, by partition of each internal topic.
         violations: (monotonic seconds, text).
         progressed_at: the time of the last new output, in monotonic seconds.
         pauses: fault number -> seconds until every task had output from input after the fault, and the last task.
@@ -40,18 +37,20 @@ class Watch:
         client_errors: the errors that the reading client reported, each with its partition.
     """
 
-    def __init__(self, bootstrap_servers: str, generator: Generator, repartition: str) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topics: Mapping[str, int],
+        internal: Sequence[str],
+        tasks: Sequence[tuple[int, int]],
+    ) -> None:
         self._address = bootstrap_servers
-        self._generator = generator
-        self._repartition = repartition
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-        self._decoder = msgspec.json.Decoder(Tally)
-        self._partitions = [(topic, number) for topic in (RESULTS, repartition) for number in range(PARTITIONS)]
-        self._counts: dict[bytes, int] = defaultdict(int)
-        self._repartitioned: set[tuple[bytes, bytes]] = set()
-        self._results: set[str] = set()
-        self._task_of_word: dict[str, int] = {}
+        self._topics = frozenset(topics)
+        self._internal = frozenset(internal)
+        self._tasks = tasks
+        self._partitions = [(topic, number) for topic, count in topics.items() for number in range(count)]
         #: The newest send time in the output, by task.
         self._newest: dict[tuple[int, int], float] = {}
         #: The time of the last record of each partition that is read, in monotonic seconds.
@@ -62,12 +61,16 @@ class Watch:
         self._waiting: dict[int, tuple[float, str]] = {}
         self._lock = threading.Lock()
         self.seen = 0
-        self.repartition_ends: dict[int, int] = {}
+        self.internal_ends: dict[tuple[str, int], int] = {}
         self.violations: list[tuple[float, str]] = []
         self.progressed_at = time.monotonic()
         self.pauses: dict[int, tuple[float, str]] = {}
         self.gaps: list[tuple[str, float, float]] = []
         self.client_errors: list[str] = []
+
+    @abstractmethod
+    def _came(self, message: Any) -> None:
+        """Take a record of one of the topics."""
 
     def start(self) -> Self:
         """Start to read."""
@@ -92,15 +95,12 @@ class Watch:
         """Return tasks without output, then tasks by the age of their newest output, the oldest first."""
         now = time.monotonic()
         ages = sorted(((now - at, task) for task, at in self._newest.items()), reverse=True)
-        return [f"{_name(task)}: no output" for task in self._tasks() if task not in self._newest] + [
+        return [f"{_name(task)}: no output" for task in self._tasks if task not in self._newest] + [
             f"{_name(task)}: {age:.1f} s" for age, task in ages if age > 2
         ]
 
-    def _tasks(self) -> list[tuple[int, int]]:
-        return [(subtopology, partition) for subtopology in (0, 1) for partition in range(PARTITIONS)]
-
     def _run(self) -> None:
-        while self._repartition not in topic_names(self._address, self._repartition):
+        while not self._topics <= topic_names(self._address):
             if self._done.wait(0.1):
                 return
         consumer = self._consumer()
@@ -155,43 +155,21 @@ class Watch:
         partition = message.topic(), message.partition()
         self._heard[partition] = time.monotonic()
         self._positions[partition] = message.offset() + 1
-        if message.topic() == RESULTS:
-            self._result(message.key(), self._decoder.decode(message.value()))
-            return
-        customer, number, word, *_ = message.value().split(b" ")
-        self._task_of_word[word.decode()] = message.partition()
-        self.repartition_ends[message.partition()] = message.offset() + 1
-        identity = (customer, number)
-        if identity in self._repartitioned:
-            self._violation(f"order {customer.decode()} {number.decode()} was repartitioned twice")
-        self._repartitioned.add(identity)
+        if message.topic() in self._internal:
+            self.internal_ends[partition] = message.offset() + 1
+        self._came(message)
 
-    def _result(self, key: bytes, tally: Tally) -> None:
-        wanted = self._counts[key] + 1
-        if tally.count != wanted:
-            self._violation(f"{key[:-8].decode()}: after {wanted - 1} comes {tally.count}, for order {tally.last}")
-        self._counts[key] = tally.count
-        if tally.last in self._results:
-            self._violation(f"order {tally.last} was tallied twice")
-            return
-        self._results.add(tally.last)
-        self.seen = len(self._results)
-        self.progressed_at = time.monotonic()
-        customer, number = tally.last.split(" ")
-        order = self._generator.orders[customer][int(number)]
-        word_task = self._task_of_word.get(order.word)
-        source = self._generator.partition_of.get(customer)
-        if word_task is not None and source is not None:
-            for task in ((0, source), (1, word_task)):
-                before = self._arrived.get(task, self.progressed_at)
-                self._arrived[task] = self.progressed_at
-                if self.progressed_at - before > _GAP_S:
-                    self.gaps.append((_name(task), before, self.progressed_at))
-                if order.sent_at > self._newest.get(task, _NEVER):
-                    self._newest[task] = order.sent_at
+    def _progressed(self, task: tuple[int, int], sent_at: float) -> None:
+        """Note that a task had output from input that was sent at this moment, in monotonic seconds."""
+        before = self._arrived.get(task, self.progressed_at)
+        self._arrived[task] = self.progressed_at
+        if self.progressed_at - before > _GAP_S:
+            self.gaps.append((_name(task), before, self.progressed_at))
+        if sent_at > self._newest.get(task, _NEVER):
+            self._newest[task] = sent_at
 
     def _measure(self) -> None:
-        newest, slowest = min((self._newest.get(task, _NEVER), _name(task)) for task in self._tasks())
+        newest, slowest = min((self._newest.get(task, _NEVER), _name(task)) for task in self._tasks)
         now = time.monotonic()
         with self._lock:
             for number, (at, last) in list(self._waiting.items()):

@@ -1,4 +1,4 @@
-"""One worker process of the chaos application, with switches for faults that no signal can cause.
+"""One worker process of an application, with switches for faults that no signal can cause.
 
 A control file sets the delay of its disk and the error of its wall clock. With `fencing` off, its transactional ids are
 unique per process: then no producer is fenced, and a zombie can commit. millpond has no code for this: the calls of the
@@ -29,7 +29,6 @@ from millpond.runtime.kafka import clients
 from millpond.runtime.listeners import CommitStats
 from millpond.runtime.states import WorkerState
 from millpond.state import StateFile
-from tests.chaos import application
 
 __all__ = ("LOOK_EVERY_S", "REFUSED", "Controls")
 
@@ -49,7 +48,7 @@ class Controls(msgspec.Struct, frozen=True):
     stop: int | None = None
     """The process stops like SIGSTOP right before a commit: once for each new number."""
     slow: int | None = None
-    """The next order takes `slow_s` longer: once for each new number."""
+    """The next record takes `slow_s` longer: once for each new number."""
     slow_s: float = 0.0
 
 
@@ -78,8 +77,21 @@ class Evidence(mp.WorkerListener):
         self.record("committed", records=stats.records, partitions=stats.partitions, seconds=round(stats.seconds, 4))
 
 
-def _obey(path: Path) -> None:
-    """Apply the control file to the clock, the disk and the commits of this process."""
+def _application(name: str, *, optimized: bool) -> tuple[mp.Topology, Any]:
+    """Return the topology, and the class of the processor that a slow record delays."""
+    # Only one of them is imported: a worker has to start at once.
+    if name == "orders":
+        from tests.chaos import application
+
+        return application.topology(), application.Journal
+    from tests.chaos.operators.application import topology
+    from tests.turns.topology import AllStores
+
+    return topology(optimized=optimized), AllStores
+
+
+def _obey(path: Path, slowed_class: Any) -> None:
+    """Apply the control file to the clock, the disk, the commits and a processor of this process."""
     controls, stopped, slowed = Controls(), None, None
     real_time, real_time_ns, real_write, real_portions = time.time, time.time_ns, StateFile.write, commit.portions
 
@@ -95,14 +107,14 @@ def _obey(path: Path) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
         return real_portions(offsets)
 
-    real_process = application.Journal.process
+    real_process = slowed_class.process
 
-    def slow_process(journal: Any, record: Any) -> None:
+    def slow_process(processor: Any, record: Any) -> None:
         nonlocal slowed
         if controls.slow not in {None, slowed}:
             slowed = controls.slow
             time.sleep(controls.slow_s)
-        real_process(journal, record)
+        real_process(processor, record)
 
     def watch() -> None:
         nonlocal controls
@@ -120,7 +132,7 @@ def _obey(path: Path) -> None:
     time.time_ns = lambda: real_time_ns() + int(controls.clock_offset_s * 1e9)
     StateFile.write = slow_write  # type: ignore[assignment, method-assign]
     commit.portions = portions_after_a_stop
-    application.Journal.process = slow_process  # type: ignore[method-assign]
+    slowed_class.process = slow_process
     threading.Thread(target=watch, name="controls", daemon=True).start()
 
 
@@ -140,7 +152,8 @@ def _switch_fencing_off() -> None:
 def main(options: dict[str, Any]) -> int:
     """Run a worker until SIGTERM; return the exit code."""
     faulthandler.register(signal.SIGUSR1)  # prints the stacks of all threads when a run is stuck
-    _obey(Path(options["control"]))
+    topology, slowed = _application(options["application"], optimized=options["optimized"])
+    _obey(Path(options["control"]), slowed)
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(levelname)s %(name)s %(message)s")
     logging.getLogger().handlers[0].setFormatter(
         _MonotonicFormatter("%(monotonic).3f %(levelname)s %(name)s %(message)s")
@@ -151,7 +164,7 @@ def main(options: dict[str, Any]) -> int:
         _switch_fencing_off()
     config = mp.Config.of(options["settings"])
     more: dict[str, Any] = {"take_over": True} if options["alone"] else {}
-    worker = mp.Worker(application.topology(), config, evidence, **more)
+    worker = mp.Worker(topology, config, evidence, **more)
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     try:
         worker.run()

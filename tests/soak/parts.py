@@ -13,7 +13,7 @@ _FAULT_S = 3.5
 """The mean time between two faults of a chaos run, in seconds."""
 _CHAOS_AROUND_S = 45.0
 """The time of a chaos run before the first fault and after the last, in seconds."""
-_FULL_FAULTS = 200
+_FULL_FAULTS, _FEWEST_FAULTS = 200, 6
 _FULL_ORDEAL_S = 600.0
 _FULL_DIFFERENTIAL_S = 600.0
 _ORDEAL_AROUND_S = 45.0
@@ -50,9 +50,14 @@ def _pytest(seed: int, *arguments: str, jobs: int = 0) -> list[str]:
     return [_PYTHON, "-m", "pytest", "-n", str(jobs), "-q", "--seed", str(seed), *arguments]
 
 
-def _chaos(seed: int, left_s: float | None) -> list[str]:
-    faults = _FULL_FAULTS if left_s is None else max(10, int((left_s - _CHAOS_AROUND_S) / _FAULT_S))
-    return [_PYTHON, "-m", "tests.chaos", "--faults", str(faults), "--seed", str(seed)]
+def _chaos(seed: int, left_s: float | None, *, application: str = "orders") -> list[str]:
+    faults = _FULL_FAULTS if left_s is None else max(_FEWEST_FAULTS, int((left_s - _CHAOS_AROUND_S) / _FAULT_S))
+    command = [_PYTHON, "-m", "tests.chaos", "--application", application]
+    return [*command, "--faults", str(faults), "--seed", str(seed)]
+
+
+def _chaos_of_operators(seed: int, left_s: float | None) -> list[str]:
+    return _chaos(seed, left_s, application="operators")
 
 
 def _kills(seed: int, left_s: float | None) -> list[str]:
@@ -97,7 +102,8 @@ def _tenants(seed: int, left_s: float | None) -> list[str]:
 
 
 PARTS = (
-    Part("chaos", 0.2, _chaos, shortest_s=90.0),
+    Part("chaos", 0.1, _chaos, shortest_s=90.0),
+    Part("chaos of every operator", 0.1, _chaos_of_operators, shortest_s=90.0),
     Part("kill -9 and zombies", 0.2, _kills, shortest_s=120.0),
     Part("operator on a real API server", 0.2, _operators, shortest_s=150.0),
     Part("two tenants, one of them hostile", 0.1, _tenants, shortest_s=90.0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -23,11 +24,13 @@ __all__ = (
     "eventually",
     "produce",
     "read",
+    "read_all",
     "read_until",
     "topic_names",
 )
 
 _TIMEOUT_S = 60.0
+_READERS = 6
 _QUICK = {
     # Clients of a test run for a second or two: librdkafka's default backoffs would take most of it.
     "reconnect.backoff.ms": 10,
@@ -172,6 +175,23 @@ def read(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed
     finally:
         consumer.close()
     return sorted(rows, key=lambda row: (row.partition, row.offset))
+
+
+def read_all(
+    bootstrap_servers: str, names: Iterable[str], *, prefix: str = "", suffix: str = ""
+) -> dict[str, list[Row]]:
+    """Return all committed records of topics, some of which are read at the same time.
+
+    Args:
+        bootstrap_servers: the broker.
+        names: names of the topics, without what they have in common.
+        prefix: what all of them begin with.
+        suffix: what all of them end with.
+    """
+    known = list(names)
+    with ThreadPoolExecutor(_READERS, "read") as readers:
+        rows = readers.map(lambda name: read(bootstrap_servers, f"{prefix}{name}{suffix}"), known)
+        return dict(zip(known, rows, strict=True))
 
 
 def read_until(

@@ -11,16 +11,17 @@ that wait in such a join, without any move (7 turns of Kafka Streams 4.1.0 alone
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import millpond as mp
 
-__all__ = ("ANY_ORDER", "INPUTS", "LAST_OF_KEY", "OUTPUTS", "SENT_AGAIN", "topology")
+__all__ = ("ANY_ORDER", "INPUTS", "LAST_OF_KEY", "OUTPUTS", "SENT_AGAIN", "Inputs", "Out", "add_operators", "topology")
 
 SECOND = timedelta(seconds=1)
 WINDOW = 10 * SECOND
 WINDOW_MS = 10_000
 GRACE = 20 * SECOND
+GRACE_OF_JOINS = 2 * SECOND
 RETENTION = timedelta(minutes=2)
 HISTORY_MS = 120_000
 FINALS_RETENTION = timedelta(minutes=20)
@@ -95,7 +96,7 @@ class AllStores(mp.FixedKeyProcessor[str, str, str]):
         self.context.forward(record.with_value(" ".join(seen)))
 
 
-class _Out:
+class Out:
     """Writes results to topics."""
 
     def __init__(self, prefix: str) -> None:
@@ -120,10 +121,25 @@ class _Out:
         self.stream(name, results.to_stream(name=f"changes-of-{name}"), mp.SessionWindowedSerde(mp.String), mp.Long)
 
 
-def topology(prefix: str = "", out: _Out | None = None) -> mp.Topology:
+class Inputs(NamedTuple):
+    """The streams and tables that the operators read."""
+
+    left: mp.KStream[str, str]
+    right: mp.KStream[str, str]
+    table: mp.KTable[str, str]
+    other: mp.KTable[str, str]
+    versions: mp.KTable[str, str]
+
+
+def topology(prefix: str = "", out: Out | None = None) -> mp.Topology:
     """Return the application, which writes to topics whose names begin with `prefix`."""
     builder = mp.StreamsBuilder()
-    out = _Out(prefix) if out is None else out
+    add_operators(builder, Out(prefix) if out is None else out)
+    return builder.build()
+
+
+def add_operators(builder: mp.StreamsBuilder, out: Out, grace_of_joins: timedelta = GRACE_OF_JOINS) -> Inputs:
+    """Add the operators to a topology; return their inputs, for further operators."""
     left = builder.stream("left", key=mp.String, value=mp.String)
     right = builder.stream("right", key=mp.String, value=mp.String)
     table = builder.table("table", key=mp.String, value=mp.String, store="table", caching=False)
@@ -147,7 +163,7 @@ def topology(prefix: str = "", out: _Out | None = None) -> mp.Topology:
     sessions = mp.SessionWindows.of_inactivity_gap_and_grace(4 * SECOND, GRACE)
     out.sessions("session", grouped.windowed_by(sessions).count(name="session", store="session", caching=False))
 
-    windows = mp.JoinWindows.of_time_difference_and_grace(5 * SECOND, 2 * SECOND)
+    windows = mp.JoinWindows.of_time_difference_and_grace(5 * SECOND, grace_of_joins)
     out.stream("stream-inner", left.join(right, pair, windows, **_joined("stream-inner")))
     out.stream("stream-left", left.left_join(right, pair, windows.before(3 * SECOND), **_joined("stream-left")))
     out.stream("stream-outer", left.outer_join(right, either, windows, **_joined("stream-outer")))
@@ -204,7 +220,7 @@ def topology(prefix: str = "", out: _Out | None = None) -> mp.Topology:
         "versions", key=mp.String, value=mp.String, store="versions", history_retention=timedelta(minutes=2)
     )
     out.stream("stream-versioned", left.join(versioned, pair, name="stream-versioned"))
-    return builder.build()
+    return Inputs(left, right, table, other, versioned)
 
 
 def _texts(store: str) -> Any:
@@ -218,7 +234,7 @@ def _joined(name: str) -> Any:
     }  # fmt: skip
 
 
-def _state_processors(builder: mp.StreamsBuilder, left: mp.KStream[str, str], out: _Out) -> None:
+def _state_processors(builder: mp.StreamsBuilder, left: mp.KStream[str, str], out: Out) -> None:
     numbers: Any = {"key": mp.String, "value": mp.Long}
     texts: Any = {"key": mp.String, "value": mp.String}
     windows: Any = {"retention_ms": 120_000, "window_size_ms": WINDOW_MS}
@@ -237,7 +253,7 @@ def _state_processors(builder: mp.StreamsBuilder, left: mp.KStream[str, str], ou
 
 
 def _outputs() -> tuple[str, ...]:
-    out = _Out("")
+    out = Out("")
     topology(out=out)
     return tuple(out.names)
 

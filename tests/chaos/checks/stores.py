@@ -9,16 +9,23 @@ from pathlib import Path
 
 from millpond.state import StateFile
 from millpond.state.formats import PARTITION_LENGTH, SEGMENT_LENGTH, partition_prefix
-from tests.chaos.application import BUFFER, CUSTOMERS, JOURNAL, PARTITIONS, TOTALS, WINDOWS
-from tests.chaos.checks.truth import STORES, Finding
+from tests.chaos.checks.truth import Finding
 from tests.support.kafka import Row
 
-__all__ = ("Copies", "find_in_stores")
+__all__ = ("Copies", "Layout", "find_in_stores")
 
-#: The sub-topology of each store.
-SUBTOPOLOGY = {JOURNAL: 0, CUSTOMERS: 0, WINDOWS: 1, TOTALS: 1, BUFFER: 1}
-_TIMESTAMPED = {CUSTOMERS, WINDOWS, TOTALS}
 _long = struct.Struct(">q")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a store belongs, and how its rows differ from its changelog's records."""
+
+    subtopology: int
+    timestamped: bool = False
+    """Whether the values of its rows begin with the timestamp."""
+    segmented: bool = False
+    """Whether the keys of its rows begin with a segment."""
 
 
 @dataclass
@@ -38,6 +45,8 @@ def find_in_stores(
     directories: Mapping[str, Path],
     changelogs: Mapping[str, Iterable[Row]],
     owners: Mapping[tuple[int, int], str | None],
+    layouts: Mapping[str, Layout],
+    partitions: int,
 ) -> Copies:
     """Compare the state files of stopped workers with the changelogs, row by row.
 
@@ -45,10 +54,12 @@ def find_in_stores(
         directories: the state directories by worker.
         changelogs: all committed records of each store's changelog, in order.
         owners: the worker that owns a task, by sub-topology and partition.
+        layouts: the stores that are compared.
+        partitions: the number of partitions of each.
     """
     copies = Copies()
     by_partition: dict[tuple[str, int], list[Row]] = {
-        (store, partition): [] for store in STORES for partition in range(PARTITIONS)
+        (store, partition): [] for store in layouts for partition in range(partitions)
     }
     for store, rows in changelogs.items():
         for row in rows:
@@ -62,8 +73,8 @@ def find_in_stores(
                 copies.findings.append(Finding(worker, f"its state could not be opened: {file.reason}"))
                 continue
             for (store, partition), log in by_partition.items():
-                mine = owners.get((SUBTOPOLOGY[store], partition)) == worker
-                text = _compare(file, store, partition, log, mine=mine)
+                mine = owners.get((layouts[store].subtopology, partition)) == worker
+                text = _compare(file, store, partition, log, layouts[store], mine=mine)
                 if text is not None:
                     whose = "its own" if mine else "its copy of"
                     copies.findings.append(Finding(f"{worker}, {whose} {store} {partition}", text))
@@ -82,7 +93,7 @@ def find_in_stores(
     return copies
 
 
-def _compare(file: StateFile, store: str, partition: int, log: list[Row], *, mine: bool) -> str | None:
+def _compare(file: StateFile, store: str, partition: int, log: list[Row], layout: Layout, *, mine: bool) -> str | None:
     offset = file.offset(store, partition)
     if offset is None:
         if mine and log:
@@ -99,8 +110,8 @@ def _compare(file: StateFile, store: str, partition: int, log: list[Row], *, min
         if row.value is None:
             wanted.pop(key, None)
         else:
-            wanted[key] = _long.pack(row.timestamp) + row.value if store in _TIMESTAMPED else row.value
-    skip = PARTITION_LENGTH + (SEGMENT_LENGTH if store == WINDOWS else 0)
+            wanted[key] = _long.pack(row.timestamp) + row.value if layout.timestamped else row.value
+    skip = PARTITION_LENGTH + (SEGMENT_LENGTH if layout.segmented else 0)
     low, high = partition_prefix(partition), partition_prefix(partition + 1)
     found = {key[skip:]: value for key, value in file.range(store, low, high)}
     if found == wanted:

@@ -10,8 +10,7 @@ from millpond.state import StateFile
 from millpond.state.backend import Rows
 from millpond.state.formats import partition_prefix
 from tests.chaos.application import CUSTOMERS, JOURNAL, PARTITIONS
-from tests.chaos.checks.stores import SUBTOPOLOGY, Copies, find_in_stores
-from tests.chaos.checks.truth import STORES
+from tests.chaos.checks.stores import Copies, Layout, find_in_stores
 from tests.support.kafka import Row
 
 _LOG = [
@@ -21,6 +20,7 @@ _LOG = [
     Row(b"bob", None, 1003, 0, 4),
     Row(b"cem", b"1 44", 1004, 0, 5),
 ]
+_LAYOUTS = {JOURNAL: Layout(0), CUSTOMERS: Layout(0, timestamped=True)}
 
 
 def _check(tmp_path: Path, rows: dict[bytes, bytes], offset: int | None, *, owner: str = "w0") -> Copies:
@@ -28,15 +28,15 @@ def _check(tmp_path: Path, rows: dict[bytes, bytes], offset: int | None, *, owne
     with StateFile(directory) as file:
         group = Rows([(partition_prefix(0) + key, value) for key, value in rows.items()])
         file.write([(JOURNAL, 0, group)], {(JOURNAL, 0): (offset, b"")} if offset is not None else None)
-    owners = dict.fromkeys(((SUBTOPOLOGY[store], number) for store in STORES for number in range(PARTITIONS)), owner)
-    return find_in_stores({"w0": directory}, {JOURNAL: _LOG}, owners)
+    owners = dict.fromkeys(((0, number) for number in range(PARTITIONS)), owner)
+    return find_in_stores({"w0": directory}, {JOURNAL: _LOG}, owners, _LAYOUTS, PARTITIONS)
 
 
 def test_store_equal_to_its_changelog_is_accepted(tmp_path: Path) -> None:
     """A correct store has the newest values, no deleted rows, and the end offset."""
     copies = _check(tmp_path, {b"ann": b"2 33", b"cem": b"1 44"}, 6)
     assert not copies.findings
-    assert copies.owned == len(STORES) * PARTITIONS
+    assert copies.owned == len(_LAYOUTS) * PARTITIONS
 
 
 @pytest.mark.parametrize(
