@@ -57,7 +57,7 @@ soak: venv ## Run the long tests in full, or MINUTES of them: make soak MINUTES=
 .PHONY: differential
 N ?= 20000
 differential: venv ## Compare with Kafka Streams in N generated topologies: make differential N=20000 SEED=1
-	@$(BIN)/python -m tests.differential --cases $(N) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(BIN)/python -m tests.differential --cases $(N) --least 200 --processes 2 $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: turns
 turns: venv ## Let a Java application and a worker run one application in turns, state and offsets kept: make turns SEED=1

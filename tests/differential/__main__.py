@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.differential.running import main
+from tests.differential.command import main
 
-sys.exit(main())
+if __name__ == "__main__":  # processes of the run import this module
+    sys.exit(main())

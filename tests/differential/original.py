@@ -60,6 +60,7 @@ class Original:
             [
                 home / "bin" / "java",
                 "-XX:+UseSerialGC",
+                "-Xmx768m",
                 *([] if lasting else ["-XX:TieredStopAtLevel=1"]),
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
                 f"-Dstate.dir={self._state.name}",

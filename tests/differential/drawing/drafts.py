@@ -115,7 +115,7 @@ def store_of(d: Draft, *, windows: bool = False, always: bool = False, long: boo
         store["name"] = f"store-{d.new_id()}"
     if d.chance(30):
         store["caching"] = d.cached or d.chance(50)
-    if not windows and not d.cached and d.chance(15):
+    if not windows and not d.cached and d.chance(8):
         # A versioned store has no cache, and needs a name.
         return {"store": {"name": f"store-{d.new_id()}", "versioned": d.one(50, 200, 1000)}}
     if d.chance(10):

@@ -107,7 +107,7 @@ final class Topologies {
     private static Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> keyValue(final JsonNode step, final Serde<Object> key, final Serde<Object> value) {
         final JsonNode store = step.get("store");
         if (has(store, "versioned"))
-            return options(Materialized.as(Stores.persistentVersionedKeyValueStore(name(store), ms(store, "versioned"))), store, key, value);
+            return options(Materialized.as(new QuickVersions(name(store), ms(store, "versioned"))), store, key, value);
         if (has(store, "lru"))
             return options(Materialized.as(Stores.lruMap(name(store), store.get("lru").asInt())), store, key, value);
         return named(store, key, value);
@@ -173,7 +173,7 @@ final class Topologies {
                 made = Stores.keyValueStoreBuilder(Stores.lruMap(name, s.get("lru").asInt()), STRING, STRING);
                 break;
             case "versioned":
-                made = Stores.versionedKeyValueStoreBuilder(Stores.persistentVersionedKeyValueStore(name, retention), STRING, STRING);
+                made = Stores.versionedKeyValueStoreBuilder(new QuickVersions(name, retention), STRING, STRING);
                 break;
             case "window":
                 made = Stores.windowStoreBuilder(memory ? Stores.inMemoryWindowStore(name, retention, Duration.ofMillis(10), false)

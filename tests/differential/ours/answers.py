@@ -18,12 +18,18 @@ from millpond.state import (
 )
 from millpond.testing import TopologyTestDriver
 from tests.differential.ours.functions import text
-from tests.differential.ours.topologies import build
+from tests.differential.ours.topologies import Built, build
 
 Case = dict[str, Any]
 Answer = dict[str, Any]
 
-_CONFIG = {"application.id": "app", "default.key.serde": mp.String, "default.value.serde": mp.String}
+_CONFIG = {
+    "application.id": "app",
+    "default.key.serde": mp.String,
+    "default.value.serde": mp.String,
+    # Records of each node are counted.
+    "metrics.recording.level": "DEBUG",
+}
 _JOINS = re.compile(
     "JOINTHIS|JOINOTHER|OUTERTHIS|OUTEROTHER|OUTERSHARED|-this-join|-other-join|-shared-join|-outer|(?i:subscription)"
 )
@@ -33,12 +39,19 @@ _KEYS = {"a", "b", "c", "k1", "k2", "k3", "k4", "k5", "null", "tick"}
 
 def answer(case: Case) -> Answer:
     """Return what millpond does with a case, in the form of README.md."""
+    return answer_and_reached(case)[0]
+
+
+def answer_and_reached(case: Case) -> tuple[Answer, set[str]]:
+    """Return the answer to a case, and the ids of the steps that at least one record reached."""
     found: Answer = {}
+    reached: set[str] = set()
     at = -1
     try:
-        topology, effects, unmerged = build(case)
-        if unmerged:
-            found["unmerged"] = unmerged
+        built = build(case)
+        topology = built.topology
+        if built.unmerged:
+            found["unmerged"] = built.unmerged
         found["describe"] = str(topology.describe())
         found["internal"] = _internal(topology)
         config = {**_CONFIG, **case.get("config", {})}
@@ -54,11 +67,27 @@ def answer(case: Case) -> Answer:
                 outputs.append(_outputs(driver))
             at += 1
             found["stores"] = _stores(driver, case)
-            found["effects"] = effects
+            found["effects"] = built.effects
             found["dropped"] = driver.metrics()["dropped"]
+            records = {each.node: each.processed for each in driver._task.node_figures}
+            reached = _reached(case, built, records)
     except Exception as error:
         found["error"] = {"at": at, "text": f"{type(error).__name__}: {error}"}
-    return found
+    return found, reached
+
+
+def _reached(case: Case, built: Built, records: dict[str, int]) -> set[str]:
+    """Return the steps that a record reached. A step without nodes of its own is reached if one that reads it is."""
+    reached: set[str] = set()
+    for step in reversed(case["steps"]):
+        own = [records[name] for name in built.nodes[step["id"]] if name in records]
+        if any(own) or step["op"] == "StreamsBuilder.addStateStore":
+            reached.add(step["id"])
+        elif not own:
+            reached.update(
+                step["id"] for below in case["steps"] if step["id"] in below.get("of", ()) and below["id"] in reached
+            )
+    return reached
 
 
 def _pipe(driver: TopologyTestDriver, record: list[Any]) -> None:
