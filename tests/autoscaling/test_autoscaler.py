@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from millpond_operator.autoscaling import AUTO, RECOMMEND, AutoscalingStatus, Policy, Reason, effective_replicas
 from tests.autoscaling.support import Fleet
+from tests.support import generated
 
 _POLICY = Policy(max_replicas=12)
 
@@ -124,6 +125,7 @@ def test_budget_bounds_the_rescales_of_a_day_and_the_reserve_serves_lag() -> Non
     assert fleet.workers == 12, "what is left is enough for the peak"
 
 
+@pytest.mark.slow
 def test_budget_of_the_day_holds_while_rescales_are_only_recommended() -> None:
     """From mode Auto to Recommend and back: what happened in the last 24 hours counts all the time."""
     policy = Policy(max_replicas=12, rescales_per_day=1)
@@ -259,7 +261,7 @@ def test_wanted_number_is_always_allowed(replicas, least, more, current, seen, m
         assert least <= wanted <= least + more
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=generated.examples(20))
 @given(
     loads=st.lists(st.floats(0.001, 0.9), min_size=1, max_size=12),
     least=st.integers(1, 3),
@@ -280,7 +282,7 @@ def test_a_constant_load_never_makes_it_oscillate(loads, least, more, start) -> 
     assert len(set(grows)) <= 1, "it never undoes what it did"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=generated.examples(15))
 @given(tasks=st.integers(1, 12), low=st.floats(0.05, 6), more=st.floats(0, 6))
 def test_more_load_never_gets_fewer_workers(tasks, low, more) -> None:
     policy = Policy(max_replicas=12, rescales_per_day=100)
@@ -309,6 +311,7 @@ def test_a_clock_that_is_set_delays_no_scale_out_and_hastens_no_scale_in(jump) -
     assert fleet.rescales == [(4, 12)]
 
 
+@pytest.mark.slow
 def test_rescales_in_the_future_count_from_now_on() -> None:
     """As written by an operator whose clock was a year ahead: the budget is kept, and not used up for a year."""
     future = ("2027-01-01T00:00:00Z",) * 6

@@ -20,6 +20,7 @@ def _replayed(name: str, seed: int) -> Outcome:
     return outcome
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", traces.NAMES)
 def test_targets_are_met(name, pytestconfig) -> None:
     """At most 3 steps in a row and 4 rescales a day, lag within the target 95 % of the time, one worker for a task."""

@@ -51,6 +51,7 @@ def misspelled(key: str, number: int) -> str:
     return (key[:-1], key[:middle] + key[middle + 1 :], f"{key}s", key.replace(".", "_"))[number % 4]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_every_advised_setting_can_be_set(prefix: str) -> None:
     """All names of all clients and of Kafka Streams, with every prefix, and some of them misspelled."""

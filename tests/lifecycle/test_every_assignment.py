@@ -88,6 +88,7 @@ def _check_progress(explored: Explored) -> None:
     )
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("fenced_by_brokers", [True, False], ids=["exactly_once", "at_least_once"])
 def test_no_order_of_assignments_breaks_an_invariant(fenced_by_brokers: bool) -> None:
     """A worker writes only for tasks that it owns, and fulfils the coordinator's assignment."""

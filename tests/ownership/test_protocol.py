@@ -52,6 +52,7 @@ def test_one_task_is_explored_with_every_stage_of_a_transaction() -> None:
     assert found.complete, str(found)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("mutant", Mutant, ids=lambda each: each.name.lower())
 def test_dropping_any_rule_breaks_the_protocol(mutant: Mutant) -> None:
     """Without one of the rules some commit is wrong, and a shortest trace shows how it comes to that."""

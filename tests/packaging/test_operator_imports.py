@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -94,6 +95,7 @@ def with_requirements(distributions: Iterable[str]) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_lock_has_all_that_the_operator_imports() -> None:
     """Imports inside functions count, since they fail only when the function is called."""
     imports, homes = operator_imports(), packages_distributions()

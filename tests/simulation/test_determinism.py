@@ -77,6 +77,7 @@ def test_another_seed_gives_other_moments_and_order(runs):
     assert moments(first) != moments(other)
 
 
+@pytest.mark.slow
 def test_simulation_reads_no_real_clock_and_starts_no_thread():
     """Under load, such a read returns another time: let the module that the message names read a virtual clock."""
     with machine_reads() as reads:

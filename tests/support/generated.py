@@ -7,7 +7,7 @@ from hypothesis.internal.conjecture import engine
 
 __all__ = ("choose", "examples")
 
-_SCALES = {"quick": 0.25, "usual": 1.0, "soak": 10.0}
+_SCALES = {"quick": 0.1, "usual": 1.0, "soak": 10.0}
 _USUAL = 100
 #: The time for shrinking a failing case, in seconds. Hypothesis' default of five minutes is longer than pytest-timeout,
 #: which would end the process before the case is printed.
