@@ -108,14 +108,6 @@ class Kafka:
                 answer.set_result(SimpleNamespace(offset=self._stable_end(partition)))
         return answers
 
-    def ask_committed(self, _group: str, partitions: Iterable[Partition]) -> dict[Partition, Future[Any]]:
-        """As `KafkaAdmin.ask_committed`, answered at once unless `silent`."""
-        answers: dict[Partition, Future[Any]] = {each: Future() for each in partitions}
-        for partition, answer in answers.items():
-            if not self.silent:
-                answer.set_result(SimpleNamespace(offset=self.committed(partition).offset or 0))
-        return answers
-
     def unanswered(self) -> None:
         """As `KafkaAdmin.unanswered`."""
 
@@ -147,6 +139,26 @@ class Kafka:
                     )
                 )  # fmt: skip
         return messages
+
+
+class CommittedEnds:
+    """As `millpond.runtime.kafka.committed_ends.CommittedEnds`, answered at once unless the brokers are silent."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+
+    def ask_ends(self, partitions: Iterable[Partition]) -> dict[Partition, Future[Any]]:
+        answers: dict[Partition, Future[Any]] = {each: Future() for each in partitions}
+        for partition, answer in answers.items():
+            if not self._kafka.silent:
+                answer.set_result(SimpleNamespace(offset=self._kafka.committed(partition).offset or 0))
+        return answers
+
+    def unanswered(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 class Producer:

@@ -26,7 +26,7 @@ from millpond.runtime.worker.assembly import _environment
 from millpond.runtime.worker.commit_scheduler import CommitScheduler
 from millpond.state import StateFile, StateFileOptions
 from millpond.topology import TaskId
-from tests.runtime.memory_kafka import Consumer, Kafka, Producer
+from tests.runtime.memory_kafka import CommittedEnds, Consumer, Kafka, Producer
 
 __all__ = ("Errands", "Parts")
 
@@ -134,6 +134,7 @@ class Parts:
                 cluster=cluster,
                 offsets=offsets,
                 threads=errands,
+                committed_ends=CommittedEnds(kafka),  # type: ignore[arg-type]
                 reader=self.reader,
                 fencing=self.producer_of,
             )

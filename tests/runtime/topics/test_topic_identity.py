@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from millpond.errors import BrokerError
 from millpond.runtime.kafka.admin import KafkaAdmin
@@ -60,34 +60,6 @@ def test_end_offsets_exclude_open_transactions(
     kafka.eventually(lambda: end() == 3, "the marker of the transaction is written", 20)
 
 
-def test_committed_offset_of_a_group_is_known_while_a_transaction_is_open(
-    broker: Broker, create_topic: CreateTopic, cluster: KafkaAdmin, app_id: str
-) -> None:
-    """A copy follows what its task has committed, and a partition without a commit has been read up to nothing."""
-    topic = create_topic("log", partitions=2)
-    read, unread = Partition(topic, 0), Partition(topic, 1)
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": app_id})
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id})
-    producer.init_transactions(20)
-
-    def commit(offset: int) -> None:
-        producer.begin_transaction()
-        offsets = [TopicPartition(topic, 0, offset)]
-        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 20)
-
-    def committed() -> list[int]:
-        return [int(each.result(20).offset) for each in cluster.ask_committed(app_id, [read, unread]).values()]
-
-    commit(3)
-    assert committed() == [0, 0]
-    producer.commit_transaction(20)
-    kafka.eventually(lambda: committed() == [3, 0], "the offset is committed", 20)
-    commit(5)
-    assert committed() == [3, 0]
-    producer.abort_transaction(20)
-    consumer.close()
-
-
 def test_unanswered_request_fails_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next request is sent by a new client."""
     monkeypatch.setattr("millpond.runtime.kafka.admin._REQUEST_TIMEOUT_S", 0.2)
@@ -95,8 +67,6 @@ def test_unanswered_request_fails_without_a_wait(monkeypatch: pytest.MonkeyPatch
     answer = silent.ask_ends([Partition("log", 0)])[Partition("log", 0)]
     with pytest.raises(KafkaException):
         answer.result(20)
-    with pytest.raises(KafkaException):
-        silent.ask_committed("group", [Partition("log", 0)])[Partition("log", 0)].result(20)
     with pytest.raises(BrokerError):
         silent.facts(["log"])
 

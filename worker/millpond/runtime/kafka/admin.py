@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
@@ -343,29 +343,6 @@ class KafkaAdmin:
             request_timeout=_REQUEST_TIMEOUT_S,
         )
         return {Partition(each.topic, each.partition): found for each, found in asked.items()}
-
-    def ask_committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, Future[Any]]:
-        """Request a group's committed offset of each partition, as `offset` of a future's result; 0 without one."""
-        wanted = [TopicPartition(each.topic, each.partition) for each in partitions]
-        found: dict[Partition, Future[Any]] = {each: Future() for each in partitions}
-
-        def arrived(answer: Future[ConsumerGroupTopicPartitions]) -> None:
-            error = answer.exception()
-            offsets = [] if error else answer.result().topic_partitions
-            by_partition = {Partition(each.topic, each.partition): each for each in offsets or ()}
-            for partition, future in found.items():
-                each = by_partition.get(partition)
-                failure = error or (each.error if each is not None else None)
-                if failure is not None or each is None:
-                    cause = failure or KafkaError(error_codes.TIMED_OUT, "there is no answer for the partition")
-                    future.set_exception(cause if isinstance(cause, BaseException) else KafkaException(cause))
-                else:
-                    future.set_result(TopicPartition(each.topic, each.partition, max(0, each.offset)))
-
-        request = ConsumerGroupTopicPartitions(group, wanted)
-        asked = self._admin.list_consumer_group_offsets([request], request_timeout=_REQUEST_TIMEOUT_S)
-        asked[group].add_done_callback(arrived)
-        return found
 
     def purge(self, positions: Mapping[tuple[str, int], int]) -> bool:
         """Delete consumed records of repartition topics, without waiting. The next call repeats failed deletions.

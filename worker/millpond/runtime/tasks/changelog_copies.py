@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import Future
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
 
 from confluent_kafka import TopicPartition
 
@@ -26,35 +24,14 @@ _END_OFFSETS_INTERVAL_S = 0.25
 _COMMITTED_OFFSETS_INTERVAL_S = 0.5
 
 
-class OffsetSource(EndOffsetSource, Protocol):
-    """The interface of the client that sends requests for end offsets and for committed offsets."""
-
-    def ask_committed(self, group: str, partitions: Collection[Partition]) -> Mapping[Partition, Future[Any]]:
-        """Request the committed offset of each partition, as `offset` of a future's result; 0 without one."""
-
-
-class _CommittedAsEnds:
-    """Requests the committed offsets of a group as the ends of changelogs that are inputs."""
-
-    def __init__(self, source: OffsetSource, group: str) -> None:
-        self._source = source
-        self._group = group
-
-    def ask_ends(self, partitions: Collection[Partition]) -> Mapping[Partition, Future[Any]]:
-        return self._source.ask_committed(self._group, partitions)
-
-    def unanswered(self) -> None:
-        self._source.unanswered()
-
-
 class ChangelogCopies:
     """The changelogs that are assigned to a consumer, to be restored or followed.
 
     Args:
         consumer: reads changelogs, and nothing else.
         reader: applies the records.
-        offsets: requests the end offsets of changelogs, and the committed offsets of inputs, from brokers.
-        group: the application's consumer group.
+        ends: requests the end offsets of changelogs from brokers.
+        committed: requests the committed offsets of those that are inputs, where copies end.
         held: the tasks of the worker.
     """
 
@@ -62,8 +39,8 @@ class ChangelogCopies:
         self,
         consumer: ReplaceableConsumer,
         reader: ChangelogReader,
-        offsets: OffsetSource,
-        group: str,
+        ends: EndOffsetSource,
+        committed: EndOffsetSource,
         held: Mapping[TaskId, HeldTask],
     ) -> None:
         self._consumer = consumer
@@ -71,8 +48,8 @@ class ChangelogCopies:
         self._held = held
         self._assigned: set[Partition] = set()
         self._to_assign: list[Restoration] = []
-        self._ends = EndOffsets(offsets, _END_OFFSETS_INTERVAL_S)
-        self._bounds = EndOffsets(_CommittedAsEnds(offsets, group), _COMMITTED_OFFSETS_INTERVAL_S)
+        self._ends = EndOffsets(ends, _END_OFFSETS_INTERVAL_S)
+        self._bounds = EndOffsets(committed, _COMMITTED_OFFSETS_INTERVAL_S)
 
     def read(self, restorations: Iterable[Restoration]) -> None:
         """Collect changelogs to read; `assign` starts to read them."""

@@ -110,8 +110,9 @@ class TaskExecutor:
         self._config = config
         self._marks = resources.offsets.marks
         self._environment = environment
+        self._committed_ends = resources.committed_ends
         self._copies = ChangelogCopies(
-            resources.copier, self.reader, resources.cluster, config.application_id, self.held
+            resources.copier, self.reader, resources.cluster, resources.committed_ends, self.held
         )
         self._operations = StoreOperations(self.stores, self.reader, self._copies, environment, self.topology)
         self._dropped_at: dict[TaskId, float] = {}
@@ -407,6 +408,7 @@ class TaskExecutor:
     def close(self) -> None:
         """Close all tasks, stores and lookups."""
         self.registrar.close()
+        self._committed_ends.close()
         self.drop_all()
         if self.bootstrap is not None:
             self.bootstrap.close()

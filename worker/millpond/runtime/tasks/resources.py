@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.kafka.committed_ends import CommittedEnds
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
 from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
 from millpond.runtime.ownership.takeover import OffsetStore
@@ -42,6 +43,8 @@ class TaskResources:
     """The committed offsets and their metadata."""
     threads: ConsumerThreads
     """Threads for requests that wait for brokers."""
+    committed_ends: CommittedEnds
+    """Requests the committed offsets of inputs that are changelogs, too."""
     reader: ChangelogReader
     """Restores stores from changelogs."""
     fencing: Callable[[str], Producer]

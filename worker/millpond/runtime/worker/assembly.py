@@ -14,6 +14,7 @@ from millpond.runtime.commit.pipeline import OffsetCommitter
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, COPY_AHEAD_KIB, make_consumer, make_offset_reader
+from millpond.runtime.kafka.committed_ends import CommittedEnds
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
 from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
 from millpond.runtime.ownership.takeover import OffsetStore
@@ -157,6 +158,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
             cluster=cluster,
             offsets=offsets,
             threads=threads,
+            committed_ends=CommittedEnds(lambda: make_offset_reader(config, on_error, stable=False)),
             reader=reader,
             fencing=fencing,
             snapshots=bootstrap,
