@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ import millpond as mp
 from millpond.dsl.materialized import Storage
 from millpond.dsl.operators.sessions.aggregation import AggregateSessions
 from millpond.dsl.operators.sessions.final import AggregateFinalSessions
+from millpond.dsl.operators.windowing import finals
 from millpond.dsl.operators.windowing.bodies import aggregation
 from millpond.dsl.operators.windowing.finals import EMIT_INTERVAL
 from millpond.serdes import Json, String, Windowed
@@ -59,14 +61,24 @@ def body_of(windows: Windows, *, final: bool) -> Body:
 class Task:
     """A task with one aggregation that can be restarted."""
 
-    def __init__(self, windows: Windows, *, final: bool, persistent: bool = True, interval: int | None = None) -> None:
-        storage = Storage("store", True, String, Json(list[str]), caching=False, persistent=persistent)
+    def __init__(
+        self,
+        windows: Windows,
+        *,
+        final: bool,
+        persistent: bool = True,
+        interval: int | None = None,
+        most: int = 250_000,
+        values: mp.Serde[Any] = Json(list[str]),  # noqa: B008 - immutable
+    ) -> None:
+        storage = Storage("store", True, String, values, caching=False, persistent=persistent)
         if isinstance(windows, mp.SessionWindows):
             self._builder: Any = storage.sessions(windows, final=final)
         else:
             self._builder = storage.windows(windows, final=final)
         self._body = body_of(windows, final=final)
         self._interval = interval
+        self._most = most
         self._backend = MemoryBackend()
         self._remembered: dict[str, int] = {}
         self.now = 1_000_000
@@ -80,7 +92,12 @@ class Task:
         self._node.task.now_ms = lambda: self.now  # type: ignore[method-assign]
         if self._interval is not None:
             self._node.task.config = {EMIT_INTERVAL: self._interval}
-        self.process = self._node.bind(self._body)
+        with patch.object(finals, "_MOST_WINDOWS", self._most):
+            self.process = self._node.bind(self._body)
+
+    @property
+    def errors(self) -> list[Exception]:
+        return self._node.errors
 
     def restart(self) -> None:
         commit(self._store, self._backend)
@@ -140,6 +157,78 @@ def test_every_session_is_sent_once(
     assert len({session[:3] for session in sent}) == len(sent)
     expected = {(*window, *result) for window, result in last_updates(windows, steps).items()}
     assert expected <= set(sent)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "sessions"])
+@given(st.integers(1, 120), st.integers(0, 200), STEPS, st.booleans(), st.integers(1, 12), st.sampled_from([0, None]))
+def test_windows_that_do_not_fit_in_memory_are_read_from_the_store(
+    kind: str,
+    size: int,
+    grace: int,
+    steps: list[tuple[str, str, int, int, bool]],
+    persistent: bool,
+    most: int,
+    interval: int | None,
+) -> None:
+    """However few fit, the same results are sent in the same order as if all fitted, also after restarts."""
+    windows = mp.SessionWindows(size * MS, grace=grace * MS) if kind == "sessions" else KINDS[kind](size, grace)
+    few = Task(windows, final=True, persistent=persistent, interval=interval, most=most)
+    many = Task(windows, final=True, persistent=persistent, interval=interval)
+    assert run(few, steps) == run(many, steps)
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions"])
+def test_memory_for_windows_that_wait_is_bounded(kind: str) -> None:
+    """Neither many windows nor many keys of one window are all kept as keys in memory."""
+    windows = mp.SessionWindows(5 * MS, grace=10**6 * MS) if kind == "sessions" else KINDS[kind](5, 10**6)
+    held: list[finals.FinalResults] = []
+    original = finals.FinalResults.__init__
+
+    def watched(self: finals.FinalResults, *arguments: Any, **options: Any) -> None:
+        held.append(self)
+        original(self, *arguments, **options)
+
+    with patch.object(finals.FinalResults, "__init__", watched):
+        task = Task(windows, final=True, interval=0, most=20)
+    largest = 0
+    for number in range(300):
+        task.process(f"{number % 150:03}", "x", 10 + number // 150 * 500 + number % 3)
+        largest = max(largest, len(held[0].times) + sum(map(len, held[0].by_time.values())))
+    assert task.sent == []
+    assert largest <= 30
+    task.process("end", "x", 10**9)
+    task.process("end", "x", 2 * 10**9)
+    assert len({key for key, *_ in task.results()}) == 151
+    assert len(task.sent) == len({each[:3] for each in task.results()})
+
+
+class Unreadable(Exception):
+    """Raised by a serde of an application."""
+
+
+def _picky(data: bytes) -> list[str]:
+    if b"bad" in data:
+        raise Unreadable("the registry\nforgot it")
+    found: list[str] = Json(list[str]).deserialize(data)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions"])
+def test_a_result_that_cannot_be_decoded_is_given_to_the_handler(kind: str) -> None:
+    """The error names operator, store and cause; the other results are sent."""
+    values = mp.Serde("Picky", Json(list[str]).serialize, _picky)
+    windows = mp.SessionWindows(5 * MS) if kind == "sessions" else KINDS[kind](5, 0)
+    task = Task(windows, final=True, interval=0, values=values)
+    for key, value in (("a", "good"), ("b", "bad"), ("c", "good")):
+        task.process(key, value, 10)
+    task.process("end", "x", 1000)
+    assert [key for key, *_ in task.results()] == ["a", "c"]
+    (error,) = task.errors
+    assert isinstance(error, mp.MillpondError)
+    assert str(error) == (
+        "'node' cannot send a final result, because a serde of store 'store' cannot decode it: Unreadable: the "
+        "registry forgot it"
+    )
 
 
 @given(st.integers(1, 120), STEPS)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar, overload
 
+from millpond.state.formats import PARTITION_LENGTH, SEGMENT_LENGTH, split_window_key
 from millpond.state.rows import first_live_segment
 from millpond.state.values import ValueAndTimestamp
 
+from .merge import merge
 from .session import SessionStore
 from .staged_window import Entry
 from .window import TimestampedWindowStore
@@ -22,6 +24,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _MAX_LONG = 2**63 - 1
+_ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
 
 
 class TimeOrderedWindowStore(TimestampedWindowStore[K, V]):
@@ -39,10 +42,24 @@ class TimeOrderedWindowStore(TimestampedWindowStore[K, V]):
         """The smallest window start that readers see, in epoch ms."""
         return max(0, self._observed - self.retention_ms + (0 if self.persistent else 1))
 
-    def unsent(self, first: int | None) -> Iterator[tuple[bytes, int]]:
-        """Return serialised key and start of the windows that start at a time or later; None: that readers see."""
-        first = self.visible_from if first is None else max(0, first)
-        return ((raw_key, start) for raw_key, start, _ in super()._scan(None, None, first, _MAX_LONG, False))  # noqa: FBT003 - not reverse
+    def unsent(self, first: int | None, last: int = _MAX_LONG) -> Iterator[tuple[bytes, int]]:
+        """Return serialised key and start of the windows that start at times, both inclusive, by segment and key.
+
+        Args:
+            first: the first time, in epoch ms; None is the first one that readers see.
+            last: the last time.
+        """
+        self._check_open()
+        first = self.visible_from if first is None else max(0, first, self._floor + 1)
+        last = min(last, self._observed)
+        if last < first:
+            return
+        # Values stay as they are: one that cannot be decoded is an error when it is sent.
+        committed = self._committed(None, None, first, last, reverse=False)
+        for key, row in merge(committed, self._staged_between(first, last), reverse=False):
+            raw_key, start, _ = split_window_key(key, _ROW_PREFIX_LENGTH)
+            if first <= start <= last and (isinstance(row, bytes) or row[0] is not None):
+                yield raw_key, start
 
     def loses(self, start: int, newest: int) -> bool:
         """Return whether a put at a time deletes the windows with this start."""
@@ -89,9 +106,9 @@ class TimeOrderedSessionStore(SessionStore[K, V]):
         """The smallest session end that readers see, in epoch ms."""
         return max(0, self._observed - self.retention_ms + 1)
 
-    def unsent(self, first: int | None) -> Iterator[tuple[bytes, int, int]]:
-        """Return serialised key, start and end of the sessions that end at a time or later; None: all there are."""
-        found = super()._scan(None, None, max(0, first or 0), _MAX_LONG, False)  # noqa: FBT003 - not reverse
+    def unsent(self, first: int | None, last: int = _MAX_LONG) -> Iterator[tuple[bytes, int, int]]:
+        """Return serialised key, start and end of the sessions that end at times, both inclusive; None: all."""
+        found = super()._scan(None, None, max(0, first or 0), _MAX_LONG, False, last)  # noqa: FBT003 - not reverse
         return ((raw_key, start, end) for raw_key, end, start, _ in found)
 
     def loses(self, end: int, newest: int) -> bool:

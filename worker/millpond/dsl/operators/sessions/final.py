@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from millpond.dsl.operators.guard import FATAL
-from millpond.dsl.operators.windowing.finals import FinalResults
+from millpond.dsl.operators.windowing.finals import FinalResults, unreadable
 from millpond.dsl.session_windows import SessionWindows
 from millpond.serdes import Windowed
 from millpond.topology import NodeContext, StreamForward
@@ -90,14 +90,26 @@ class AggregateFinalSessions:
 def _final_results(node: NodeContext, store: Any) -> FinalResults:
     entry, decode, forward = store.entry, store.key_serde.deserialize, node.forward
 
-    def send(end: int, sessions: set[tuple[int, bytes]]) -> None:
+    def in_order(sessions: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         # In Kafka Streams, too, the order depends on the kind of the store.
-        ordered = sorted(sessions) if store.persistent else sorted(sessions, key=lambda each: (each[1], -each[0]))
-        for start, raw in ordered:
-            value = entry(raw, start, end)
-            if value is not None:
-                forward(Windowed(decode(raw), start, end), value, None, end)
+        return sorted(sessions) if store.persistent else sorted(sessions, key=lambda each: (each[1], -each[0]))
 
-    finals = FinalResults(node, store, 1, send)
-    finals.restore([(end, (start, raw)) for raw, start, end in store.unsent(finals.first_unsent)])
-    return finals
+    def send(end: int, sessions: Iterable[tuple[int, bytes]]) -> None:
+        for start, raw in sessions:
+            try:
+                value = entry(raw, start, end)
+                if value is None:
+                    continue
+                key = Windowed(decode(raw), start, end)
+            except FATAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code raises anything
+                unreadable(node, store, error, end)
+                continue
+            forward(key, value, None, end)
+
+    def unsent(first: int | None, last: int) -> Iterator[tuple[int, tuple[int, bytes]]]:
+        found = ((end, (start, raw)) for raw, start, end in store.unsent(first, last))
+        return iter([(first, each) for each in in_order(place for _, place in found)]) if first == last else found
+
+    return FinalResults(node, store, 1, send, unsent, in_order)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from millpond.dsl.windows import SlidingWindows, TimeWindows
 from millpond.serdes import Windowed
 from millpond.topology import NodeContext, StreamForward
 
-from .finals import FinalResults
+from .finals import FinalResults, unreadable
 
 __all__ = ("AggregateFinalWindows", "final_results")
 
@@ -85,14 +85,23 @@ def final_results(node: NodeContext, store: Any, windows: TimeWindows | SlidingW
     entry, decode, forward = store.entry, store.key_serde.deserialize, node.forward
     size = windows.size_ms
 
-    def send(start: int, keys: set[bytes]) -> None:
-        for raw in sorted(keys):
-            value, timestamp = entry(raw, start)
-            if value is not None:
-                forward(Windowed(decode(raw), start, start + size), value, None, timestamp)
+    def send(start: int, keys: Iterable[bytes]) -> None:
+        for raw in keys:
+            try:
+                value, timestamp = entry(raw, start)
+                if value is None:
+                    continue
+                key = Windowed(decode(raw), start, start + size)
+            except FATAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code raises anything
+                unreadable(node, store, error, start)
+                continue
+            forward(key, value, None, timestamp)
+
+    def unsent(first: int | None, last: int) -> Iterator[tuple[int, bytes]]:
+        return ((start, raw) for raw, start in store.unsent(first, last))
 
     # The end of a sliding window is inclusive.
     reach = size + 1 if isinstance(windows, SlidingWindows) else size
-    finals = FinalResults(node, store, reach, send)
-    finals.restore([(start, raw) for raw, start in store.unsent(finals.first_unsent)])
-    return finals
+    return FinalResults(node, store, reach, send, unsent)

@@ -1,9 +1,10 @@
 """Final results of windows: which windows have not been sent yet, and when they are sent (KIP-825).
 
 Kafka Streams looks for closed windows in its store. Here the windows that have not been sent are kept in memory by
-their time, as serialised keys, and found in the store when the task starts. The close time up to which all windows have
-been sent is committed with the task's offsets, so that a restart sends no window twice. Kafka Streams' own commits have
-it, too, under the name of the store.
+their time, as serialised keys, and found in the store when the task starts. If they are too many, the later ones are
+only in the store, and are read from it when their time comes. The close time up to which all windows have been sent is
+committed with the task's offsets, so that a restart sends no window twice. Kafka Streams' own commits have it, too,
+under the name of the store.
 
 Closed windows are sent at most once per interval of wall-clock time. A window that the store would lose until then is
 sent before the put that deletes it. Kafka Streams does not send windows that have left the store's retention.
@@ -11,76 +12,152 @@ sent before the put that deletes it. Kafka Streams does not send windows that ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
 from typing import Any
 
+from millpond.errors import SerializationError
 from millpond.topology import NodeContext
 
-__all__ = ("EMIT_INTERVAL", "FinalResults", "Send")
+__all__ = ("EMIT_INTERVAL", "FinalResults", "Send", "unreadable")
 
 EMIT_INTERVAL = "__emit.interval.ms.kstreams.windowed.aggregation__"
 """The setting of Kafka Streams for the time between two searches for closed windows, in ms."""
 
 _DEFAULT_INTERVAL_MS = 1000
+#: Windows that a task keeps in memory, some 100 bytes each; of more, the later ones are read from the store.
+_MOST_WINDOWS = 250_000
+_LONGEST_CAUSE = 200
+_NEVER = 2**63
 
-Send = Callable[[int, set[Any]], None]
-"""f(time, places): sends the results of all windows with this time, in their order."""
+Send = Callable[[int, Iterable[Any]], None]
+"""f(time, places): sends the results of the windows with this time, in the given order."""
+
+Unsent = Callable[[int | None, int], Iterator[tuple[int, Any]]]
+"""f(first, last): reads the windows of these times, both inclusive, from the store: time and place. For one time, the
+places are ascending. None is the first time that readers of the store see."""
+
+
+def unreadable(node: NodeContext, store: Any, error: Exception, timestamp: int) -> None:
+    """Give the processing handler the error of a serde that cannot decode a result; the result is not sent.
+
+    Args:
+        node: the node of the aggregation.
+        store: its store.
+        error: what the serde raised.
+        timestamp: the time of the window, in epoch ms.
+    """
+    cause = " ".join(str(error).split())[:_LONGEST_CAUSE]
+    if not isinstance(error, SerializationError):
+        cause = f"{type(error).__name__}: {cause}" if cause else type(error).__name__
+    explained = SerializationError(
+        f"'{node.name}' cannot send a final result, because a serde of store '{store.name}' cannot decode it: {cause}"
+    )
+    explained.__cause__ = error
+    node.failed(explained, None, None, timestamp)
 
 
 class FinalResults:
     """The windows of one task that have not been sent, by start; sessions by end.
 
     Attributes:
-        times: a heap of the times that have windows; some may be left without.
+        times: a heap of the times that have windows; some may be left without. The last one may stand for all later
+            ones.
         first_unsent: the smallest time of a window that may not have been sent; None if the strategy is new here.
-        note: f(time, place) adds a window that has not been sent.
-        by_time: the windows by their time.
+        by_time: the windows by their time, as far as they are in memory.
     """
 
     __slots__ = (
+        "_in_order",
         "_interval",
+        "_known_before",
         "_loses",
+        "_most",
         "_next_ms",
         "_now",
         "_reach",
+        "_room",
         "_send",
+        "_unsent",
         "by_time",
         "first_unsent",
         "last_close",
-        "note",
         "times",
     )
 
-    def __init__(self, node: NodeContext, store: Any, reach: int, send: Send) -> None:
-        """Make it empty; `restore` finds the windows in the store.
+    def __init__(  # noqa: PLR0913 - the parts of an aggregation
+        self,
+        node: NodeContext,
+        store: Any,
+        reach: int,
+        send: Send,
+        unsent: Unsent,
+        in_order: Callable[[set[Any]], list[Any]] = sorted,
+    ) -> None:
+        """Find the windows that have not been sent in the store.
 
         Args:
             node: the node of the aggregation.
             store: its store.
             reach: a window has closed if its time is at most the close time less this, in ms.
             send: see `Send`.
+            unsent: see `Unsent`.
+            in_order: puts the places of one time in the order in which they are sent.
         """
         self.by_time: dict[int, set[Any]] = {}
         self.times: list[int] = []
-        self.note: Callable[[int, Any], None] = _noting(self.by_time, self.times)
         interval = node.task.config.get(EMIT_INTERVAL, _DEFAULT_INTERVAL_MS)
         self._interval: int = interval if isinstance(interval, int) else _DEFAULT_INTERVAL_MS
         self._now: Callable[[], int] = node.task.now_ms
         self._next_ms = 0
         self._reach = reach
         self._send = send
+        self._unsent = unsent
+        self._in_order = in_order
+        self._most = self._room = _MOST_WINDOWS
+        #: Windows with this time or a later one are only in the store.
+        self._known_before = _NEVER
         self._loses: Callable[[int, int], bool] = store.loses
         restored = node.share(store.name, lambda: self.last_close)
         self.last_close: int = -1 if restored is None else restored
         self.first_unsent: int | None = None if restored is None else restored - reach + 1
+        self._read(self.first_unsent)
 
-    def restore(self, windows: list[tuple[int, Any]]) -> None:
-        """Add the windows that the store has, each with its time."""
-        for time, place in windows:
-            self.by_time.setdefault(time, set()).add(place)
-        self.times[:] = self.by_time
-        heapify(self.times)
+    def note(self, time: int, place: Any) -> None:
+        """Add a window that has not been sent."""
+        if time >= self._known_before:
+            return
+        places = self.by_time.get(time)
+        if places is None:
+            self.by_time[time] = {place}
+            heappush(self.times, time)
+        else:
+            places.add(place)
+        self._room -= 1
+        if self._room <= 0:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Leave the later half of the windows to the store, if there are too many."""
+        times, by_time, most = self.times, self.by_time, self._most
+        count = len(times) + sum(map(len, by_time.values()))
+        if count > most:
+            times.sort()  # which is a heap
+            while times and count > most // 2:
+                time = self._known_before = times.pop()
+                count -= 1 + len(by_time.pop(time))
+            times.append(self._known_before)
+            by_time[self._known_before] = set()
+        self._room = max(most - count, most // 4, 1)
+
+    def _read(self, first: int | None) -> None:
+        """Find the windows from a time on in the store, as many as fit in memory. No later one may be in memory."""
+        self.by_time.clear()
+        self.times.clear()
+        self._known_before, self._room = _NEVER, self._most
+        note = self.note
+        for time, place in self._unsent(first, _NEVER - 1):
+            note(time, place)
 
     def check(self, close: int) -> None:
         """Send the windows that have closed, unless it is too early.
@@ -109,17 +186,14 @@ class FinalResults:
         self.last_close = close
         times, by_time, send = self.times, self.by_time, self._send
         while times and times[0] <= last:
-            time = heappop(times)
-            send(time, by_time.pop(time))
-
-
-def _noting(by_time: dict[int, set[Any]], times: list[int]) -> Callable[[int, Any], None]:
-    def note(time: int, place: Any) -> None:
-        places = by_time.get(time)
-        if places is None:
-            by_time[time] = {place}
-            heappush(times, time)
-        else:
-            places.add(place)
-
-    return note
+            time = times[0]
+            if time < self._known_before:
+                heappop(times)
+                send(time, self._in_order(by_time.pop(time)))
+                continue
+            self._read(time)
+            if times and times[0] == self._known_before <= last:
+                # This time alone has more windows than fit in memory.
+                time = times[0]
+                send(time, (place for _, place in self._unsent(time, time)))
+                self._read(time + 1)
