@@ -140,6 +140,15 @@ class RankingMachine(RuleBasedStateMachine):
         del self.changelog[getattr(self, "end", 0) :]
 
     @rule()
+    def hand_over_and_take_back(self):
+        """As a copy it has rows only; its task makes the objects again."""
+        self.store.detach()
+        assert self.user.counts == {}
+        del self.changelog[getattr(self, "end", 0) :]
+        self.store.attach(Context())
+        self.now = dict(self.committed)
+
+    @rule()
     def close_and_activate_again(self):
         self.store.close()
         del self.changelog[getattr(self, "end", 0) :]
@@ -211,6 +220,22 @@ def test_hooks_are_called_once():
     assert user.events == ["init s 7", "close"]
     with pytest.raises(StateError, match="store 's' is closed"):
         user.add("a")
+
+
+def test_rows_are_given_to_restore_once_per_activation():
+    """A store that becomes a copy and then active again is loaded when it is active, not when it becomes a copy."""
+    backend = MemoryBackend()
+    store = build(backend)
+    store.attach(Context())
+    store.of_user.add("a")
+    helpers.commit(store, backend)
+    restored: list[bytes] = []
+    store.of_user.restore = lambda key, value, timestamp: restored.append(key)
+    store.detach()
+    backend.write([("s", 7, store.restore([(b"b", b"1", 5, None)]))], {("s", 7): (2, store.metadata())})
+    assert restored == []
+    store.attach(Context())
+    assert restored == [b"a", b"b"]
 
 
 class Late(Ranking):

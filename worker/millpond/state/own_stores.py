@@ -271,11 +271,24 @@ class CustomStore(StagedStore[bytes, bytes]):
 
     def revert(self) -> None:
         """Discard staged, flushed and sealed changes, and go back to the backend's rows."""
+        self._discard()
+        if self._started and not self._closed:
+            self._load()
+
+    def detach(self) -> None:
+        """Discard changes, and clear the user's state: a copy has only the rows, until it is attached again."""
+        self._discard()
+        if self._started and not self._closed:
+            self._loading = True
+            try:
+                self._call("clear")
+            finally:
+                self._loading = False
+
+    def _discard(self) -> None:
         self._dirty.clear()
         self._flushed = Rows()
         self._sealed = Rows()
-        if self._started and not self._closed:
-            self._load()
 
     def restore(self, records: Iterable[ChangelogRecord]) -> Rows:
         """Return the backend rows of changelog records; the user's state is made from them when the task starts."""

@@ -101,9 +101,10 @@ class StoreOperations:
         ran = held.task is not None
         held.end_task()
         held.committed, held.activated_with = {}, None
+        for store in held.stores.values():
+            store.detach()
         for changelog in held.changelogs:
             store = changelog.store
-            store.revert()
             offset = changelog.backend.offset(store.name, store.partition)
             if offset is not None:
                 changelog.position = max(offset, 0)

@@ -178,6 +178,14 @@ class StagedStore(Generic[K, V]):
         """
         self._context = context
 
+    def detach(self) -> None:
+        """Go back to the backend's rows, as a store whose task has ended and which follows its changelog now."""
+        self.revert()
+
+    def revert(self) -> None:
+        """Discard staged, flushed and sealed writes, and so go back to the backend's rows."""
+        raise NotImplementedError
+
     def on_flush(self, listener: FlushListener) -> None:
         """Set the function that a flush of a `caching` store calls with each change.
 
