@@ -17,6 +17,7 @@ from millpond.queries.messages import Head, RowsEnd, encode_frame
 from millpond.queries.peers import PATH
 from millpond.queries.rows import committed_rows
 from millpond.runtime.http.server import HttpServer
+from millpond.state.rocksdb import state_file
 from tests.queries.application import APPLICATION
 from tests.support.kafka import eventually
 
@@ -144,6 +145,20 @@ def test_long_scan_is_restarted_and_reported(start, pieces, monkeypatch):
         rows = store.all(reverse=reverse)
         assert [row.key for row in rows] == (keys[::-1] if reverse else keys)
         assert not rows.snapshot
+
+
+def test_a_commit_ends_old_iterators_of_readers_that_pause(start, pieces, monkeypatch):
+    """The read continues with another iterator; after the last row none is open."""
+    application = start(1, 1, alone=True)
+    keys = fill(application, 700)
+    owner = application.owners[0]
+    rows = iter(application.client().store("counts").all())
+    read = [next(rows).key]
+    monkeypatch.setattr(state_file, "MAX_ITERATOR_AGE_S", -1.0)
+    application.put("counts", "z", count(0))
+    read += [row.key for row in rows]
+    assert read[: len(keys)] == keys
+    eventually(lambda: owner.file.usage()["open_iterators"] == 0, "no iterator is open")
 
 
 @pytest.mark.parametrize("back", ["before the reader goes on", "after it was refused"])

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from millpond.backoff import Backoff
 from millpond.protocol import Role, TaskState
+from millpond.state.rocksdb.state_file import MAX_ITERATOR_AGE_S
 from millpond.topology import TaskId
 
 from .catalog import StoreCatalog, StoreInfo
@@ -33,8 +34,6 @@ T = TypeVar("T")
 #: The limits of a piece, in rows and bytes: some milliseconds of work, during which the loop may have to wait.
 PIECE_ROWS = 1_000
 PIECE_BYTES = 256 * 1024
-#: An open iterator keeps RocksDB from dropping overwritten rows. An older iterator is replaced.
-MAX_ITERATOR_AGE_S = 30.0
 _BACKOFF = Backoff(timedelta(milliseconds=2), timedelta(milliseconds=20))
 _NOT_A_SNAPSHOT = RowsEnd(snapshot=False)
 _READABLE = (TaskState.RUNNING, TaskState.RELEASING)
@@ -246,6 +245,8 @@ class LocalScan:
     Attributes:
         head: the position and staleness of the rows; None before the first piece.
         done: whether all pieces were returned.
+        store: the store.
+        opened_at: when the iterator was opened, in monotonic seconds.
         end: whether the rows returned so far are of one moment.
     """
 
@@ -262,7 +263,8 @@ class LocalScan:
         self._rows: Iterator[Row] | None = None
         self._instances: tuple[Any, ...] = ()
         self._generation = -1
-        self._opened = 0.0
+        self.store: str = read.store
+        self.opened_at: float = 0.0
 
     async def piece(self) -> list[Row]:
         """Return the next rows; an empty list only when `done`.
@@ -364,16 +366,23 @@ class LocalScan:
                     return []
                 self._rows = committed_rows(self._info, backend, self._read, self._resume)
                 self._generation = backend.generation
-                self._opened = time.monotonic()
+                self.opened_at = time.monotonic()
+                backend.hold(self)
             assert self._rows is not None
             rows = self._take(self._rows)
+            if self.done:
+                self._rows = None
         self._check()
         return rows
 
     def _needs_iterator(self, generation: int) -> bool:
-        if self._rows is None:
+        if self._generation < 0:
             return True
-        if generation == self._generation and time.monotonic() - self._opened < MAX_ITERATOR_AGE_S:
+        if (
+            self._rows is not None
+            and generation == self._generation
+            and time.monotonic() - self.opened_at < MAX_ITERATOR_AGE_S
+        ):
             return False
         self.end = _NOT_A_SNAPSHOT
         return True
@@ -418,6 +427,10 @@ class LocalScan:
                 return rows
         self.done = len(rows) < limit or limit == self._remaining
         return rows
+
+    def end_iterator(self) -> None:
+        """Let go of the iterator; the next piece opens another one, which shows another moment."""
+        self._rows = None
 
     def close(self) -> None:
         """Close the iterator."""

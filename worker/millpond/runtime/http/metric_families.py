@@ -248,6 +248,8 @@ ROCKSDB = tuple(
         ("block_cache_bytes", "Block cache in use, with the write buffers charged to it."),
         ("memtable_bytes", "Write buffers of all stores."),
         ("sst_bytes", "Files of all stores."),
+        ("open_iterators", "Open iterators; each keeps overwritten rows until it is read to its end or collected."),
+        ("oldest_iterator_age_seconds", "Time for which the oldest open iterator has been open."),
         ("running_compactions", "Running compactions."),
         ("running_flushes", "Running flushes."),
     )

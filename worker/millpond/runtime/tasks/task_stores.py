@@ -300,6 +300,7 @@ class TaskStores:
 
     def close(self, held: HeldTask, *, for_good: bool) -> None:
         """Close a task's stores. Rows on disk stay; rows in memory are dropped if `for_good`."""
+        self._state_file.end_iterators(held.stores)
         for name, store in held.stores.items():
             store.close()
             self._sources.pop((name, held.id.partition), None)

@@ -6,6 +6,7 @@ keeps its frames' variables alive, so no frame that an error may leave has such 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -44,7 +45,7 @@ def _closed(key: bytes) -> bytes | None:
 class Scan:
     """The rows of a range, as they were at the creation of RocksDB's iterator."""
 
-    __slots__ = ("__weakref__", "_bounds", "_fail", "_iterator", "_low", "_step", "_store")
+    __slots__ = ("__weakref__", "_bounds", "_fail", "_iterator", "_low", "_step", "_store", "opened_at")
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Scan:
         # The iterator reads the bound in the memory of these options: they must live as long as it does.
         self._bounds = options
         self._fail, self._store = fail, family.store
+        self.opened_at: float = time.monotonic()
         # rocksdict 0.3.29 applies a lower bound as the upper one: a descending scan checks each key instead.
         self._low = low if reverse else b""
         self._iterator: RdictIter | None = family.rows.iter(options)
@@ -97,6 +99,10 @@ class Scan:
             self._fail(error, self._store)
         self.close()
         raise StopIteration
+
+    @property
+    def is_open(self) -> bool:
+        return self._iterator is not None
 
     def close(self) -> None:
         self._iterator = None

@@ -251,7 +251,9 @@ class Database:
                 ("running_flushes", "num-running-flushes"),
             )
         }
-        return {**sums, **whole}
+        opened = [scan.opened_at for scan in list(self._scans) if scan.is_open]
+        oldest_s = int(time.monotonic() - min(opened)) if opened else 0
+        return {**sums, **whole, "open_iterators": len(opened), "oldest_iterator_age_seconds": oldest_s}
 
     # Writing
 

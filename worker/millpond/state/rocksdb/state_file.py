@@ -8,6 +8,7 @@ crash of the machine loses.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -15,7 +16,8 @@ from itertools import starmap
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
+from weakref import WeakSet
 
 from rocksdict import ColumnFamily, WriteBatch
 
@@ -32,11 +34,24 @@ from .ingestion import StateFileIngestion
 from .options import StateFileOptions
 from .partition_view import PartitionView
 
-__all__ = ("FORMAT", "StateFile")
+__all__ = ("FORMAT", "MAX_ITERATOR_AGE_S", "StateFile")
 
 FORMAT = "millpond state 1"
 """The content of the file `format` in a worker's directory."""
+#: An open iterator keeps RocksDB from dropping overwritten rows. A reader's older iterator ends with the next write.
+MAX_ITERATOR_AGE_S = 30.0
 _row_key, _row_value = itemgetter(0), itemgetter(1)
+
+
+class IteratorHolder(Protocol):
+    """A reader in another thread that keeps an iterator between two reads, and can open another one."""
+
+    store: str
+    opened_at: float
+    """When the iterator was opened, in monotonic seconds."""
+
+    def end_iterator(self) -> None:
+        """Let go of the iterator. Called within `shared()`."""
 
 
 class StateFile:
@@ -67,6 +82,7 @@ class StateFile:
         self.path = Path(path)
         self._database = Database(self.path, options or StateFileOptions())
         self._sharing = threading.RLock()
+        self._holders: WeakSet[IteratorHolder] = WeakSet()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = DirectoryLock(self.path)
@@ -144,6 +160,35 @@ class StateFile:
         reader still has. Read only stores that `stores()` names: a read of another store would create that store.
         """
         return self._sharing
+
+    def hold(self, holder: IteratorHolder) -> None:
+        """Register a reader that keeps an iterator.
+
+        The iterator ends when it is old, or its task closes. Call it within `shared()`.
+        """
+        self._holders.add(holder)
+
+    def end_iterators(self, stores: Collection[str]) -> None:
+        """End the iterators that readers in other threads keep of some stores."""
+        with self._sharing:
+            for holder in list(self._holders):
+                if holder.store in stores:
+                    self._end_iterator(holder)
+
+    def _end_old_iterators(self) -> None:
+        if not self._sharing.acquire(blocking=False):
+            return  # a reader is at it: the next write looks again
+        try:
+            oldest = time.monotonic() - MAX_ITERATOR_AGE_S
+            for holder in list(self._holders):
+                if holder.opened_at < oldest:
+                    self._end_iterator(holder)
+        finally:
+            self._sharing.release()
+
+    def _end_iterator(self, holder: IteratorHolder) -> None:
+        holder.end_iterator()
+        self._holders.discard(holder)
 
     def reader(self, store: str) -> Callable[[bytes], bytes | None]:
         """Return the function that reads one row of a store by its full key; a new store is created."""
@@ -260,6 +305,8 @@ class StateFile:
                 put_provenances(batch, provenances)
 
         self._database.write(fill)
+        if self._holders:
+            self._end_old_iterators()
         if offsets:
             self._database.checkpoints.written.update(offsets)
         if provenances:
