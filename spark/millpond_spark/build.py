@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millpond.catalog.indexes import StoreTable
 from millpond.runtime.offsets.metadata import Partition
-from millpond.snapshots.layouts import StoreKind, expired_before, metadata
+from millpond.snapshots.layouts import StoreKind, StoreLayout, expired_before, metadata
 from millpond.snapshots.locations import Location
 from millpond.snapshots.manifest import File, Part, StoreSnapshot
 from millpond.snapshots.versions import file_path
@@ -30,6 +30,7 @@ from .progress import OnProgress, Stage, watched
 from .sst_writer import WRITTEN, Target, Writer
 from .stores import ChangelogStore
 from .table_rows import ColumnDecoder
+from .version_rows import Histories
 
 __all__ = ("Built", "Place", "Tables", "Work", "build")
 
@@ -95,15 +96,31 @@ class Work:
                 )
         return found
 
-    def previous_files(self) -> list[PreviousFile]:
-        """Return the files of the previous version whose rows are reused."""
+    def previous_files(self, *, versioned: bool) -> list[PreviousFile]:
+        """Return the files of the previous version whose rows are reused, of versioned stores or of all others."""
         numbers = {store.name: number for number, store in enumerate(self.stores)}
         version = self.base.version or ""
         return [
             PreviousFile(numbers[name], partition, file_path(self.place.application, version, file.path), file.sha256)
             for (name, partition), part in self.base.parts.items()
+            if (numbers[name] in self.versioned()) == versioned
             for file in part.files
         ]
+
+    def known_times(self) -> dict[_StorePartition, int]:
+        """Return the stream times of partitions of versioned stores whose rows are reused, in ms."""
+        times = {
+            (number, partition): stream_time_of(self.base.parts.get((self.stores[number].name, partition)))
+            for number in self.versioned()
+            for partition in range(self.stores[number].partitions)
+        }
+        return {place: time for place, time in times.items() if time is not None}
+
+    def versioned(self) -> dict[int, StoreLayout]:
+        """Return the layouts of versioned stores, by number."""
+        return {
+            number: store.layout for number, store in enumerate(self.stores) if store.layout.kind is StoreKind.VERSIONED
+        }
 
     def stream_times(self, found: Mapping[_StorePartition, reduce.Tally]) -> dict[_StorePartition, int | None]:
         """Return the largest time of each partition of a store of windows or sessions, in ms; None without records."""
@@ -148,8 +165,18 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
     sessions = [number for number, store in enumerate(work.stores) if store.layout.kind is StoreKind.SESSION]
     windows = [number for number, store in enumerate(work.stores) if store.layout.windowed and number not in sessions]
     skipped = spark.sparkContext.accumulator(0) if work.lenient else None
-    newest = reduce.newest_of(_changes(spark, work, sources, skipped), windows, sessions).persist()
+    versioned = work.versioned()
+    histories = None
+    changes = _changes(spark, work, [each for each in sources if each.store not in versioned], skipped)
+    newest = None
     try:
+        if versioned:
+            with watched(spark.sparkContext, Stage.READING, on_progress):
+                read = _read(spark, work, [each for each in sources if each.store in versioned])
+                read = _with_reused(spark, work, read, work.previous_files(versioned=True))
+                histories = Histories(read, versioned, work.known_times())
+            changes = changes.unionByName(histories.changes)
+        newest = reduce.newest_of(changes, windows, sessions).persist()
         with watched(spark.sparkContext, Stage.READING, on_progress):
             found = reduce.tally(newest)
         if skipped is not None and skipped.value:
@@ -159,6 +186,8 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
             )
         times = work.stream_times(found)
         rows = reduce.live_rows(spark, newest, _bounds(work, times))
+        if histories is not None:
+            times.update(histories.stream_times)
         with watched(spark.sparkContext, Stage.WRITING, on_progress):
             files = _write(spark, work, rows, found)
         tables: list[StoreTable] = []
@@ -166,10 +195,15 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
             with watched(spark.sparkContext, Stage.TABLES, on_progress):
                 tables = write_tables(spark, work.tables.place, _table_sources(work, work.tables, found), rows)
     finally:
-        newest.unpersist()
+        if newest is not None:
+            newest.unpersist()
+        if histories is not None:
+            histories.close()
     stores = tuple(_store(work, number, files, times) for number in range(len(work.stores)))
     records = {
-        store.name: sum(each.records for (owner, _), each in found.items() if owner == number)
+        store.name: histories.records.get(number, 0)
+        if histories is not None and number in versioned
+        else sum(each.records for (owner, _), each in found.items() if owner == number)
         for number, store in enumerate(work.stores)
     }
     return Built(stores, records, tuple(tables))
@@ -185,12 +219,16 @@ def _changes(
         recoder = Recoder(serdes, {number: work.stores[number].name for number in serdes}, skipped)
         read = _read(spark, work, [each for each in sources if each.store in serdes])
         changes = changes.unionByName(read.mapInArrow(recoder, reduce.CHANGES))
-    files = work.previous_files()
-    if files:
-        reader = Reader(work.place.location.uri, work.place.credentials_dir, tuple(each.layout for each in work.stores))
-        listed = spark.createDataFrame(files, FILES).repartition(len(files), "path")
-        changes = changes.unionByName(listed.mapInArrow(reader, reduce.CHANGES))
-    return changes
+    return _with_reused(spark, work, changes, work.previous_files(versioned=False))
+
+
+def _with_reused(spark: SparkSession, work: Work, changes: DataFrame, files: list[PreviousFile]) -> DataFrame:
+    """Return changes together with the rows of files of the previous version."""
+    if not files:
+        return changes
+    reader = Reader(work.place.location.uri, work.place.credentials_dir, tuple(each.layout for each in work.stores))
+    listed = spark.createDataFrame(files, FILES).repartition(len(files), "path")
+    return changes.unionByName(listed.mapInArrow(reader, reduce.CHANGES))
 
 
 def _read(spark: SparkSession, work: Work, sources: list[reduce.ChangelogSource]) -> DataFrame:

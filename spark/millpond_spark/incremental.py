@@ -117,7 +117,7 @@ def reusable_parts(
 
 
 def stream_time_of(part: Part | None) -> int | None:
-    """Return the stream time, in ms, from the metadata of a part of windows or sessions; None without a part."""
+    """Return the stream time, in ms, from the metadata of a part; None without a part or a stream time."""
     if part is None or not part.metadata:
         return None
     found: int = msgspec.msgpack.decode(part.metadata, type=dict[str, int]).get("observed_stream_time", -1)

@@ -23,6 +23,7 @@ from millpond.state.formats import (
     TIMESTAMP_LENGTH,
     unpack_timestamp,
 )
+from millpond.state.stores.versioned.history import VERSION_LENGTH, version_of
 
 __all__ = ("FILES", "PreviousFile", "Reader", "changes_of_rows")
 
@@ -52,11 +53,17 @@ class PreviousFile(NamedTuple):
     sha256: str
 
 
-def changes_of_rows(layout: StoreLayout, rows: list[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], list[int]]:
+def changes_of_rows(
+    layout: StoreLayout, rows: list[tuple[bytes, bytes]]
+) -> tuple[list[bytes], list[bytes | None], list[int]]:
     """Return the keys, values and timestamps (ms) of changelog records that restore these rows.
 
     For stores without timestamps the timestamps are 0.
     """
+    if layout.kind is StoreKind.VERSIONED:
+        keys = [key[PARTITION_LENGTH:-VERSION_LENGTH] for key, _ in rows]
+        times = [unpack_timestamp(key, len(key) - VERSION_LENGTH)[0] for key, _ in rows]
+        return keys, [version_of(value) for _, value in rows], times
     prefix = PARTITION_LENGTH + (SEGMENT_LENGTH if layout.windowed else 0)
     keys = [key[prefix:] for key, _ in rows]
     if layout.kind not in _WITH_TIMESTAMP:

@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 
 from millpond import serdes
 from millpond.state import (
+    JoinBufferBuilder,
     KeyValueStoreBuilder,
+    OuterJoinStoreBuilder,
     SessionStoreBuilder,
     StoreBuilder,
     TimeOrderedBufferBuilder,
+    VersionedKeyValueStoreBuilder,
     WindowStoreBuilder,
 )
 from millpond.state.formats import (
@@ -22,6 +25,7 @@ from millpond.state.formats import (
     session_key,
     window_key,
 )
+from millpond.state.stores.outer_join import encode_list, side_prefix
 
 RETENTION_MS = 200_000
 MINUTE = 60_000
@@ -42,6 +46,11 @@ BUILDERS: dict[str, StoreBuilder[Any, Any]] = {
     ),
     "session": SessionStoreBuilder(name="ses", key=serdes.Bytes, value=serdes.Bytes, retention_ms=RETENTION_MS),
     "buffer": TimeOrderedBufferBuilder(name="buf", key=serdes.Bytes, value=serdes.Bytes, count_bytes=True),
+    "join_buffer": JoinBufferBuilder(name="wait", key=serdes.Bytes, value=serdes.Bytes),
+    "outer_join": OuterJoinStoreBuilder(name="out", key=serdes.Bytes, value=serdes.Bytes, right=serdes.Bytes),
+    "versioned": VersionedKeyValueStoreBuilder(
+        name="ver", key=serdes.Bytes, value=serdes.Bytes, history_retention_ms=RETENTION_MS
+    ),
 }
 """A builder for every kind, by the kind's name."""
 
@@ -62,6 +71,16 @@ def changelogs(kind: str, most: int = 60) -> st.SearchStrategy[list[Any]]:
         lengths = st.integers(0, 3).map(lambda number: number * 25_000)
         key = st.builds(lambda raw, end, length: session_key(raw, end - length, end), _keys, ends, lengths)
         record = st.tuples(key, _values, _times, _headers)
+    elif kind == "join_buffer":
+        record = st.tuples(_keys, _values, _times, st.integers(0, 3)).map(_waiting)
+    elif kind == "outer_join":
+        key = st.builds(lambda time, left, raw: side_prefix(time, left) + raw, _times, st.booleans(), _keys)
+        lists = st.lists(st.binary(max_size=9), min_size=1, max_size=3).map(encode_list)
+        record = st.tuples(st.one_of(st.none(), key), st.one_of(st.none(), lists), _times, _headers)
+    elif kind == "versioned":
+        # Close together, so that many are late, replace each other, or expire.
+        times = st.integers(0, 60).map(lambda number: number * 10_000)
+        record = st.tuples(st.one_of(st.none(), _keys), _values, times, _headers)
     elif kind == "buffer":
         record = st.tuples(_keys, _values, _times, st.none()).flatmap(_buffered)
     else:
@@ -87,12 +106,35 @@ def _buffered(record: tuple[bytes, bytes | None, int, None]) -> st.SearchStrateg
     )
 
 
+def _waiting(drawn: tuple[bytes, bytes | None, int, int]) -> Any:
+    key, value, timestamp, sequence = drawn
+    place = b"\0" + timestamp.to_bytes(8, "big") + key + sequence.to_bytes(4, "big")
+    if value is None:
+        return place, None, timestamp, None
+    context = RecordContext(timestamp, 7, 0, "in", [("n", None)])
+    return place, encode_buffer_value(BufferValue(None, None, value, context), 0), timestamp, None
+
+
 def seen_through_interface(builder: StoreBuilder[Any, Any], store: Any) -> Any:
     """Return everything that a store's methods return of its content."""
     if isinstance(builder, TimeOrderedBufferBuilder):
         shown: list[Any] = [store.num_records, store.buffer_size, store.min_timestamp]
         store.evict_while(lambda: True, shown.append)
         return shown
+    if isinstance(builder, JoinBufferBuilder):
+        shown = []
+        store.evict_until(10**12, shown.append)
+        return shown
+    if isinstance(builder, OuterJoinStoreBuilder):
+        return list(store.closed(10**12, 10**12, 0))
+    if isinstance(builder, VersionedKeyValueStoreBuilder):
+        rows = store._backend.range(builder.name, store._prefix, None)
+        shown = []
+        for key in sorted({row[4:-8] for row, _ in rows if row.startswith(store._prefix)}):
+            read = list(store.versions(key)), [store.get(key, time) for time in (None, *range(0, 700_000, 5_000))]
+            if read[0] or any(read[1]):
+                shown.append((key, *read))
+        return shown, store.observed_stream_time
     if isinstance(builder, SessionStoreBuilder):
         shown = list(store.fetch_range(None, None))
         return shown, store.observed_stream_time, list(store.backward_fetch_range(None, None))

@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from millpond.snapshots.layouts import StoreLayout, expired_before, metadata, row, time_of
+from millpond.snapshots.histories import is_late, versions_of
+from millpond.snapshots.layouts import StoreKind, StoreLayout, expired_before, metadata, row, time_of
 from millpond.snapshots.locations import Location
 from millpond.snapshots.manifest import File, Manifest, Part, StoreSnapshot
 from millpond.snapshots.sst import write_sst
@@ -20,6 +21,8 @@ def newest_rows(
     layout: StoreLayout, partition: int, records: Sequence[Record]
 ) -> tuple[list[tuple[bytes, bytes]], bytes]:
     """Return the rows after replaying the records, ascending by key, and their metadata."""
+    if layout.kind is StoreKind.VERSIONED:
+        return _versions(layout, partition, records)
     newest: dict[bytes, Record] = {}
     stream_time: int | None = None
     for each in records:
@@ -37,6 +40,26 @@ def newest_rows(
         full, stored = row(layout, partition, key, value, timestamp, headers)
         assert stored is not None
         rows.append((full, stored))
+    return sorted(rows), metadata(layout, stream_time)
+
+
+def _versions(
+    layout: StoreLayout, partition: int, records: Sequence[Record]
+) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    by_key: dict[bytes, list[tuple[int, bytes | None]]] = {}
+    stream_time = -1
+    for key, value, timestamp, _ in records:
+        if key is None:
+            continue
+        if not is_late(layout, timestamp, stream_time):
+            by_key.setdefault(key, []).append((timestamp, value))
+        stream_time = max(stream_time, timestamp)
+    rows = []
+    for key, own in by_key.items():
+        for versioned_key, stored, timestamp in versions_of(layout, key, own, stream_time):
+            full, value = row(layout, partition, versioned_key, stored, timestamp, None)
+            assert value is not None
+            rows.append((full, value))
     return sorted(rows), metadata(layout, stream_time)
 
 

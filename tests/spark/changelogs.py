@@ -20,6 +20,7 @@ from millpond.state.formats import (
     session_key,
     window_key,
 )
+from millpond.state.stores.outer_join import encode_list, side_prefix
 from millpond.topology import Topology
 from millpond.topology.processor import Processor
 from tests.snapshots.changelogs import BUILDERS
@@ -163,6 +164,17 @@ def record_of(kind: str, random: random.Random) -> Record:
             prior = random.choice([None, b"p"])
             value = encode_buffer_value(BufferValue(prior, random.choice([prior, b"o"]), value, context), timestamp)
         return key, value, timestamp, None if value is None else BUFFER_HEADERS
+    if kind == "join_buffer":
+        place = b"\0" + timestamp.to_bytes(8, "big") + (key or b"") + random.randrange(1, 4).to_bytes(4, "big")
+        if value is not None:
+            context = RecordContext(timestamp, 7, 0, "in", random.choice([None, [("n", None), ("m", b"x")]]))
+            value = encode_buffer_value(BufferValue(None, None, value, context), 0)
+        return place, value, timestamp, None
+    if kind == "outer_join":
+        place = side_prefix(random.randrange(20) * 1000, random.random() < 0.5) + (key or b"")
+        return place, None if value is None else encode_list([value, b"x"]), timestamp, headers
+    if kind == "versioned":
+        timestamp = random.randrange(1, 60) * 10_000
     if kind.endswith("window"):
         return window_key(key or b"", random.randrange(-2, 40) * 30_000), value, timestamp, headers
     if kind == "session":

@@ -74,7 +74,7 @@ def _commit(store, backend):
 @pytest.mark.parametrize("part", [2, 500])
 def test_keys_that_are_put_no_more_leave_no_rows(part, monkeypatch):
     """The versions that have ended expire, and a deleted key as a whole, also if the store is only restored."""
-    monkeypatch.setattr("millpond.state.stores.versioned._PART", part)
+    monkeypatch.setattr("millpond.state.stores.versioned.store._PART", part)
     backend = MemoryBackend()
     store = build(backend, segment_interval_ms=10)
     puts = [(f"k{number}", value, 5 * number + at) for number in range(30) for at, value in enumerate([1, 2, None])]

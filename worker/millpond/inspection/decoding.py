@@ -16,7 +16,7 @@ from millpond.runtime.restoring.global_tables import global_layout, reason_not_p
 from millpond.runtime.topics.plan import changelog_topic
 from millpond.serdes import Serde, Windowed
 from millpond.serdes.plain import plain_json
-from millpond.snapshots.layouts import StoreLayout, covered, layout_of
+from millpond.snapshots.layouts import StoreKind, StoreLayout, covered, layout_of
 from millpond.snapshots.store_columns import split_function
 from millpond.state.builders import store_serdes
 from millpond.topology import Topology
@@ -97,7 +97,9 @@ class RowDecoder:
         self._value: Callable[[bytes], Any] = _hex
         if store is not None:
             key, value = store_serdes(store.builder, store.topic)
-            self._key, self._value = _or_hex(key), _or_hex(value)
+            self._key = _or_hex(key)
+            if layout.kind is not StoreKind.OUTER_JOIN:  # a list of values of both sides
+                self._value = _or_hex(value)
 
     def row(self, key: bytes, value: bytes) -> dict[str, Any]:
         """Return a row as plain data: key, value, and if present, window (start and end) and timestamp, in epoch ms.

@@ -13,7 +13,7 @@ import msgspec
 
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.restoring.reusable_state import ChangelogFacts, LocalRows, LocalRowsVerdict, judge
-from millpond.snapshots.layouts import StoreLayout, expired_before, time_of
+from millpond.snapshots.layouts import StoreKind, StoreLayout, expired_before, time_of
 from millpond.snapshots.manifest import StoreSnapshot
 from millpond.state.provenance import Provenance
 
@@ -79,10 +79,11 @@ def verify(  # noqa: PLR0913 - keyword options after its three inputs
         if chosen is not None and name not in chosen:
             continue
         store = manifest.store(name)
-        if store is not None and store.layout.is_global:
+        left_out = "" if store is None else _not_compared(store.layout)
+        if left_out:
             where = [(source.name, held) for source, held in holders] or [("", HeldStore(name, number, "", None))]
             for source_name, held in where:
-                yield Checked(source_name, held, reason="global stores are not compared")
+                yield Checked(source_name, held, reason=left_out)
         elif store is None or store.part(number) is None:
             for source, held in holders:
                 yield Checked(source.name, held, reason="the snapshot does not have this partition")
@@ -91,6 +92,14 @@ def verify(  # noqa: PLR0913 - keyword options after its three inputs
         else:
             log = logs.get(Partition(store.topic, number))
             yield from comparer.partition(store, number, holders, log)
+
+
+def _not_compared(layout: StoreLayout) -> str:
+    """Return why stores of a layout are not compared, as a clause; empty if they are."""
+    if layout.is_global:
+        return "global stores are not compared"
+    # A changelog record is no row of them.
+    return "versioned stores are not compared" if layout.kind is StoreKind.VERSIONED else ""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from millpond.state.stores.versioned import Version, history_of, select_versions, version_as_of
+from millpond.state.stores.versioned.history import Version, history_of, select_versions, version_as_of
 
 from .catalog import StoreInfo
 from .messages import Read, Row

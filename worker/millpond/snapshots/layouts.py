@@ -14,10 +14,13 @@ import msgspec
 from millpond.errors import StateError
 from millpond.state.backend import Row
 from millpond.state.builders import (
+    JoinBufferBuilder,
     KeyValueStoreBuilder,
+    OuterJoinStoreBuilder,
     SessionStoreBuilder,
     StoreBuilder,
     TimeOrderedBufferBuilder,
+    VersionedKeyValueStoreBuilder,
     WindowStoreBuilder,
 )
 from millpond.state.formats import segment_interval, split_session_key, split_window_key
@@ -27,6 +30,7 @@ from millpond.state.rows import (
     RowOf,
     buffer_rows,
     first_live_segment,
+    join_buffer_rows,
     key_value_rows,
     session_rows,
     timestamped_key_value_rows,
@@ -61,6 +65,9 @@ class StoreKind(StrEnum):
     TIMESTAMPED_WINDOW = "timestamped_window"
     SESSION = "session"
     BUFFER = "buffer"
+    JOIN_BUFFER = "join_buffer"
+    OUTER_JOIN = "outer_join"
+    VERSIONED = "versioned"
 
 
 class StoreLayout(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,32 +75,55 @@ class StoreLayout(msgspec.Struct, frozen=True, omit_defaults=True):
 
     kind: StoreKind
     retention_ms: int = 0
-    """The retention of a store of windows or sessions in ms, which decides which of them share a segment. 0 for other
-    kinds."""
+    """The retention of a store of windows, sessions or versions in ms. It decides which windows and sessions share a
+    segment. 0 for other kinds."""
     is_global: bool = False
     """Whether the store is global: the rows of all partitions of its topic belong to one partition, number 0."""
     serdes: str = ""
     """The names of a global store's serdes, which make its rows. Rows of other stores have their changelogs' bytes."""
+    segment_ms: int = 0
+    """The length of a segment of a versioned store in ms. 0 for other kinds."""
 
     @property
     def windowed(self) -> bool:
         """Whether keys end with a window or a session, and so expire."""
         return self.kind in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION)
 
+    @property
+    def has_stream_time(self) -> bool:
+        """Whether the metadata of rows has the stream time of the store."""
+        return self.windowed or self.kind is StoreKind.VERSIONED
+
 
 def covered(builder: StoreBuilder[Any, Any]) -> bool:
     """Return whether snapshots can include the stores that a builder makes.
 
-    Those of versioned stores would need the order of the changelog: a put that was too late is logged, too. A store
-    with `max_entries` is small, and has its entries in the order of the puts in the changelog. Records that
-    wait for a partner in an outer join are few, and no table.
+    A store with `max_entries` is small, and has its entries in the order of the puts in the changelog. The rows of a
+    global store are made from its topic by the key alone, so it cannot be versioned.
     """
-    if isinstance(builder, KeyValueStoreBuilder) and builder.max_entries is not None:
-        return False
-    return isinstance(
-        builder,
-        KeyValueStoreBuilder | WindowStoreBuilder | SessionStoreBuilder | TimeOrderedBufferBuilder | StateStoreBuilder,
-    )
+    return _kind_of(builder) is not None
+
+
+def _kind_of(builder: StoreBuilder[Any, Any]) -> StoreKind | None:
+    match builder:
+        case KeyValueStoreBuilder(max_entries=None):
+            return StoreKind.TIMESTAMPED_KEY_VALUE if builder.timestamped else StoreKind.KEY_VALUE
+        case WindowStoreBuilder():
+            return StoreKind.TIMESTAMPED_WINDOW if builder.timestamped else StoreKind.WINDOW
+        case SessionStoreBuilder():
+            return StoreKind.SESSION
+        case StateStoreBuilder():
+            return StoreKind.TIMESTAMPED_KEY_VALUE
+        case TimeOrderedBufferBuilder():
+            return StoreKind.BUFFER
+        case JoinBufferBuilder():
+            return StoreKind.JOIN_BUFFER
+        case OuterJoinStoreBuilder():
+            return StoreKind.OUTER_JOIN
+        case VersionedKeyValueStoreBuilder():
+            return StoreKind.VERSIONED
+        case _:
+            return None
 
 
 def layout_of(builder: StoreBuilder[Any, Any], *, is_global: bool = False, serdes: str = "") -> StoreLayout:
@@ -107,23 +137,17 @@ def layout_of(builder: StoreBuilder[Any, Any], *, is_global: bool = False, serde
     Raises:
         StateError: the builder is of a kind that snapshots do not cover.
     """
-    if isinstance(builder, KeyValueStoreBuilder) and builder.max_entries is None:
-        kind = StoreKind.TIMESTAMPED_KEY_VALUE if builder.timestamped else StoreKind.KEY_VALUE
-        return StoreLayout(kind, is_global=is_global, serdes=serdes)
-    if isinstance(builder, WindowStoreBuilder):
-        kind = StoreKind.TIMESTAMPED_WINDOW if builder.timestamped else StoreKind.WINDOW
-        return StoreLayout(kind, builder.retention_ms, is_global, serdes)
-    if isinstance(builder, SessionStoreBuilder):
-        return StoreLayout(StoreKind.SESSION, builder.retention_ms, is_global, serdes)
-    if isinstance(builder, StateStoreBuilder):
-        return StoreLayout(StoreKind.TIMESTAMPED_KEY_VALUE, is_global=is_global, serdes=serdes)
-    if isinstance(builder, TimeOrderedBufferBuilder):
-        return StoreLayout(StoreKind.BUFFER, is_global=is_global, serdes=serdes)
-    bounded = " with max_entries=" if isinstance(builder, KeyValueStoreBuilder) else ""
-    raise StateError(
-        f"snapshots do not cover stores of {type(builder).__name__}{bounded}: exclude store '{builder.name}' from the "
-        "snapshot"
-    )
+    kind = _kind_of(builder)
+    if kind is None:
+        bounded = " with max_entries=" if isinstance(builder, KeyValueStoreBuilder) else ""
+        raise StateError(
+            f"snapshots do not cover stores of {type(builder).__name__}{bounded}: exclude store '{builder.name}' from "
+            "the snapshot"
+        )
+    if isinstance(builder, VersionedKeyValueStoreBuilder):
+        return StoreLayout(kind, builder.history_retention_ms, is_global, serdes, builder.interval_ms)
+    retention_ms = builder.retention_ms if isinstance(builder, WindowStoreBuilder | SessionStoreBuilder) else 0
+    return StoreLayout(kind, retention_ms, is_global, serdes)
 
 
 def row_function(layout: StoreLayout, partition: int) -> RowOf:
@@ -131,7 +155,9 @@ def row_function(layout: StoreLayout, partition: int) -> RowOf:
 
     It takes the key, the value (None is a deletion), the timestamp in ms and the headers of a changelog record, and
     returns the full key and the value of the row. For many records it is faster than `row`. For a suppress buffer it
-    raises `StateError` when a value is not in format version 3.
+    raises `StateError` when a value is not in format version 3, and for a join buffer when a value cannot be read.
+
+    For a versioned store it takes versions, as `histories.versions_of` returns them, in place of records.
 
     Args:
         layout: the layout of the store.
@@ -140,7 +166,7 @@ def row_function(layout: StoreLayout, partition: int) -> RowOf:
     if layout.is_global:
         partition = GLOBAL_PARTITION
     match layout.kind:
-        case StoreKind.KEY_VALUE:
+        case StoreKind.KEY_VALUE | StoreKind.OUTER_JOIN | StoreKind.VERSIONED:
             return key_value_rows(partition)
         case StoreKind.TIMESTAMPED_KEY_VALUE:
             return timestamped_key_value_rows(partition)
@@ -151,6 +177,8 @@ def row_function(layout: StoreLayout, partition: int) -> RowOf:
             return session_rows(partition, layout.retention_ms)
         case StoreKind.BUFFER:
             return buffer_rows(partition)
+        case StoreKind.JOIN_BUFFER:
+            return join_buffer_rows(partition)
 
 
 _cached_row_function = lru_cache(maxsize=1024)(row_function)
@@ -208,9 +236,9 @@ def metadata(layout: StoreLayout, stream_time_ms: int | None) -> bytes:
 
     Args:
         layout: the layout of the store.
-        stream_time_ms: see `expired_before`.
+        stream_time_ms: see `expired_before`; of a versioned store, the largest timestamp of the partition's records.
     """
-    if not layout.windowed:
+    if not layout.has_stream_time:
         return b""
     # A time below 0 does not advance stream time, which begins at -1.
     return msgspec.msgpack.encode({"observed_stream_time": max(-1, -1 if stream_time_ms is None else stream_time_ms)})
@@ -222,7 +250,7 @@ def check_metadata(layout: StoreLayout, data: bytes) -> None:
     Raises:
         ValueError: a store cannot read the metadata.
     """
-    if not layout.windowed:
+    if not layout.has_stream_time:
         if data:
             raise ValueError(f"a store of kind {layout.kind.value} has no metadata")
         return
@@ -231,4 +259,4 @@ def check_metadata(layout: StoreLayout, data: bytes) -> None:
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from error
     if set(found) != {"observed_stream_time"}:
-        raise ValueError("it has other fields than that of a store of windows or sessions")
+        raise ValueError("it has other fields than that of a store of windows, sessions or versions")

@@ -7,7 +7,8 @@ The columns of a store are these, in this order:
 - `key`: the decoded key; for a windowed key, without the window.
 - `window_start`, `window_end`: for stores and keys with windows or sessions. The end of a window is null where the
   windows' size is unknown.
-- `value`: the decoded value; for a suppress buffer, the pending result.
+- `value`: the decoded value; for a suppress buffer, the pending result; for a versioned store, null for a deletion. For
+  records that wait for a partner in an outer join it is bytes: values of both sides.
 - `timestamp`: of the record that made the value; not for stores without timestamps.
 - `partition`.
 - `key_raw`, `value_raw`: the bytes that could not be decoded, else null. They exist only with serdes; without, `key`
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millpond.serdes import Serde, Windowed
+from millpond.serdes import Bytes, Serde, Windowed
 from millpond.state.builders import StoreBuilder, store_serdes
 from millpond.state.formats import (
     PARTITION_LENGTH,
@@ -33,6 +34,7 @@ from millpond.state.formats import (
     split_window_key,
     unpack_timestamp,
 )
+from millpond.state.stores.versioned.history import VERSION_LENGTH, version_of
 
 from .arrow_types import Column, bytes_column, column_of_serde
 from .layouts import StoreKind, StoreLayout, layout_of
@@ -43,6 +45,12 @@ if TYPE_CHECKING:
 __all__ = ("Batch", "SplitRow", "StoreColumns", "columns_of", "split_function")
 
 _MAX_LONG = 2**63 - 1
+_BUFFER_TIME_LENGTH = 9
+"""Bytes before the key in a join buffer: a zero byte, and the time."""
+_SEQUENCE_LENGTH = 4
+"""Bytes after the key in a join buffer."""
+_SIDE_LENGTH = 9
+"""Bytes before the key of a record that waits for a partner: its time, and its side."""
 
 
 class SplitRow(NamedTuple):
@@ -55,7 +63,7 @@ class SplitRow(NamedTuple):
     window_end: int | None
     """The end of the session in epoch ms; None for other stores."""
     value: bytes | None
-    """The serialised value; None for a deletion that is pending in a suppress buffer."""
+    """The serialised value; None for a deletion that is pending in a suppress buffer, or that is a version."""
     timestamp: int | None
     """The timestamp in epoch ms; None for stores without timestamps."""
     partition: int
@@ -84,6 +92,20 @@ def split_function(layout: StoreLayout) -> Callable[[bytes, bytes], SplitRow]:
         held, _ = decode_buffer_value(value)
         return SplitRow(key[PARTITION_LENGTH:], None, None, held.new, held.context.timestamp, partition_of(key))
 
+    def waiting(key: bytes, value: bytes) -> SplitRow:
+        held, _ = decode_buffer_value(value)
+        raw = key[PARTITION_LENGTH + _BUFFER_TIME_LENGTH : -_SEQUENCE_LENGTH]
+        return SplitRow(raw, None, None, held.new, held.context.timestamp, partition_of(key))
+
+    def unmatched(key: bytes, value: bytes) -> SplitRow:
+        (timestamp,) = unpack_timestamp(key, PARTITION_LENGTH)
+        return SplitRow(key[PARTITION_LENGTH + _SIDE_LENGTH :], None, None, value, timestamp, partition_of(key))
+
+    def version(key: bytes, value: bytes) -> SplitRow:
+        (timestamp,) = unpack_timestamp(key, len(key) - VERSION_LENGTH)
+        raw = key[PARTITION_LENGTH:-VERSION_LENGTH]
+        return SplitRow(raw, None, None, version_of(value), timestamp, partition_of(key))
+
     def windowed(key: bytes, value: bytes) -> SplitRow:
         raw, start, _ = split_window_key(key, PARTITION_LENGTH + SEGMENT_LENGTH)
         return SplitRow(raw, start, None, *_timed(value, timestamped=timestamped), partition_of(key))
@@ -95,11 +117,14 @@ def split_function(layout: StoreLayout) -> Callable[[bytes, bytes], SplitRow]:
     def plain(key: bytes, value: bytes) -> SplitRow:
         return SplitRow(key[PARTITION_LENGTH:], None, None, *_timed(value, timestamped=timestamped), partition_of(key))
 
-    if kind is StoreKind.BUFFER:
-        return buffered
-    if kind is StoreKind.SESSION:
-        return of_session
-    return windowed if layout.windowed else plain
+    others = {
+        StoreKind.BUFFER: buffered,
+        StoreKind.JOIN_BUFFER: waiting,
+        StoreKind.OUTER_JOIN: unmatched,
+        StoreKind.SESSION: of_session,
+        StoreKind.VERSIONED: version,
+    }
+    return others.get(kind, windowed if layout.windowed else plain)
 
 
 def _timed(value: bytes, *, timestamped: bool) -> tuple[bytes, int | None]:
@@ -161,6 +186,8 @@ class StoreColumns:
         self.decoded = key is not None
         self._split = split_function(layout)
         self._size = window_size_ms
+        if value is not None and layout.kind is StoreKind.OUTER_JOIN:
+            value = Bytes  # a list of values of both sides
         self._key_serde, self._value_serde = key, value
         # Keys of other stores may have a window, too: in a table made by a windowed aggregation.
         self._key_has_window = not layout.windowed and key is not None and key.partition_by is not None

@@ -11,10 +11,10 @@ from millpond.state.stores.key_value import KeyValueStore as KeyValueStore
 from millpond.state.stores.key_value import TimestampedKeyValueStore as TimestampedKeyValueStore
 from millpond.state.stores.outer_join import OuterJoinStore as OuterJoinStore
 from millpond.state.stores.session import SessionStore as SessionStore
-from millpond.state.stores.versioned import IS_LATEST as IS_LATEST
-from millpond.state.stores.versioned import NOT_PUT as NOT_PUT
-from millpond.state.stores.versioned import VersionedKeyValueStore as VersionedKeyValueStore
-from millpond.state.stores.versioned import VersionedRecord as VersionedRecord
+from millpond.state.stores.versioned.store import IS_LATEST as IS_LATEST
+from millpond.state.stores.versioned.store import NOT_PUT as NOT_PUT
+from millpond.state.stores.versioned.store import VersionedKeyValueStore as VersionedKeyValueStore
+from millpond.state.stores.versioned.store import VersionedRecord as VersionedRecord
 from millpond.state.stores.window import TimestampedWindowStore as TimestampedWindowStore
 from millpond.state.stores.window import WindowStore as WindowStore
 

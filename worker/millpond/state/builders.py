@@ -19,7 +19,7 @@ from millpond.state.stores.outer_join import OuterJoinStore
 from millpond.state.stores.session import SessionStore
 from millpond.state.stores.subscriptions import SubscriptionStore
 from millpond.state.stores.time_ordered import TimeOrderedSessionStore, TimeOrderedWindowStore
-from millpond.state.stores.versioned import VersionedKeyValueStore
+from millpond.state.stores.versioned.store import VersionedKeyValueStore
 from millpond.state.stores.window import TimestampedWindowStore, WindowStore
 
 from .backend import Backend, OrderedBackend

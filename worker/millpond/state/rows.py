@@ -28,6 +28,7 @@ __all__ = (
     "buffer_rows",
     "check_buffer_record",
     "first_live_segment",
+    "join_buffer_rows",
     "key_value_rows",
     "session_rows",
     "timestamped_key_value_rows",
@@ -110,6 +111,21 @@ def buffer_rows(partition: int) -> RowOf:
                     f"a suppress buffer's changelog has {error}; Kafka Streams writes version 3 since 2.5.1: run "
                     "the application once with such a version, or reset it"
                 ) from error
+        return prefix + key, value
+
+    return row
+
+
+def join_buffer_rows(partition: int) -> RowOf:
+    """Return the function for the buffer of a join with a grace period. It raises `StateError` for an unknown value."""
+    prefix = partition_prefix(partition)
+
+    def row(key: bytes, value: bytes | None, timestamp: int, headers: Headers | None, /) -> Row:
+        if value is not None:
+            try:
+                decode_buffer_value(value)
+            except ValueError as error:
+                raise StateError(f"a join buffer's changelog has a record that cannot be read: {error}") from error
         return prefix + key, value
 
     return row

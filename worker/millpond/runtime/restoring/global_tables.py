@@ -6,6 +6,7 @@ from typing import Any
 
 from millpond.serdes import Serde
 from millpond.snapshots.layouts import StoreLayout, covered, layout_of
+from millpond.state.builders import VersionedKeyValueStoreBuilder
 from millpond.topology import FailOnInvalidTimestamp, GlobalStore
 
 __all__ = ("global_layout", "reason_not_plain")
@@ -27,7 +28,8 @@ def reason_not_plain(definition: GlobalStore, default_extractor: Any) -> str | N
     if extractor is not None and not isinstance(extractor, FailOnInvalidTimestamp):
         return "is a global store with a timestamp extractor"
     store: Any = definition.store
-    if not covered(store):
+    # The order of records of different partitions, on which a versioned store depends, is not known.
+    if not covered(store) or isinstance(store, VersionedKeyValueStoreBuilder):
         return "is a global store of a kind that snapshots do not cover"
     return None
 

@@ -194,4 +194,4 @@ def _layout_text(layout: StoreLayout) -> str:
     kind = f"global {layout.kind.value}" if layout.is_global else layout.kind.value
     if layout.serdes:
         kind += f" of {layout.serdes}"
-    return f"{kind}, retention {layout.retention_ms} ms" if layout.windowed else kind
+    return f"{kind}, retention {layout.retention_ms} ms" if layout.has_stream_time else kind

@@ -1,14 +1,10 @@
 """The versioned key-value store (KIP-889): each key has a history of values, by timestamp.
 
-A row is one version: key ++ timestamp (8 bytes, big endian) -> a flag byte and the value; a deletion is a version, too.
-A version is valid until the next one of its key begins. Versions are kept until the segment of that end has expired, as
-in Kafka Streams, so the same reads find the same versions; the latest value of a key never expires. Versions of keys
-that are put no more are deleted by a sweep, which looks at a part of the rows with each flush.
+Versions of keys that are put no more are deleted by a sweep, which looks at a part of the rows with each flush.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -19,20 +15,30 @@ import msgspec
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
 from millpond.state.formats import PARTITION_LENGTH, partition_prefix
+from millpond.state.stores.encoding import Produced
+from millpond.state.stores.staged_store import ChangelogRecord, StagedStore
 from millpond.state.values import no_key
 
-from .encoding import Produced
-from .staged_store import ChangelogRecord, StagedStore
+from .history import (
+    DELETED,
+    VERSION_LENGTH,
+    Version,
+    history_of,
+    in_expired_segment,
+    pack_version,
+    put_version,
+    row_of,
+    select_versions,
+    take_expired,
+    valid_to,
+    version_as_of,
+)
 
 __all__ = (
     "IS_LATEST",
     "NOT_PUT",
-    "Version",
     "VersionedKeyValueStore",
     "VersionedRecord",
-    "history_of",
-    "select_versions",
-    "version_as_of",
 )
 
 K = TypeVar("K")
@@ -44,14 +50,8 @@ IS_LATEST = -1
 NOT_PUT = -(2**63)
 """The result of a put that is rejected because its timestamp is older than the history retention."""
 
-_TIMESTAMP = 8
 _PART = 500
 """Rows that a sweep looks at with each flush."""
-_DELETED = b"\x00"
-_HELD = b"\x01"
-
-Version = tuple[int, bytes | None]
-"""Timestamp in ms and encoded value; None is a deletion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,39 +214,21 @@ class VersionedKeyValueStore(StagedStore[K, V]):
             return NOT_PUT
         self._observed = max(self._observed, timestamp)
         history = self._history(raw_key)
-        at = bisect_left(history, timestamp, key=_timestamp_of)
         prefix = self._prefix + raw_key
-        if at < len(history) and history[at][0] == timestamp:
-            replaced = history[at][1]
-            alone = at + 1 == len(history) and (at == 0 or history[at - 1][1] is None)
-            if data is None and replaced is not None and alone:
-                # As in Kafka Streams, a deletion at the time of a key's latest value, with no value right before it,
-                # removes the value without a trace: a late put before that time is the latest again.
-                del history[at]
-                rows[prefix + _pack(timestamp)] = None
-                return IS_LATEST
-            history[at] = (timestamp, data)
-        else:
-            history.insert(at, (timestamp, data))
-        rows[prefix + _pack(timestamp)] = _DELETED if data is None else _HELD + data
-        valid_to = history[at + 1][0] if at + 1 < len(history) else IS_LATEST
+        if not put_version(history, timestamp, data):
+            rows[prefix + pack_version(timestamp)] = None
+            return IS_LATEST
+        rows[prefix + pack_version(timestamp)] = row_of((timestamp, data))
+        until = valid_to(history, timestamp)
         for expired in self._take_expired(history):
-            rows[prefix + _pack(expired)] = None
-        return valid_to
+            rows[prefix + pack_version(expired)] = None
+        return IS_LATEST if until is None else until
 
     def _take_expired(self, history: list[Version]) -> list[int]:
-        """Remove the versions that ended in an expired segment; return their timestamps. The latest value stays."""
-        count = 0
-        while count + 1 < len(history) and self._expired(history[count + 1][0]):
-            count += 1
-        if count + 1 == len(history) and history[count][1] is None and self._expired(history[count][0]):
-            count += 1
-        taken = [timestamp for timestamp, _ in history[:count]]
-        del history[:count]
-        return taken
+        return take_expired(history, self._observed, self.history_retention_ms, self._interval)
 
-    def _expired(self, valid_to: int) -> bool:
-        return _in_expired_segment(valid_to, self._observed, self.history_retention_ms, self._interval)
+    def _expired(self, ended: int) -> bool:
+        return in_expired_segment(ended, self._observed, self.history_retention_ms, self._interval)
 
     def _sweep(self) -> list[bytes]:
         """Return the full keys of expired rows in the next part of the store; a sweep begins with each segment."""
@@ -261,8 +243,8 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         seen: set[bytes] = set()
         ended: dict[bytes, None] = {}  # keys with a version that has ended in an expired segment
         for full_key, row in part:
-            raw_key = full_key[PARTITION_LENGTH:-_TIMESTAMP]
-            if (row == _DELETED or raw_key in seen) and self._expired(int.from_bytes(full_key[-_TIMESTAMP:], "big")):
+            raw_key = full_key[PARTITION_LENGTH:-VERSION_LENGTH]
+            if (row == DELETED or raw_key in seen) and self._expired(int.from_bytes(full_key[-VERSION_LENGTH:], "big")):
                 ended[raw_key] = None
             seen.add(raw_key)
         expired: list[bytes] = []
@@ -271,7 +253,7 @@ class VersionedKeyValueStore(StagedStore[K, V]):
             history = self._histories.get(raw_key)
             if history is None:
                 history = history_of(self._backend, self.name, self.partition, raw_key, self._observed)
-            expired += [self._prefix + raw_key + _pack(timestamp) for timestamp in self._take_expired(history)]
+            expired += [self._prefix + raw_key + pack_version(timestamp) for timestamp in self._take_expired(history)]
         return expired
 
     def _latest(self, raw_key: bytes) -> VersionedRecord[V] | None:
@@ -368,7 +350,7 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         self._changes.clear()
 
     def _evict(self, count: int) -> None:
-        uncommitted = {row[PARTITION_LENGTH:-_TIMESTAMP] for row in (*self._uncommitted_rows(), *self._dirty)}
+        uncommitted = {row[PARTITION_LENGTH:-VERSION_LENGTH] for row in (*self._uncommitted_rows(), *self._dirty)}
         for key in list(islice((key for key in self._histories if key not in uncommitted), count)):
             del self._histories[key]
 
@@ -380,79 +362,3 @@ class VersionedKeyValueStore(StagedStore[K, V]):
 
     def _some_entries(self) -> Iterable[object]:
         return self._histories.items()
-
-
-def history_of(backend: Backend, store: str, partition: int, raw_key: bytes, newest: int) -> list[Version]:
-    """Return the committed versions of a serialised key, deletions included, by timestamp.
-
-    Args:
-        backend: the backend of the store.
-        store: the store's name.
-        partition: the partition.
-        raw_key: the serialised key.
-        newest: the largest timestamp in the store, in epoch ms; -1 for an empty store.
-    """
-    if newest < 0:
-        return []
-    first = partition_prefix(partition) + raw_key
-    length = len(first) + _TIMESTAMP
-    # Longer keys that begin with this one may be between its versions. Up to the largest timestamp, these are few:
-    # only those that go on with zero bytes, as timestamps of today begin with two.
-    return [
-        (int.from_bytes(key[-_TIMESTAMP:], "big"), None if row == _DELETED else row[1:])
-        for key, row in backend.range(store, first, first + _pack(newest) + b"\0")
-        if len(key) == length
-    ]
-
-
-def version_as_of(history: list[Version], as_of: int, oldest_ms: int) -> int | None:
-    """Return the index of the version that is valid at a time; None without one.
-
-    Args:
-        history: all versions of the key, by timestamp.
-        as_of: the time, in epoch ms.
-        oldest_ms: the start of the history retention, before which only the latest version is found.
-    """
-    at = bisect_right(history, as_of, key=_timestamp_of) - 1
-    return None if at < 0 or (at + 1 < len(history) and as_of < oldest_ms) else at
-
-
-def select_versions(  # noqa: PLR0913 - a range, and the times of the store
-    history: list[Version], from_ms: int | None, to_ms: int | None, observed: int, retention_ms: int, interval_ms: int
-) -> list[tuple[int, int | None, bytes]]:
-    """Return the values that were valid at any time of a range, by timestamp.
-
-    Args:
-        history: all versions of the key, by timestamp.
-        from_ms: the start of the range, in epoch ms; None is no bound.
-        to_ms: the end of the range (inclusive), in epoch ms; None is no bound.
-        observed: the stream time of the store, in epoch ms.
-        retention_ms: the history retention.
-        interval_ms: the length of a segment.
-
-    Returns:
-        the timestamp, the time at which the next version begins (None for the latest) and the encoded value of each.
-    """
-    only_latest = to_ms is not None and to_ms < observed - retention_ms
-    found: list[tuple[int, int | None, bytes]] = []
-    for index, (timestamp, data) in enumerate(history):
-        last = index + 1 == len(history)
-        valid_to = None if last else history[index + 1][0]
-        expired = valid_to is not None and _in_expired_segment(valid_to, observed, retention_ms, interval_ms)
-        if data is None or expired or (only_latest and not last):
-            continue
-        if (to_ms is None or timestamp <= to_ms) and (from_ms is None or valid_to is None or valid_to > from_ms):
-            found.append((timestamp, valid_to, data))
-    return found
-
-
-def _in_expired_segment(valid_to: int, observed: int, retention_ms: int, interval_ms: int) -> bool:
-    return valid_to // interval_ms < max(0, observed - retention_ms) // interval_ms
-
-
-def _timestamp_of(version: Version) -> int:
-    return version[0]
-
-
-def _pack(timestamp: int) -> bytes:
-    return timestamp.to_bytes(_TIMESTAMP, "big")
