@@ -124,10 +124,18 @@ class StoreCatalog(Mapping[str, StoreInfo]):
 
     Attributes:
         on_disk: the stores whose raw rows can be read.
+        others: the stores that do not answer queries; the reason of each, a clause whose subject is the store.
     """
 
-    def __init__(self, application: str, stores: Iterable[StoreInfo], on_disk: Iterable[OnDisk] = ()) -> None:
+    def __init__(
+        self,
+        application: str,
+        stores: Iterable[StoreInfo],
+        on_disk: Iterable[OnDisk] = (),
+        others: Mapping[str, str] | None = None,
+    ) -> None:
         self.application = application
+        self.others: Mapping[str, str] = others or {}
         self.on_disk: tuple[OnDisk, ...] = tuple(on_disk)
         self._stores = {each.name: each for each in stores}
 
@@ -135,9 +143,11 @@ class StoreCatalog(Mapping[str, StoreInfo]):
         """Return the store with a name.
 
         Raises:
-            QueryFailed: no queryable store has that name.
+            QueryFailed: no store has that name, or the store does not answer queries.
         """
         found = self._stores.get(name)
+        if found is None and name in self.others:
+            raise QueryFailed(FailureReason.UNKNOWN_QUERY_TYPE, f"store '{name}' {self.others[name]}.")
         if found is None:
             known = ", ".join(f"'{each}'" for each in sorted(self._stores)) or "none that can be queried"
             raise QueryFailed(

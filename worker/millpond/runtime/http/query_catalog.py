@@ -13,7 +13,9 @@ from millpond.runtime.processing.environment import Environment
 from millpond.runtime.topics.plan import Plan
 from millpond.state import (
     KeyValueStoreBuilder,
+    OuterJoinStoreBuilder,
     SessionStoreBuilder,
+    StateStoreBuilder,
     VersionedKeyValueStoreBuilder,
     WindowStoreBuilder,
 )
@@ -35,7 +37,7 @@ def coordinator_view(config: Config) -> Callable[[], AbstractAsyncContextManager
 
 
 def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> StoreCatalog:
-    """Return the queryable stores: all but the buffers of `suppress` and the stores of stream-stream joins.
+    """Return the queryable stores: all but stores of one's own, the stores of stream-stream joins, and buffers.
 
     Args:
         topology: the topology of the application.
@@ -44,6 +46,7 @@ def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> S
     """
     found = []
     on_disk = []
+    others: dict[str, str] = {}
     for subtopology in plan.subtopologies:
         tasks = [task for task in plan.tasks if task.subtopology == subtopology.id]
         inputs = {topic: plan.partitions[topic] for task in tasks for topic in plan.tasks[task]}
@@ -53,19 +56,24 @@ def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> S
             if complete.persistent and topic is not None:
                 on_disk.append(OnDisk(builder.name, subtopology.id, len(tasks)))
             info = _info(complete, topic, len(tasks), subtopology.id, inputs)
-            if info is not None:
+            if isinstance(info, StoreInfo):
                 found.append(info)
+            else:
+                others[builder.name] = info
     for each in topology.global_stores:
         inputs = {topic: plan.partitions[topic] for topic in each.source.topics}
         info = _info(environment.complete(each.store), None, 1, None, inputs)
-        if info is not None:
+        if isinstance(info, StoreInfo):
             found.append(info)
-    return StoreCatalog(environment.application_id, found, on_disk)
+        else:
+            others[each.store.name] = info
+    return StoreCatalog(environment.application_id, found, on_disk, others)
 
 
 def _info(
     builder: Any, topic: str | None, partitions: int, subtopology: int | None, inputs: dict[str, int]
-) -> StoreInfo | None:
+) -> StoreInfo | str:
+    """Return the store for queries, or the reason why it does not answer any."""
     key, value = store_serdes(builder, topic)
     common: dict[str, Any] = {
         "name": builder.name, "partitions": partitions, "key": key, "value": value,
@@ -89,7 +97,6 @@ def _info(
             segment_ms=builder.interval_ms,
             **common,
         )
-    # A store that retains duplicates has many rows of one key and window, which no query could tell apart.
     if isinstance(builder, WindowStoreBuilder) and not builder.retain_duplicates:
         return StoreInfo(
             kind=QueryableKind.WINDOW,
@@ -99,4 +106,17 @@ def _info(
             segment_ms=segment_interval(builder.retention_ms),
             **common,
         )
-    return None
+    if isinstance(builder, StateStoreBuilder):
+        return (
+            "is of a class of the application, which only its processors read: let one put what queries need into a "
+            "key-value store"
+        )
+    if isinstance(builder, WindowStoreBuilder | OuterJoinStoreBuilder):
+        return (
+            "has the records that a join of streams waits with, many of one key and time, and does not answer queries: "
+            "store the join's results, with to_table()"
+        )
+    return (
+        "is the buffer of a suppress() or of a join with a grace period, and does not answer queries: store the results "
+        "below it, with to_table()"
+    )
