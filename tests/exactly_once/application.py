@@ -27,6 +27,8 @@ WORDS = "words"
 WINDOW = timedelta(seconds=1)
 GRACE = timedelta(hours=1)
 
+MILLISECOND = timedelta(milliseconds=1)
+
 #: The exit code of a worker that ended with one of millpond's errors; the message is in the evidence.
 REFUSED = 3
 
@@ -76,6 +78,83 @@ def joined(source: str, right: str, target: str) -> mp.Topology:
     return builder.build()
 
 
+SEEN, RECENT, PAST, ROWS = "seen", "recent", "past", "rows"
+#: Entries of the LRU store of a task.
+MOST = 4
+PROBE = "?"
+WAIT = timedelta(seconds=10)
+HISTORY_MS = 6 * 3_600_000
+
+
+class Seen(mp.StateStore):
+    """A store of one's own: the number of records of each key, and all keys by that number."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.by_count: dict[int, set[str]] = {}
+
+    def add(self, key: str) -> None:
+        count = self.counts.get(key, 0) + 1
+        self.log(key.encode(), b"%d" % count)
+        self._set(key, count)
+
+    def restore(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        self._set(key.decode(), int(value or b"0"))
+
+    def clear(self) -> None:
+        self.counts.clear()
+        self.by_count.clear()
+
+    def _set(self, key: str, count: int) -> None:
+        self.by_count.get(self.counts.get(key, 0), set()).discard(key)
+        self.counts[key] = count
+        self.by_count.setdefault(count, set()).add(key)
+
+
+class Remember(mp.Processor[str, str, str, str]):
+    """Puts each record into stores of three kinds; for a probe, forwards what they have of its key."""
+
+    stores = (
+        mp.StateStoreBuilder(name=SEEN, supplier=Seen),
+        mp.KeyValueStoreBuilder(name=RECENT, key=mp.String, value=mp.String, max_entries=MOST),
+        mp.VersionedKeyValueStoreBuilder(name=PAST, key=mp.String, value=mp.String, history_retention_ms=HISTORY_MS),
+    )
+
+    def init(self, context: mp.ProcessorContext[str, str]) -> None:
+        self.context = context
+        self.seen = context.get_state_store(SEEN, Seen)
+        self.recent = context.get_state_store(RECENT, mp.KeyValueStore[str, str])
+        self.past = context.get_state_store(PAST, mp.VersionedKeyValueStore[str, str])
+
+    def process(self, record: mp.Record[str, str]) -> None:
+        key, value = record.key, record.value
+        if value == PROBE:
+            last = self.past.get(key)
+            count = self.seen.counts.get(key, 0)
+            assert not count or key in self.seen.by_count[count]
+            found = [count, self.recent.get(key), None if last is None else last.value]
+            self.context.forward(record.with_value(f"{PROBE}{json.dumps(found)}"))
+            return
+        self.seen.add(key)
+        self.recent.get(f"k{record.timestamp % 7}")  # a use of another entry, which changes what is evicted next
+        self.recent.put(key, value)
+        self.past.put(key, value, record.timestamp)
+
+
+def of_all_stores(source: str, right: str, target: str) -> mp.Topology:
+    """Return a join with a versioned table that waits, beside a processor with further kinds of stores."""
+    builder = mp.StreamsBuilder()
+    rows = builder.table(right, key=mp.String, value=mp.String, store=ROWS, history_retention=HISTORY_MS * MILLISECOND)
+    stream = builder.stream(source, key=mp.String, value=mp.String)
+    stream.process(Remember, key=mp.String, value=mp.String).to(target, key=mp.String, value=mp.String)
+    (
+        stream.filter(lambda _, value: value != PROBE)
+        .left_join(rows, lambda mine, row: f"{mine}/{row}", grace=WAIT, name="waiting")
+        .to(target, key=mp.String, value=mp.String)
+    )
+    return builder.build()
+
+
 class Evidence(mp.WorkerListener):
     """Writes the worker's events to a file."""
 
@@ -101,6 +180,9 @@ class Evidence(mp.WorkerListener):
         self.record("committed", records=stats.records, seconds=stats.seconds)
 
 
+_MADE = {"joined": joined, "of_all_stores": of_all_stores}
+
+
 def main(options: dict[str, Any]) -> int:
     """Run a worker until SIGTERM; return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -112,7 +194,7 @@ def main(options: dict[str, Any]) -> int:
         crashing.arm(crash["step"], crash["occurrence"])
     config = mp.Config.of(options["settings"])
     source, right, target = options["source"], options.get("join"), options["target"]
-    made = topology(source, target) if right is None else joined(source, right, target)
+    made = topology(source, target) if right is None else _MADE[options.get("kind") or "joined"](source, right, target)
     worker = mp.Worker(made, config, evidence, take_over=options.get("take_over", False))
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     try:

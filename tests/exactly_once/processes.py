@@ -145,6 +145,7 @@ class Application:
         crash: dict[str, Any] | None = None,
         take_over: bool = False,
         join: str | None = None,
+        kind: str | None = None,
         **settings: Any,
     ) -> Run:
         """Start a worker process.
@@ -156,6 +157,7 @@ class Application:
             crash: the step at which it ends by itself, see `crashing`.
             take_over: whether it takes over tasks of other workers.
             join: the topic of the right table, to join two tables by a foreign key instead of counting.
+            kind: with `join`, the function of `application` that makes another topology.
             settings: further settings, with `_` for `.`.
         """
         every = {
@@ -172,7 +174,7 @@ class Application:
         }
         command = {
             "settings": every, "source": self.source, "target": self.target, "crash": crash, "take_over": take_over,
-            "join": join,
+            "join": join, "kind": kind,
         }  # fmt: skip
         run = Run(command, self._directory, f"run-{len(self.runs):02}")
         self.runs.append(run)

@@ -117,6 +117,6 @@ def _info(
             "store the join's results, with to_table()"
         )
     return (
-        "is the buffer of a suppress() or of a join with a grace period, and does not answer queries: store the results "
-        "below it, with to_table()"
+        "is the buffer of a suppress() or of a join with a grace period, and does not answer queries: store the "
+        "results, with to_table()"
     )
