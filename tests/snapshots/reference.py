@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from millpond.snapshots.histories import is_late, versions_of
+from millpond.snapshots.histories import versions_of
 from millpond.snapshots.layouts import StoreKind, StoreLayout, expired_before, metadata, row, time_of
 from millpond.snapshots.locations import Location
 from millpond.snapshots.manifest import File, Manifest, Part, StoreSnapshot
@@ -51,7 +51,7 @@ def _versions(
     for key, value, timestamp, _ in records:
         if key is None:
             continue
-        if not is_late(layout, timestamp, stream_time):
+        if timestamp >= stream_time - layout.retention_ms:
             by_key.setdefault(key, []).append((timestamp, value))
         stream_time = max(stream_time, timestamp)
     rows = []

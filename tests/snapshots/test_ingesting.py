@@ -161,6 +161,31 @@ def test_snapshot_of_an_empty_partition_has_an_offset_and_no_rows(builder, tmp_p
         )
 
 
+def test_a_snapshot_of_versions_has_what_the_store_accepted():
+    """Puts that were too late, deletions, replaced and expired versions are as after a replay, and so is a late put."""
+    builder = BUILDERS["versioned"]
+    assert builder.history_retention_ms == 200_000
+    records = [
+        (b"a", b"1", 100_000, None), (b"a", b"2", 110_000, None), (b"a", b"2b", 110_000, None),
+        (b"b", b"old", 100_000, None), (b"gone", b"x", 120_000, None), (b"gone", None, 130_000, None),
+        (b"trace", b"x", 300_000, None), (b"trace", None, 300_000, None), (b"a", b"3", 500_000, None),
+        (b"late", b"x", 299_999, None), (b"just", b"x", 300_000, None), (b"a", None, 510_000, None),
+    ]  # fmt: skip
+    rows, _ = newest_rows(layout_of(builder), PARTITION, records)
+    assert [(key[4:-8], int.from_bytes(key[-8:], "big"), value) for key, value in rows] == [
+        (b"a", 110_000, b"\x012b"), (b"a", 500_000, b"\x013"), (b"a", 510_000, b"\x00"), (b"b", 100_000, b"\x01old"),
+        (b"just", 300_000, b"\x01x"),
+    ]  # fmt: skip
+    later = [*records, (b"late", b"y", 309_000, None), (b"late", b"y", 310_000, None), (b"b", b"new", 320_000, None)]
+    one, other = MemoryBackend(), MemoryBackend()
+    replayed = replay(one, builder, later, 5)
+    for key, value in rows:
+        other.write([(builder.name, PARTITION, [(key, value)])])
+    other.write([], {(builder.name, PARTITION): (len(records), newest_rows(layout_of(builder), PARTITION, records)[1])})
+    continued = replay(other, builder, later, 1, len(records))
+    assert seen_through_interface(builder, replayed) == seen_through_interface(builder, continued)
+
+
 def test_no_expired_window_is_in_a_snapshot():
     """A replay drops them, too."""
     builder = BUILDERS["window"]

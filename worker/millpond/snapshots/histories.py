@@ -8,18 +8,7 @@ from millpond.state.stores.versioned.history import Version, pack_version, put_v
 
 from .layouts import StoreLayout
 
-__all__ = ("is_late", "versions_of")
-
-
-def is_late(layout: StoreLayout, timestamp_ms: int, stream_time_ms: int) -> bool:
-    """Return whether a record is older than the history retention, so that the store has rejected it.
-
-    Args:
-        layout: the layout of the store.
-        timestamp_ms: the timestamp of the record.
-        stream_time_ms: the largest timestamp of the records of its partition before it; -1 without any.
-    """
-    return timestamp_ms < stream_time_ms - layout.retention_ms
+__all__ = ("versions_of",)
 
 
 def versions_of(
@@ -33,7 +22,7 @@ def versions_of(
         layout: the layout of the store.
         key: the key.
         records: the timestamp in ms and the value (None is a deletion) of its records, in the order of the changelog,
-            without those that are late.
+            without those that were older than the history retention when they were put.
         stream_time_ms: the largest timestamp of all records of the partition.
 
     Returns:

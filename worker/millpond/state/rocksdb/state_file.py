@@ -305,12 +305,12 @@ class StateFile:
                 put_provenances(batch, provenances)
 
         self._database.write(fill)
-        if self._holders:
-            self._end_old_iterators()
         if offsets:
             self._database.checkpoints.written.update(offsets)
         if provenances:
             self._database.checkpoints.provenances.update(provenances)
+        if self._holders:
+            self._end_old_iterators()
 
     def _fill(self, batch: WriteBatch, groups: Iterable[tuple[str, int, list[Row]]]) -> None:
         put, delete, delete_range = batch.put, batch.delete, batch.delete_range
