@@ -81,6 +81,7 @@ def _sum(seed: int, parts: list[Result]) -> Result:
         total.compared += part.compared
         total.refused += part.refused
         total.counts.update(part.counts)
+        total.options.update(part.options)
         total.differences += part.differences
     return total
 

@@ -100,7 +100,7 @@ def _buffers(case: Case, answer: Answer) -> None:
 FIRST_AGGREGATE = (
     "first aggregate of a key or of a sliding window, uncached",
     "A store without a cache sends the initializer's value as the old value of a key's first aggregate in Kafka "
-    "Streams, and with a cache it sends none. millpond sends none in both cases (docs/kafka-streams-names.md).",
+    "Streams, and with a cache it sends none. millpond sends none in both cases (docs/differences.md).",
 )
 """This rule cannot be applied to answers, since what follows from the old value is not known from them. Where something
 reads old values, generated aggregations begin with null, for which both sides send no old value, and counts are cached.
@@ -122,7 +122,7 @@ _OLD_VALUES = {
 EXPIRED_IN_CACHE = (
     "windows that have expired, in a cache",
     "With a cache, Kafka Streams may still find a window that has expired in its store, as long as the cache happens "
-    "to have it. millpond does not find it (docs/kafka-streams-names.md).",
+    "to have it. millpond does not find it (docs/differences.md).",
 )
 """Generated cases with caches keep windows for so long that none expires."""
 
@@ -132,7 +132,7 @@ _LONG_MS = 1_000_000
 LOST_WINDOWS = (
     "final results of windows that left the retention",
     "Kafka Streams never sends closed windows that have left the retention of their store since it last looked for "
-    "them. millpond sends every window (docs/kafka-streams-names.md).",
+    "them. millpond sends every window (docs/differences.md).",
 )
 """Generated cases give such stores a retention that no input outlasts."""
 
@@ -153,7 +153,7 @@ UNMERGED = (
 COGROUPED_TWICE = (
     "a grouped stream in a cogroup twice",
     "Kafka Streams replaces the aggregator of a stream that is given to cogroup() again. millpond rejects it, since "
-    "the first aggregator would never be called (docs/kafka-streams-names.md).",
+    "the first aggregator would never be called (docs/differences.md).",
 )
 """Generated cases have no such cogroup."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.differential import stored
 from tests.differential.comparing import difference
-from tests.differential.drawing.coverage import pairs_of
+from tests.differential.drawing.coverage import options_of, pairs_of
 from tests.differential.drawing.generator import Generator, possible_pairs
 from tests.differential.original import Original
 from tests.differential.ours.answers import answer, answer_and_reached
@@ -35,6 +35,8 @@ class Result:
     """Cases that both sides refuse, or in which both fail at the same record; they are not counted as coverage."""
     counts: Counter[Any] = field(default_factory=Counter)
     """Cases in which an operator, or the second of a pair of them, got a record and was compared."""
+    options: Counter[str] = field(default_factory=Counter)
+    """Cases in which an option or a setting was compared."""
     differences: list[tuple[Case, str]] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -86,6 +88,7 @@ def run(
                 result.refused += 1
             else:
                 result.counts.update(pairs_of(case, reached))
+                result.options.update(options_of(case))
         for case, what in found:
             if len(result.differences) < most:
                 result.differences.append(smaller(original, case, what))
@@ -134,6 +137,7 @@ def save(result: Result) -> list[Path]:
                 "refused": result.refused,
                 "different": len(result.differences),
                 "operators": operators,
+                "options": dict(sorted(result.options.items())),
                 "pairs": [[*pair, count] for pair, count in sorted(pairs.items())],
             },
             indent=1,

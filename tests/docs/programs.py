@@ -36,6 +36,8 @@ NOT_RUN = {
     "kafka-console-consumer.sh": "Kafka's own program, in no wheel",
     "source": "activates an environment; tests/demo/test_readme.py does it",
     "export": "a shell builtin",
+    "java": "a program of the JDK; test_doc_migrating.py runs its commands",
+    "javac": "a program of the JDK; test_doc_migrating.py runs its commands",
 }
 """Programs whose commands are only listed, and the reason."""
 

@@ -20,6 +20,7 @@ def main() -> int:
         ("WindowResults.java", "run", "golden-window-results"),
         ("StoreReads.java", "run", "golden-store-reads"),
         ("VersionedTables.java", "run", "golden-versioned"),
+        ("Inventory.java", "run", "golden-inventory"),
     )
     return max(make(*run) for run in runs)
 

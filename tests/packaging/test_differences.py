@@ -1,4 +1,4 @@
-"""docs/differences.md agrees with the code, and so do the errors for missing names."""
+"""Missing names say so, names of Kafka Streams lead to those here, and the pages have all names."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from typing import Any, get_type_hints
 import pytest
 
 import millpond as mp
-from millpond.names import MODULE, NOT_YET, PAGE
+from millpond.names import NOT_YET, PAGE
+from tests.parity import inventory, places
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / PAGE).read_text()
-THERE, MISSING = (
-    TEXT.split(f"## {title}\n")[1].split("\n## ")[0] for title in ("What is there", "What is not there yet")
-)
-NAME = re.compile(r"`((?:mp|testing|[A-Z]\w+)\.[A-Za-z]\w*)`")
+
+NAME = re.compile(r"`(?:\w+[.])?(\w+)")
 OF_OPERATORS = {"KTable.send_old_values", "KTable.view", "GlobalKTable.lookup"}
 OF_THE_RUNTIME = {
     "Topology." + name
@@ -52,24 +50,11 @@ def owner_of(name: str) -> tuple[Any, str]:
     return {"mp": mp, "testing": mp.testing, **objects()}[owner], attribute
 
 
-def names_missing() -> list[str]:
-    """The missing names in the first column of the table."""
-    rows = [line.split("|")[1] for line in MISSING.splitlines() if line.startswith("| `")]
-    return NAME.findall(" ".join(rows))
-
-
-@pytest.mark.parametrize("name", NAME.findall(THERE))
-def test_every_name_listed_as_there_exists(name: str) -> None:
-    """A missing name is missing in its package or class."""
-    owner, attribute = owner_of(name)
-    assert hasattr(owner, attribute)
-
-
-@pytest.mark.parametrize("name", names_missing())
-def test_every_name_listed_as_missing_is_missing_and_says_so(name: str) -> None:
+@pytest.mark.parametrize("name", [f"{owner}.{name}" for owner, names in NOT_YET.items() for name in names])
+def test_every_missing_name_is_missing_and_says_so(name: str) -> None:
     """hasattr() is False, getattr() returns its default, and the error names the page."""
     owner, attribute = owner_of(name)
-    assert not hasattr(owner, attribute), f"{name} is there: in {PAGE}, move it to the table 'What is there'"
+    assert not hasattr(owner, attribute), f"{name} is there: remove it from NOT_YET in worker/millpond/names.py"
     assert getattr(owner, attribute, None) is None
     assert attribute not in dir(owner)
     with pytest.raises(
@@ -78,25 +63,23 @@ def test_every_name_listed_as_missing_is_missing_and_says_so(name: str) -> None:
         getattr(owner, attribute)
 
 
-def test_page_and_table_of_missing_names_agree() -> None:
-    """The page and the table have the same missing names."""
-    table = {f"{'mp' if owner == MODULE else owner}.{name}" for owner, names in NOT_YET.items() for name in names}
-    apart = sorted(set(names_missing()) ^ table)
-    assert not apart, f"only one of {PAGE} and NOT_YET in worker/millpond/names.py has {apart} as missing"
-
-
-def test_page_has_every_public_name() -> None:
-    """The page has every public name of the package and every method of the DSL's classes."""
-    public = {f"mp.{name}" for name in mp.__all__} - {"mp.__version__", "mp.testing"}
-    for name, made in objects().items():
-        cls = type(made)
-        if cls is mp.TimeWindows:
-            continue
-        public |= {f"{name}.{each}" for each in dir(cls) if not each.startswith("_")} | (
-            {f"{name}.store_name"} if name == "GlobalKTable" else set()
-        )
-    unlisted = public - set(NAME.findall(THERE)) - OF_OPERATORS - OF_THE_RUNTIME
-    assert not unlisted, f"add {sorted(unlisted)} to the table 'What is there' in {PAGE}"
+def test_every_method_of_a_dsl_class_is_of_kafka_streams_or_said_to_be_own() -> None:
+    """The page has every public method of the DSL's classes: under its name in Kafka Streams, or as millpond's own."""
+    found = inventory.read()
+    told = {
+        f"{owner.name}.{name}"
+        for owner in found.classes.values()
+        for member in owner.members
+        for name in {places.snake(member.name), *NAME.findall(places.place(owner, member).text)}
+    } | {name for name in places.read().own if name[0].isupper()}
+    public = {
+        f"{name}.{each}"
+        for name, made in objects().items()
+        for each in dir(type(made))
+        if not each.startswith("_") and not name.endswith("Windows")
+    }
+    apart = public - told - OF_OPERATORS - OF_THE_RUNTIME
+    assert not apart, f"say in tests/parity/places.toml what {sorted(apart)} are"
 
 
 LOOKED_FOR: dict[str, str] = {

@@ -82,6 +82,7 @@ def test_every_command_of_these_pages_can_be_run(processes):
         ".venv/bin/pre-commit": _is_configured,
         ".venv/bin/millpond settings": _prints_the_page,
         "source .venv/bin/activate": _comes_with_a_venv,
+        "python -m tests.parity": _knows_its_flags,
         ".ci/run": _is_a_program,
     }
     for words in [*commands("CONTRIBUTING.md"), *commands("docs/failure-modes.md")]:
@@ -111,6 +112,11 @@ def _collects(words: list[str]) -> None:
 
 def _knows_its_options(words: list[str]) -> None:
     told = _run(sys.executable, *words[1:4], "--help")
+    assert {each for each in words if each.startswith("--") and each not in told} == set()
+
+
+def _knows_its_flags(words: list[str]) -> None:
+    told = _run(sys.executable, "-m", words[2], "--help")
     assert {each for each in words if each.startswith("--") and each not in told} == set()
 
 

@@ -18,7 +18,6 @@ MODULE = "millpond"
 
 #: Names of Kafka Streams 4.1 that millpond does not have yet, by their owner.
 NOT_YET: dict[str, tuple[str, ...]] = {
-    "StreamsBuilder": ("add_read_only_state_store",),
     "Topology": ("add_read_only_state_store",),
 }
 

@@ -1,4 +1,4 @@
-"""Which operators, and which pairs of operators, a case has."""
+"""Which operators, pairs of operators, options and settings a case has."""
 
 from __future__ import annotations
 
@@ -24,3 +24,21 @@ def pairs_of(case: dict[str, Any], reached: Collection[str] | None = None) -> se
     for step in steps:
         found.update((by_id[above], label(step)) for above in step.get("of", ()))
     return found
+
+
+def options_of(case: dict[str, Any]) -> set[str]:
+    """Return the options and settings of a case, such as `store.retention` and `store.caching=False`."""
+    found = {_shown(f"config.{name}", value) for name, value in case["config"].items()}
+    for step in case["steps"]:
+        for name, value in step.items():
+            if isinstance(value, dict):
+                found.update(_shown(f"{name}.{inner}", each) for inner, each in value.items())
+            elif name not in ("id", "op", "of"):
+                found.add(_shown(name, value))
+    return found
+
+
+def _shown(name: str, value: object) -> str:
+    """Return an option with its value if it has few values."""
+    few = isinstance(value, bool) or name in ("windows.type", "emit", "full") or name.startswith("config.")
+    return f"{name}={value}" if few else name

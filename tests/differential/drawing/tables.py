@@ -196,7 +196,7 @@ def _aggregation(op: str, kind: str, *, windows: bool, cogroup: bool = False) ->
     def aggregate(d: Draft, a: list[Out]) -> Drawn | None:
         merger = {"merger": d.one("plus", "with-key")} if kind.startswith("sessions") else {}
         aggregator = {} if cogroup else {"aggregator": _aggregator(d)}
-        # Without serdes, the original takes the default serde of keys after a cogroup; see docs/kafka-streams-names.md.
+        # Without serdes, the original takes the default serde of keys after a cogroup; see docs/differences.md.
         always = cogroup if windows else a[0].key != "string"
         store = store_of(d, windows=windows, always=always, long=long(d, a))
         return {"initial": _initial(d), **aggregator, **merger, **store}, {"value": "string"}

@@ -22,7 +22,7 @@ from .client_settings import ClientValue, Route
 from .credentials import read_credentials
 from .parsers import HIDDEN, Parser, Secret, is_secret, nearest
 
-__all__ = ("Collected", "key_of", "read_toml", "variable_for")
+__all__ = ("OLD_NAMES", "REJECTED", "Collected", "key_of", "read_toml", "variable_for")
 
 _ENVIRONMENT = "MILLPOND_"
 
@@ -37,7 +37,7 @@ _SERVICE_LINK = re.compile(
 
 _TAG = "client.tag."
 
-_OLD_NAMES = {
+OLD_NAMES = {
     "cache.max.bytes.buffering": "statestore.cache.max.bytes",
     "default.deserialization.exception.handler": "deserialization.exception.handler",
     "default.production.exception.handler": "production.exception.handler",
@@ -46,15 +46,41 @@ _OLD_NAMES = {
 
 _NOT_SUPPORTED = "is a setting of Kafka Streams that millpond does not have"
 
-_REJECTED = {
+REJECTED = {
     "num.stream.threads": "a worker has one processing thread; start more workers instead",
     "rocksdb.config.setter": "write 'rocksdb.block.cache.bytes' and 'rocksdb.write.buffer.bytes'",
     "metric.reporters": "metrics are served for Prometheus on 'http.port'",
-    "metrics.recording.level": "all metrics are always recorded",
     "ensure.explicit.internal.resource.naming": "compare the output of 'millpond topology' with the former one instead",
     "upgrade.from": "millpond reads what Kafka Streams 3.5 and later write",
     "dsl.store.suppliers.class": "write default.dsl.store=in_memory for stores in memory, or persistent=False in the "
     "topology",
+    "built.in.metrics.version": "metrics have one version",
+    "metrics.num.samples": "Prometheus computes rates from counters",
+    "metrics.sample.window.ms": "Prometheus computes rates from counters",
+    "default.client.supplier": "clients are librdkafka's; tests use millpond.testing.TopologyTestDriver",
+    **dict.fromkeys(
+        (
+            "default.list.key.serde.inner",
+            "default.list.key.serde.type",
+            "default.list.value.serde.inner",
+            "default.list.value.serde.type",
+        ),
+        "write mp.ListSerde(inner) in the topology, or the import path of one in 'default.key.serde' or "
+        "'default.value.serde'",
+    ),
+    "probing.rebalance.interval.ms": "a task moves as soon as its copy has caught up",
+    "processor.wrapper.class": "write mp.StreamsBuilder(processor_wrapper=…)",
+    "task.assignor.class": "the coordinator assigns tasks, by one rule for all applications",
+    **dict.fromkeys(
+        (
+            "rack.aware.assignment.non_overlap_cost",
+            "rack.aware.assignment.strategy",
+            "rack.aware.assignment.traffic_cost",
+        ),
+        "the coordinator keeps tasks where they are, and copies apart by 'rack.aware.assignment.tags'",
+    ),
+    "window.size.ms": "write mp.TimeWindowedSerde(inner, size)",
+    "windowed.inner.class.serde": "write mp.TimeWindowedSerde(inner, size) or mp.SessionWindowedSerde(inner)",
 }
 """Settings of Kafka Streams without a meaning here, with what to do instead."""
 
@@ -75,7 +101,7 @@ class Collected:
 
     def __init__(self, parsers: Mapping[str, Parser]) -> None:
         self._parsers = parsers
-        self._aliases = _OLD_NAMES | {key.removesuffix(".ms"): key for key in parsers if key.endswith(".ms")}
+        self._aliases = OLD_NAMES | {key.removesuffix(".ms"): key for key in parsers if key.endswith(".ms")}
         self._clients: dict[tuple[str, str], dict[bool, clients.ClientValue]] = {}
         self.own: dict[str, Any] = {}
         self.topic: dict[str, str] = {}
@@ -167,7 +193,7 @@ class Collected:
     def _add_own(self, key: str, value: object) -> bool:
         parse = self._parsers.get(key)
         if parse is None:
-            if reason := _REJECTED.get(key):
+            if reason := REJECTED.get(key):
                 raise _Rejection(f"{_NOT_SUPPORTED}: {reason}")
             return False
         try:
@@ -233,10 +259,10 @@ class Collected:
     def _suggestion(self, written: str) -> str:
         if own := nearest(written, [*self._parsers, *self._aliases]):
             return f"; did you mean '{own}'?"
-        near = nearest(written, [*PROPERTIES, *_REJECTED])
+        near = nearest(written, [*PROPERTIES, *REJECTED])
         if near is None:
             return "; an application's own settings begin with 'app.'"
-        if reason := _REJECTED.get(near):
+        if reason := REJECTED.get(near):
             return f", and '{near}' {_NOT_SUPPORTED}: {reason}"
         return clients.suggest(near)
 
