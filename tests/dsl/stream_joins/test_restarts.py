@@ -58,7 +58,7 @@ def test_late_record_is_late_after_a_restart() -> None:
 
 
 def test_waiting_records_are_sent_after_a_restart_once() -> None:
-    """Those of the last commit: what was put after it comes again with its input."""
+    """Records of the last commit still wait after a crash; later ones are read from the input again."""
     join = Join(MemoryBackend())
     join.put[False]("k", "a", 100)
     again = join.restarted(committed=True)

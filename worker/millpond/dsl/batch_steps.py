@@ -88,6 +88,10 @@ class BatchSteps(Generic[K, V]):
             max_rows: the most rows of a batch.
             value: serde of the results.
             name: name of the node.
+
+        Example:
+            >>> lengths = lines.map_batches(lambda batch: [len(line) for line in batch], value=mp.Long)
+            >>> lengths.to("lengths")
         """
         check_function("map_batches()", mapper, "batch")
         form = batch_format(batch)
@@ -144,6 +148,11 @@ class BatchSteps(Generic[K, V]):
             timeout: the longest time of one call; None for no limit.
             value: serde of the results.
             name: name of the node.
+
+        Example:
+            >>> async def translate(line: str) -> str:
+            ...     return line.upper()
+            >>> lines.map_values_async(translate, max_concurrency=16, value=mp.String).to("translated")
         """
         what = "map_values_async()"
         _check_async(what, mapper, *(("key", "value") if with_key else ("value",)))
@@ -173,6 +182,11 @@ class BatchSteps(Generic[K, V]):
             key: serde of the keys of the results.
             value: serde of the values of the results.
             name: name of the node.
+
+        Example:
+            >>> async def score(record: mp.Record[str, str]) -> mp.Record[str, int]:
+            ...     return record.with_value(len(record.value))
+            >>> lines.process_async(score, key=mp.String, value=mp.Long).to("scores")
         """
         what = "process_async()"
         _check_async(what, function, "record")

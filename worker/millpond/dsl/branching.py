@@ -61,6 +61,11 @@ class BranchedKStream(Generic[K, V]):
 
         Raises:
             TopologyError: two branches have the same name, or the split already has its default branch.
+
+        Example:
+            >>> branched = lines.split().branch(
+            ...     lambda key, line: "error" in line, chain=lambda errors: errors.to("errors")
+            ... )
         """
         check_function("branch()", predicate, "key", "value")
         child = self._add(str(len(self._branches) + 1) if name is None else name, chain)
@@ -73,13 +78,25 @@ class BranchedKStream(Generic[K, V]):
         name: str | None = None,
         chain: Callable[[KStream[K, V]], KStream[K, V] | None] | None = None,
     ) -> dict[str, KStream[K, V]]:
-        """Add a branch for all other records, and return all branches by name. See `branch`."""
+        """Add a branch for all other records, and return all branches by name. See `branch`.
+
+        Example:
+            >>> branched = lines.split().branch(lambda key, line: len(line) > 80, chain=lambda long: long.to("long"))
+            >>> sorted(branched.default_branch(chain=lambda rest: rest.to("rest")))
+            []
+        """
         self._default = self._add("0" if name is None else name, chain)
         self._done = True
         return self._streams
 
     def no_default_branch(self) -> dict[str, KStream[K, V]]:
-        """Drop all other records, and return the branches by name."""
+        """Drop all other records, and return the branches by name.
+
+        Example:
+            >>> branched = lines.split(name="is-").branch(lambda key, line: "error" in line, name="error")
+            >>> sorted(branched.no_default_branch())
+            ['is-error']
+        """
         self._done = True
         return self._streams
 

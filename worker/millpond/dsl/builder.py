@@ -66,6 +66,10 @@ class StreamsBuilder:
 
         Raises:
             TopologyError: an argument is not one of these.
+
+        Example:
+            >>> orders = builder.stream("orders", key=mp.String, value=mp.Json(dict), reset="latest")
+            >>> orders.filter(lambda customer, order: order["amount"] > 100).to("large-orders")
         """
         check_source_topics("stream()", topics)
         patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
@@ -104,6 +108,10 @@ class StreamsBuilder:
             reset: see `stream`.
             name: name of the node; the source is called `<name>-source`.
             materialized: see `Materialized`; `key=` and `value=` are the topic's serdes.
+
+        Example:
+            >>> prices = builder.table("prices", key=mp.String, value=mp.Double, store="prices")
+            >>> prices.filter(lambda product, price: price > 0).to_stream().to("known-prices")
         """
         check_source_topics("table()", (topic,))
         timestamp_extractor(timestamp)
@@ -137,6 +145,10 @@ class StreamsBuilder:
 
         Raises:
             TopologyError: an argument is not one of these.
+
+        Example:
+            >>> rates = builder.global_table("rates", key=mp.String, value=mp.Double, store="rates")
+            >>> in_euro = amounts.join(rates, lambda amount, rate: int(amount * rate), on=lambda key, amount: "EUR")
         """
         check_source_topics("global_table()", (topic,))
         timestamp_extractor(timestamp)
@@ -160,7 +172,18 @@ class StreamsBuilder:
         return GlobalKTable(storage.name, graph)
 
     def add_state_store(self, builder: StoreBuilder) -> StreamsBuilder:
-        """Add a store for the processors that name it in `stores=`."""
+        """Add a store for the processors that name it in `stores=`.
+
+        Example:
+            >>> class Numbered(mp.FixedKeyProcessor[str, str, str]):
+            ...     def process(self, record):
+            ...         seen = self.context.get_state_store("seen", mp.KeyValueStore)
+            ...         number = (seen.get(record.key) or 0) + 1
+            ...         seen.put(record.key, number)
+            ...         self.context.forward(record.with_value(f"{number}: {record.value}"))
+            >>> builder = builder.add_state_store(mp.KeyValueStoreBuilder(name="seen", key=mp.String, value=mp.Long))
+            >>> lines.process_values(Numbered, stores=["seen"], value=mp.String).to("numbered")
+        """
         check_builder("add_state_store()", builder)
         self._graph.add(StoreGraphNode(builder), self._graph.root)
         return self
@@ -186,6 +209,13 @@ class StreamsBuilder:
             value: serde of the topic's values.
             timestamp: see `stream`.
             name: name of the processor's node; the source is called `<name>-source`.
+
+        Example:
+            >>> class Rates(mp.Processor[str, float, None, None]):
+            ...     def process(self, record):
+            ...         self.context.get_state_store("rates").put(record.key, record.value)
+            >>> rates = mp.KeyValueStoreBuilder(name="rates", key=mp.String, value=mp.Double, logging=False)
+            >>> builder = builder.add_global_store(rates, "rates", Rates, key=mp.String, value=mp.Double)
         """
         check_builder("add_global_store()", builder)
         check_source_topics("add_global_store()", (topic,))
@@ -208,5 +238,11 @@ class StreamsBuilder:
 
         Raises:
             TopologyError: the operators contradict each other; the message names them and the cure.
+
+        Example:
+            >>> lines.map_values(str.upper, value=mp.String).to("loud")
+            >>> topology = builder.build(optimization="all")
+            >>> print(str(topology.describe()).splitlines()[0])
+            Topologies:
         """
         return self._graph.build(rules_of(optimization))

@@ -66,6 +66,10 @@ class KGroupedStream(Generic[K, V]):
 
         Returns:
             a table of numbers from 1.
+
+        Example:
+            >>> counts = lines.group_by_key().count(store="counts")
+            >>> counts.to_stream().to("counts", value=mp.Long)
         """
         storage, name = _resolve_count(self._grouping, materialized, name)
         return self._aggregate(name, storage, lambda _send_old: CountStream(storage.name))
@@ -79,6 +83,9 @@ class KGroupedStream(Generic[K, V]):
             reducer: f(aggregate, value) -> new aggregate; it may change and return the old one.
             name: name of the node.
             materialized: see `Materialized`.
+
+        Example:
+            >>> largest = amounts.group_by_key().reduce(max, store="largest")
         """
         check_function("reduce()", reducer, "aggregate", "value")
         storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-REDUCE-", self._grouping.value)
@@ -99,6 +106,11 @@ class KGroupedStream(Generic[K, V]):
             aggregator: f(key, value, aggregate) -> new aggregate; it may change and return the old one.
             name: name of the node.
             materialized: see `Materialized`; `value=` is the serde of the aggregates.
+
+        Example:
+            >>> lengths = lines.group_by_key().aggregate(
+            ...     lambda: 0, lambda key, line, total: total + len(line), store="lengths", value=mp.Long
+            ... )
         """
         check_initializer("aggregate()", initializer)
         check_function("aggregate()", aggregator, "key", "value", "aggregate")
@@ -115,6 +127,14 @@ class KGroupedStream(Generic[K, V]):
 
         Returns:
             an object to which `cogroup()` adds other grouped streams, each with its own aggregator.
+
+        Example:
+            >>> both = (
+            ...     amounts.group_by_key()
+            ...     .cogroup(lambda key, amount, total: total + amount)
+            ...     .cogroup(lines.group_by_key(), lambda key, line, total: total + len(line))
+            ...     .aggregate(lambda: 0, store="both", value=mp.Long)
+            ... )
         """
         check_function("cogroup()", aggregator, "key", "value", "aggregate")
         return CogroupedKStream(Cogrouping(self._grouping, aggregator))
@@ -135,6 +155,11 @@ class KGroupedStream(Generic[K, V]):
 
         Raises:
             TopologyError: the argument is none of these windows.
+
+        Example:
+            >>> per_minute = lines.group_by_key().windowed_by(minutes).count(store="per-minute")
+            >>> sessions = lines.group_by_key().windowed_by(mp.SessionWindows(timedelta(minutes=30)))
+            >>> visits = sessions.count(store="visits")
         """
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(self._grouping, windows)
@@ -167,6 +192,10 @@ class TimeWindowedKStream(Generic[K, V]):
 
         Raises:
             TopologyError: the windows never close, or the argument is no strategy.
+
+        Example:
+            >>> windowed = lines.group_by_key().windowed_by(minutes)
+            >>> final = windowed.emit_strategy(mp.EmitStrategy.on_window_close()).count(store="final-counts")
         """
         check_strategy(strategy)
         if strategy.final and isinstance(self._windows, UnlimitedWindows):
@@ -185,6 +214,11 @@ class TimeWindowedKStream(Generic[K, V]):
         Args:
             name: name of the node.
             materialized: see `MaterializedWindows`.
+
+        Example:
+            >>> per_minute = lines.group_by_key().windowed_by(minutes).count(store="per-minute")
+            >>> windowed = mp.TimeWindowedSerde(mp.String, timedelta(minutes=1))
+            >>> per_minute.to_stream().to("per-minute", key=windowed, value=mp.Long)
         """
         # As in Kafka Streams, only sliding windows take no second index.
         resolve = _resolve_sliding_count if isinstance(self._windows, SlidingWindows) else _resolve_count
@@ -207,6 +241,9 @@ class TimeWindowedKStream(Generic[K, V]):
             reducer: f(aggregate, value) -> new aggregate; it may change and return the old one.
             name: name of the node.
             materialized: see `MaterializedWindows`.
+
+        Example:
+            >>> largest = amounts.group_by_key().windowed_by(minutes).reduce(max, store="largest")
         """
         check_function("reduce()", reducer, "aggregate", "value")
         storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-REDUCE-", self._grouping.value)
@@ -230,6 +267,13 @@ class TimeWindowedKStream(Generic[K, V]):
             aggregator: f(key, value, aggregate) -> new aggregate; it may change and return the old one.
             name: name of the node.
             materialized: see `MaterializedWindows`; `value=` is the serde of the aggregates.
+
+        Example:
+            >>> lengths = (
+            ...     lines.group_by_key()
+            ...     .windowed_by(minutes)
+            ...     .aggregate(lambda: 0, lambda key, line, total: total + len(line), store="lengths", value=mp.Long)
+            ... )
         """
         check_initializer("aggregate()", initializer)
         check_function("aggregate()", aggregator, "key", "value", "aggregate")

@@ -48,6 +48,10 @@ class KGroupedTable(Generic[K, V]):
         Args:
             name: name of the node.
             materialized: see `Materialized`.
+
+        Example:
+            >>> by_name = customers.group_by(lambda customer, name: (name, customer), key=mp.String, value=mp.String)
+            >>> namesakes = by_name.count(store="namesakes")
         """
         storage = self._storage(materialized, Long)
         return self._aggregate(
@@ -72,6 +76,10 @@ class KGroupedTable(Generic[K, V]):
             subtractor: f(aggregate, value) -> new aggregate, with the row's old value subtracted.
             name: name of the node.
             materialized: see `Materialized`.
+
+        Example:
+            >>> by_class = limits.group_by(lambda customer, limit: (customer[:1], limit), key=mp.String, value=mp.Long)
+            >>> totals = by_class.reduce(lambda total, new: total + new, lambda total, old: total - old, store="totals")
         """
         for function in (adder, subtractor):
             check_function("reduce()", function, "aggregate", "value")
@@ -97,6 +105,16 @@ class KGroupedTable(Generic[K, V]):
             subtractor: f(key, value, aggregate) -> new aggregate, with the row's old value subtracted.
             name: name of the node.
             materialized: see `Materialized`; `value=` is the serde of the aggregates.
+
+        Example:
+            >>> by_class = limits.group_by(lambda customer, limit: (customer[:1], limit), key=mp.String, value=mp.Long)
+            >>> totals = by_class.aggregate(
+            ...     lambda: 0,
+            ...     lambda key, new, total: total + new,
+            ...     lambda key, old, total: total - old,
+            ...     store="totals",
+            ...     value=mp.Long,
+            ... )
         """
         check_initializer("aggregate()", initializer)
         for function in (adder, subtractor):

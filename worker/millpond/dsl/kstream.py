@@ -91,19 +91,31 @@ class KStream(TableJoins[K, V], Generic[K, V]):
     # At most one record out for each record in
 
     def filter(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
-        """Keep the records for which `predicate(key, value)` is true."""
+        """Keep the records for which `predicate(key, value)` is true.
+
+        Example:
+            >>> lines.filter(lambda key, line: "error" in line).to("errors")
+        """
         check_function("filter()", predicate, "key", "value")
         return self._same(FilterStream(predicate), "KSTREAM-FILTER-", name)
 
     def filter_not(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
-        """Drop the records for which `predicate(key, value)` is true."""
+        """Drop the records for which `predicate(key, value)` is true.
+
+        Example:
+            >>> lines.filter_not(lambda key, line: line.isspace()).to("texts")
+        """
         check_function("filter_not()", predicate, "key", "value")
         return self._same(FilterStream(predicate, negate=True), "KSTREAM-FILTER-", name)
 
     def select_key(
         self, selector: Callable[[K, V], KR], *, key: Serde[KR] | None = None, name: str | None = None
     ) -> KStream[KR, V]:
-        """Replace each key by `selector(key, value)`."""
+        """Replace each key by `selector(key, value)`.
+
+        Example:
+            >>> lines.select_key(lambda key, line: len(line), key=mp.Long).to("lines-by-length")
+        """
         check_function("select_key()", selector, "key", "value")
         return self._next(SelectKey(selector), "KSTREAM-KEY-SELECT-", name, key, self._value, rekeyed=True)
 
@@ -115,7 +127,11 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[KR, VR]:
-        """Replace each record by `mapper(key, value)`, a (key, value) pair."""
+        """Replace each record by `mapper(key, value)`, a (key, value) pair.
+
+        Example:
+            >>> lines.map(lambda key, line: (line[:2], len(line)), key=mp.String, value=mp.Long).to("lengths")
+        """
         check_function("map()", mapper, "key", "value")
         return self._next(MapRecords(mapper), "KSTREAM-MAP-", name, key, value, rekeyed=True)
 
@@ -145,7 +161,12 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]:
-        """Replace each value by `mapper(value)`, or by `mapper(key, value)` with `with_key=True`."""
+        """Replace each value by `mapper(value)`, or by `mapper(key, value)` with `with_key=True`.
+
+        Example:
+            >>> lines.map_values(len, value=mp.Long).to("lengths")
+            >>> lines.map_values(lambda key, line: f"{key}: {line}", with_key=True, value=mp.String).to("named")
+        """
         check_value_function("map_values()", mapper, "value", with_key=with_key)
         return self._next(MapValues(mapper, with_key), "KSTREAM-MAPVALUES-", name, self._key, value)
 
@@ -159,7 +180,12 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[KR, VR]:
-        """Replace each record by those of `mapper(key, value)`, an iterable of (key, value) pairs."""
+        """Replace each record by those of `mapper(key, value)`, an iterable of (key, value) pairs.
+
+        Example:
+            >>> words = lines.flat_map(lambda key, line: [(word, 1) for word in line.split()], key=mp.String)
+            >>> words.to("words", value=mp.Long)
+        """
         check_function("flat_map()", mapper, "key", "value", iterated=True)
         return self._next(FlatMapRecords(mapper), "KSTREAM-FLATMAP-", name, key, value, rekeyed=True)
 
@@ -189,7 +215,11 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         value: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]:
-        """Replace each value by those of `mapper(value)`, an iterable; `mapper(key, value)` with `with_key=True`."""
+        """Replace each value by those of `mapper(value)`, an iterable; `mapper(key, value)` with `with_key=True`.
+
+        Example:
+            >>> lines.flat_map_values(str.split, value=mp.String).to("words")
+        """
         check_value_function("flat_map_values()", mapper, "value", with_key=with_key, iterated=True)
         return self._next(FlatMapValues(mapper, with_key), "KSTREAM-FLATMAPVALUES-", name, self._key, value)
 
@@ -199,12 +229,19 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         """Call `action(key, value)` for each record, and pass the record on.
 
         After a failure some records are processed again, and the action is called again for them.
+
+        Example:
+            >>> lines.peek(lambda key, line: print(key, line)).to("seen")
         """
         check_function("peek()", action, "key", "value")
         return self._same(Peek(action), "KSTREAM-PEEK-", name)
 
     def foreach(self, action: Callable[[K, V], object], *, name: str | None = None) -> None:
-        """Call `action(key, value)` for each record. See `peek`; nothing is passed on."""
+        """Call `action(key, value)` for each record. See `peek`; nothing is passed on.
+
+        Example:
+            >>> lines.foreach(lambda key, line: print(key, line))
+        """
         check_function("foreach()", action, "key", "value")
         self._same(Peek(action), "KSTREAM-FOREACH-", name)
 
@@ -223,6 +260,9 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             label: default: the name of the node above.
             file: default: standard output.
             name: name of the node.
+
+        Example:
+            >>> lines.print(label="lines")
         """
         if describe is not None:
             check_function("print()", describe, "key", "value")
@@ -231,11 +271,25 @@ class KStream(TableJoins[K, V], Generic[K, V]):
     # Splitting and merging
 
     def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
-        """Divide the stream among branches: `.split().branch(predicate).branch(…).default_branch()` (KIP-418)."""
+        """Divide the stream among branches: `.split().branch(predicate).branch(…).default_branch()` (KIP-418).
+
+        Example:
+            >>> branches = (
+            ...     lines.split(name="line-")
+            ...     .branch(lambda key, line: line.startswith("#"), name="comment")
+            ...     .default_branch(name="text")
+            ... )
+            >>> branches["line-text"].to("texts")
+        """
         return BranchedKStream(self, name)
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
-        """Return one stream with the records of both; their order relative to each other is not defined."""
+        """Return one stream with the records of both; their order relative to each other is not defined.
+
+        Example:
+            >>> more = builder.stream("more-lines", key=mp.String, value=mp.String)
+            >>> lines.merge(more).to("all-lines")
+        """
         if not isinstance(other, KStream):
             raise TopologyError(f"merge() needs a KStream, not {kind_of(other)}; to_stream() makes one of a table.")
         check_same_builder("The streams that merge() is given", self, other)
@@ -272,6 +326,13 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             key: serde of the keys that it forwards.
             value: serde of the values that it forwards.
             name: name of the node.
+
+        Example:
+            >>> class Split(mp.Processor[str, str, str, str]):
+            ...     def process(self, record):
+            ...         for word in record.value.split():
+            ...             self.context.forward(record.with_key(word))
+            >>> lines.process(Split, key=mp.String, value=mp.String).to("lines-by-word")
         """
         check_supplier("process()", supplier)
         check_stores("process()", stores)
@@ -293,6 +354,12 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             stores: names of further stores that it uses.
             value: serde of the values that it forwards.
             name: name of the node.
+
+        Example:
+            >>> class Stamped(mp.FixedKeyProcessor[str, str, str]):
+            ...     def process(self, record):
+            ...         self.context.forward(record.with_value(f"{record.timestamp} {record.value}"))
+            >>> lines.process_values(Stamped, value=mp.String).to("stamped")
         """
         if not isinstance(supplier, type) or not issubclass(supplier, Processor):
             check_supplier("process_values()", supplier)
@@ -320,6 +387,10 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             partitioner: f(topic, key, value, number of partitions) -> the partitions to write to (KIP-837): several are
                 a multicast, none drops the record, and None is the default, murmur2 of the key's bytes.
             name: name of the node.
+
+        Example:
+            >>> lines.to("copy")
+            >>> lines.to(lambda key, line, context: f"lines-{key}")
         """
         check_target(topic)
         check_partitioner("to()", partitioner)
@@ -345,6 +416,10 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             value: serde of the values.
             partitioner: see `to`.
             name: the topic is named `<application.id>-<name>-repartition`.
+
+        Example:
+            >>> prefixed = lines.select_key(lambda key, line: line[:2], key=mp.String)
+            >>> prefixed.repartition(name="by-prefix", partitions=12).to("spread")
         """
         check_partitioner("repartition()", partitioner)
         prefix = self._graph.generate("KSTREAM-REPARTITION-") if name is None else validate_name(name)
@@ -363,6 +438,9 @@ class KStream(TableJoins[K, V], Generic[K, V]):
         Args:
             name: name of the node, and of the repartition topic if one is needed.
             materialized: see `Materialized`.
+
+        Example:
+            >>> latest = lines.to_table(store="latest-lines")
         """
         from .ktable import KTable
 
@@ -389,6 +467,9 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             key: serde of the keys.
             value: serde of the values.
             name: name of the repartition topic, if one is needed.
+
+        Example:
+            >>> counts = lines.group_by_key().count(store="lines-by-key")
         """
         return KGroupedStream(
             self._graph,
@@ -416,6 +497,10 @@ class KStream(TableJoins[K, V], Generic[K, V]):
             key: serde of those keys.
             value: serde of the values.
             name: name of the node and of the repartition topic.
+
+        Example:
+            >>> by_length = lines.group_by(lambda key, line: len(line), key=mp.Long)
+            >>> counts = by_length.count(store="lines-by-length")
         """
         check_function("group_by()", selector, "key", "value")
         node = OperatorNode(self._graph.name_or(name, "KSTREAM-KEY-SELECT-"), lambda: SelectKey(selector))

@@ -76,7 +76,11 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         name: str | None = None,
         **materialized: Unpack[Materialized[K, V]],
     ) -> KTable[K, V]:
-        """Keep the rows for which `predicate(key, value)` is true; the result has no others."""
+        """Keep the rows for which `predicate(key, value)` is true; the result has no others.
+
+        Example:
+            >>> limits.filter(lambda customer, limit: limit > 0, store="open-limits").to_stream().to("open-limits")
+        """
         check_function("filter()", predicate, "key", "value")
         return self._filter(predicate, name, materialized, negate=False)
 
@@ -87,7 +91,11 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         name: str | None = None,
         **materialized: Unpack[Materialized[K, V]],
     ) -> KTable[K, V]:
-        """Keep the rows for which `predicate(key, value)` is false; the result has no others."""
+        """Keep the rows for which `predicate(key, value)` is false; the result has no others.
+
+        Example:
+            >>> limits.filter_not(lambda customer, limit: limit > 0).to_stream().to("closed-limits")
+        """
         check_function("filter_not()", predicate, "key", "value")
         return self._filter(predicate, name, materialized, negate=True)
 
@@ -117,7 +125,11 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         name: str | None = None,
         **materialized: Unpack[Materialized[K, VR]],
     ) -> KTable[K, VR]:
-        """Replace each value by `mapper(value)`, or by `mapper(key, value)` with `with_key=True`."""
+        """Replace each value by `mapper(value)`, or by `mapper(key, value)` with `with_key=True`.
+
+        Example:
+            >>> customers.map_values(str.upper, value=mp.String).to_stream().to("names")
+        """
         check_value_function("map_values()", mapper, "value", with_key=with_key)
         storage = self._derived_storage(materialized, "KTABLE-MAPVALUES-", None)
         logic = MappedTable(self, storage, mapper, with_key=with_key)
@@ -144,6 +156,12 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
 
         Raises:
             TopologyError: the supplier does not make a new transformer each time.
+
+        Example:
+            >>> class Numbered(mp.ValueTransformerWithKey[str, str, str]):
+            ...     def transform(self, key, value):
+            ...         return f"{key}: {value}"
+            >>> named = customers.transform_values(Numbered, store="named", value=mp.String)
         """
         check_transformer_supplier("transform_values()", supplier)
         check_stores("transform_values()", stores)
@@ -158,7 +176,11 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         return self._derive(logic, storage, "KTABLE-TRANSFORMVALUES-", name, None, used, builders)
 
     def to_stream(self, *, name: str | None = None) -> KStream[K, V]:
-        """Return the table's changes as a stream of new values; None is a deletion."""
+        """Return the table's changes as a stream of new values; None is a deletion.
+
+        Example:
+            >>> customers.to_stream().to("changes-of-customers")
+        """
         node = OperatorNode(self._graph.name_or(name, "KTABLE-TOSTREAM-"), ToStream)
         self._graph.add(node, self._node)
         return KStream(self._graph, node.name, node, self._key, self._value, self._sources, repartition=False)
@@ -173,6 +195,10 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         Raises:
             TopologyError: the table is versioned or comes from a versioned one; or `until_window_closes()` for a table
                 without windows, or without a serde of its keys.
+
+        Example:
+            >>> held = limits.suppress(mp.until_time_limit(timedelta(minutes=5), max_records=1000))
+            >>> held.to_stream().to("settled-limits")
         """
         if not isinstance(suppressed, Suppressed):
             raise TopologyError(
@@ -214,6 +240,10 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
             key: serde of those keys.
             value: serde of those values.
             name: name of the node and of the repartition topic.
+
+        Example:
+            >>> by_name = customers.group_by(lambda customer, name: (name, customer), key=mp.String, value=mp.String)
+            >>> namesakes = by_name.count(store="namesakes")
         """
         check_function("group_by()", selector, "key", "value")
         above = self._node

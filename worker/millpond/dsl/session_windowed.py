@@ -66,6 +66,10 @@ class SessionWindowedKStream(Generic[K, V]):
 
         Raises:
             TopologyError: the argument is no strategy.
+
+        Example:
+            >>> sessions = lines.group_by_key().windowed_by(mp.SessionWindows(timedelta(minutes=30)))
+            >>> ended = sessions.emit_strategy(mp.EmitStrategy.on_window_close()).count(store="ended-visits")
         """
         check_strategy(strategy)
         self._final = strategy.final
@@ -79,6 +83,10 @@ class SessionWindowedKStream(Generic[K, V]):
         Args:
             name: name of the node.
             materialized: see `MaterializedWindows`.
+
+        Example:
+            >>> sessions = lines.group_by_key().windowed_by(mp.SessionWindows(timedelta(minutes=30)))
+            >>> visits = sessions.count(store="visits")
         """
         storage, name = resolve_count(self._grouping, materialized, name)
         windows = self._windows
@@ -100,6 +108,10 @@ class SessionWindowedKStream(Generic[K, V]):
                 aggregates of two sessions that a record merges.
             name: name of the node.
             materialized: see `MaterializedWindows`.
+
+        Example:
+            >>> sessions = amounts.group_by_key().windowed_by(mp.SessionWindows(timedelta(minutes=30)))
+            >>> totals = sessions.reduce(lambda one, two: one + two, store="totals")
         """
         check_function("reduce()", reducer, "aggregate", "value")
         storage, name = resolve(self._grouping, materialized, name, "KSTREAM-REDUCE-", self._grouping.value)
@@ -126,6 +138,16 @@ class SessionWindowedKStream(Generic[K, V]):
                 that a record joins, from the initializer's aggregate on, before the aggregator.
             name: name of the node.
             materialized: see `MaterializedWindows`; `value=` is the serde of the aggregates.
+
+        Example:
+            >>> sessions = lines.group_by_key().windowed_by(mp.SessionWindows(timedelta(minutes=30)))
+            >>> lengths = sessions.aggregate(
+            ...     lambda: 0,
+            ...     lambda key, line, total: total + len(line),
+            ...     lambda key, one, two: one + two,
+            ...     store="lengths",
+            ...     value=mp.Long,
+            ... )
         """
         check_initializer("aggregate()", initializer)
         check_function("aggregate()", aggregator, "key", "value", "aggregate")

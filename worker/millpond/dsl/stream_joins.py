@@ -150,6 +150,13 @@ class TableJoins(BatchSteps[K, V], Generic[K, V]):
 
         Raises:
             TopologyError: the other side is of another type or StreamsBuilder, or an argument is missing or not needed.
+
+        Example:
+            >>> lines.join(customers, lambda line, customer: f"{customer}: {line}", value=mp.String).to("signed")
+            >>> placed = lines.join(countries, lambda line, name: f"{line} ({name})", on=lambda key, line: line[:2])
+            >>> windows = mp.JoinWindows.of_time_difference_with_no_grace(timedelta(minutes=5))
+            >>> paid = lines.join(amounts, lambda line, amount: f"{line}: {amount}", windows)
+            >>> paid.to("paid", value=mp.String)
         """
         if isinstance(table, TableJoins):
             _check_no_grace("join()", grace)
@@ -254,6 +261,10 @@ class TableJoins(BatchSteps[K, V], Generic[K, V]):
 
         Records without a key are joined with None at once (KIP-962). Records without a value are dropped, and counted
         as dropped. See `join` for the arguments.
+
+        Example:
+            >>> signed = lines.left_join(customers, lambda line, customer: f"{customer or 'unknown'}: {line}")
+            >>> signed.to("signed", value=mp.String)
         """
         if isinstance(table, TableJoins):
             _check_no_grace("left_join()", grace)
@@ -322,6 +333,11 @@ class TableJoins(BatchSteps[K, V], Generic[K, V]):
 
         Raises:
             TopologyError: the other side is no stream of the same StreamsBuilder, or an option is wrong.
+
+        Example:
+            >>> windows = mp.JoinWindows.of_time_difference_and_grace(timedelta(minutes=5), timedelta(minutes=1))
+            >>> either = lines.outer_join(amounts, lambda line, amount: f"{line}: {amount}", windows)
+            >>> either.to("either", value=mp.String)
         """
         if not isinstance(stream, TableJoins):
             raise TopologyError(

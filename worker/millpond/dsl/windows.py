@@ -29,6 +29,11 @@ class TimeWindows:
 
     Raises:
         TopologyError: the size is not positive, or the advance is not within (0, size].
+
+    Example:
+        >>> hourly = mp.TimeWindows.of_size_and_grace(timedelta(hours=1), timedelta(minutes=5))
+        >>> hopping = hourly.advance_by(timedelta(minutes=10))
+        >>> counts = lines.group_by_key().windowed_by(hopping).count(store="counts")
     """
 
     size: timedelta
@@ -111,6 +116,10 @@ class SlidingWindows:
 
     Raises:
         TopologyError: the time difference is not positive, or the grace is negative.
+
+    Example:
+        >>> windows = mp.SlidingWindows.of_time_difference_and_grace(timedelta(minutes=5), timedelta(minutes=1))
+        >>> counts = lines.group_by_key().windowed_by(windows).count(store="counts")
     """
 
     time_difference: timedelta
@@ -156,6 +165,9 @@ class UnlimitedWindows:
 
     Raises:
         TopologyError: the start is not an aware datetime, or is before the epoch.
+
+    Example:
+        >>> counts = lines.group_by_key().windowed_by(mp.UnlimitedWindows.of()).count(store="counts")
     """
 
     start: datetime | None = None

@@ -66,6 +66,11 @@ class CogroupedKStream(Generic[K, VR]):
 
         Raises:
             TopologyError: the stream comes from another StreamsBuilder, or is cogrouped already.
+
+        Example:
+            >>> cogrouped = amounts.group_by_key().cogroup(lambda key, amount, total: total + amount)
+            >>> cogrouped = cogrouped.cogroup(lines.group_by_key(), lambda key, line, total: total + len(line))
+            >>> both = cogrouped.aggregate(lambda: 0, store="both", value=mp.Long)
         """
         from millpond.dsl.grouped_stream import KGroupedStream
 
@@ -87,6 +92,10 @@ class CogroupedKStream(Generic[K, VR]):
             name: name of the nodes: `<name>-cogroup-agg-0` and so on, and `<name>-cogroup-merge`.
             materialized: see `Materialized`; `value=` is the serde of the aggregates, and `key=` is that of the first
                 stream by default.
+
+        Example:
+            >>> cogrouped = amounts.group_by_key().cogroup(lambda key, amount, total: total + amount)
+            >>> totals = cogrouped.aggregate(lambda: 0, store="totals", value=mp.Long)
         """
         check_initializer("aggregate()", initializer)
         storage = self._cogrouping.storage(materialized)
@@ -113,6 +122,10 @@ class CogroupedKStream(Generic[K, VR]):
 
         Raises:
             TopologyError: the argument is none of these windows.
+
+        Example:
+            >>> cogrouped = amounts.group_by_key().cogroup(lambda key, amount, total: total + amount)
+            >>> per_minute = cogrouped.windowed_by(minutes).aggregate(lambda: 0, store="per-minute", value=mp.Long)
         """
         if isinstance(windows, SessionWindows):
             return SessionWindowedCogroupedKStream(self._cogrouping, windows)
@@ -146,6 +159,10 @@ class TimeWindowedCogroupedKStream(Generic[K, VR]):
             name: name of the nodes: `<name>-cogroup-agg-0` and so on, and `<name>-cogroup-merge`.
             materialized: see `MaterializedWindows`; `value=` is the serde of the aggregates, and `key=` is that of the
                 first stream by default.
+
+        Example:
+            >>> cogrouped = amounts.group_by_key().cogroup(lambda key, amount, total: total + amount)
+            >>> per_minute = cogrouped.windowed_by(minutes).aggregate(lambda: 0, store="per-minute", value=mp.Long)
         """
         check_initializer("aggregate()", initializer)
         windows = self._windows
@@ -190,6 +207,11 @@ class SessionWindowedCogroupedKStream(Generic[K, VR]):
             name: name of the nodes: `<name>-cogroup-agg-0` and so on, and `<name>-cogroup-merge`.
             materialized: see `MaterializedWindows`; `value=` is the serde of the aggregates, and `key=` is that of the
                 first stream by default.
+
+        Example:
+            >>> cogrouped = amounts.group_by_key().cogroup(lambda key, amount, total: total + amount)
+            >>> sessions = cogrouped.windowed_by(mp.SessionWindows(timedelta(minutes=30)))
+            >>> totals = sessions.aggregate(lambda: 0, lambda key, one, two: one + two, store="totals", value=mp.Long)
         """
         check_initializer("aggregate()", initializer)
         check_function("aggregate()", session_merger, "key", "aggregate", "aggregate")

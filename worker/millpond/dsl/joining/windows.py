@@ -24,6 +24,11 @@ class JoinWindows:
 
     Raises:
         TopologyError: the window ends before it starts, or the grace is negative.
+
+    Example:
+        >>> windows = mp.JoinWindows.of_time_difference_and_grace(timedelta(minutes=5), timedelta(minutes=1))
+        >>> paid = lines.join(amounts, lambda line, amount: f"{line}: {amount}", windows.before(timedelta(0)))
+        >>> paid.to("paid", value=mp.String)
     """
 
     time_before: timedelta

@@ -109,6 +109,12 @@ class TableTableJoins(Generic[K, V]):
 
         Raises:
             TopologyError: `table` is no KTable, or comes from another StreamsBuilder.
+
+        Example:
+            >>> limited = customers.join(limits, lambda name, limit: f"{name}: {limit}", value=mp.String)
+            >>> named = limits.join(
+            ...     customers, lambda limit, name: f"{name}: {limit}", on=lambda key, limit: key, value=mp.String
+            ... )
         """
         return self._join("inner", table, with_, on, name, joined, with_key=with_key)
 
@@ -166,9 +172,9 @@ class TableTableJoins(Generic[K, V]):
 
         With `on=` a row whose foreign key is None is joined with None, too.
 
-        Example::
-
-            profiles = users.left_join(photos, lambda user, photo: Profile(user.name, photo and photo.url))
+        Example:
+            >>> named = customers.left_join(limits, lambda name, limit: f"{name}: {limit or 0}", value=mp.String)
+            >>> named.to_stream().to("limits-by-name")
         """
         return self._join("left", table, with_, on, name, joined, with_key=with_key)
 
@@ -203,9 +209,9 @@ class TableTableJoins(Generic[K, V]):
     ) -> KTable[K, VR]:
         """Join the rows of both tables by key; None stands for a row that one of them has not. See `join`.
 
-        Example::
-
-            stock = ordered.outer_join(delivered, lambda out, in_: (in_ or 0) - (out or 0))
+        Example:
+            >>> either = customers.outer_join(limits, lambda name, limit: f"{name}: {limit}", value=mp.String)
+            >>> either.to_stream().to("either")
         """
         this, other = self._this(), _other("outer_join()", table)
         return join_tables(this, other, "outer", with_, name, materialized, with_key=with_key)
