@@ -20,7 +20,7 @@ from .pages import blocks
 OPERATORS = (
     mp.StreamsBuilder, mp.KStream, mp.BranchedKStream, mp.KTable, mp.KGroupedStream, mp.KGroupedTable,
     mp.CogroupedKStream, mp.TimeWindowedKStream, mp.SessionWindowedKStream, mp.TimeWindowedCogroupedKStream,
-    mp.SessionWindowedCogroupedKStream, mp.Topology,
+    mp.SessionWindowedCogroupedKStream,
 )  # fmt: skip
 WINDOWS = (
     mp.TimeWindows, mp.SlidingWindows, mp.SessionWindows, mp.UnlimitedWindows, mp.JoinWindows, mp.EmitStrategy,
@@ -65,8 +65,7 @@ def test_the_example_of_a_docstring_runs(name: str) -> None:
     told: list[str] = []
     failed, _ = doctest.DocTestRunner(verbose=False).run(test, out=told.append, clear_globs=False)
     assert failed == 0, "".join(told)
-    made = test.globs["topology"] if "topology" in test.globs else test.globs["builder"].build()
-    with TopologyTestDriver(made) as driver:
+    with TopologyTestDriver(test.globs["builder"].build()) as driver:
         assert driver.get_all_state_stores() is not None
 
 
@@ -81,6 +80,13 @@ def test_every_operator_has_an_example(cls: type) -> None:
         and name not in INTERNAL.get(cls.__name__, ())
     }
     assert operators - WITH_EXAMPLE.keys() == set()
+
+
+def test_every_method_of_a_topology_is_in_the_example_of_a_page() -> None:
+    """`tests/docs/test_doc_processors.py` runs it."""
+    public = {name for name in dir(mp.Topology) if not name.startswith("_")} - INTERNAL["Topology"]
+    shown = "".join(block.text for block in blocks("docs/processors.md") if block.language == "python")
+    assert {name for name in public if f"topology.{name}(" not in shown} == set()
 
 
 @pytest.mark.parametrize("cls", WINDOWS, ids=lambda cls: cls.__name__)

@@ -241,7 +241,7 @@ class StreamsBuilder:
 
         Example:
             >>> lines.map_values(str.upper, value=mp.String).to("loud")
-            >>> topology = builder.build(optimization="all")
+            >>> topology = builder.build()
             >>> print(str(topology.describe()).splitlines()[0])
             Topologies:
         """

@@ -11,12 +11,12 @@ from millpond.checks import check_function, kind_of
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 
-from .batch_steps import BatchSteps
 from .functions import check_same_builder, check_value_function
 from .joining.options import StreamJoined
 from .joining.streams import join_streams
 from .joining.tables import join_global_table, join_table
 from .joining.windows import JoinWindows
+from .steps.batches import BatchSteps
 
 if TYPE_CHECKING:
     from .global_table import GlobalKTable

@@ -114,10 +114,6 @@ class Topology:
                 uses `default.timestamp.extractor`.
             reset: `earliest` or `latest`: where to start without committed offsets; None uses `auto.offset.reset`.
             table: whether the topic is read as a table.
-
-        Example:
-            >>> topology = mp.Topology().add_source("lines", "lines", key=mp.String, value=mp.String)
-            >>> topology = topology.add_sink("copy", "copy", "lines", key=mp.String, value=mp.String)
         """
         self._check_new(name)
         if not topics:
@@ -153,14 +149,6 @@ class Topology:
                 stores in its attribute `stores` are added and connected (KIP-401).
             parents: names of the nodes whose records the new node gets; at least one.
             stores: names of further stores that it uses; they are in the topology already.
-
-        Example:
-            >>> class Loud(mp.Processor[str, str, str, str]):
-            ...     def process(self, record):
-            ...         self.context.forward(record.with_value(record.value.upper()))
-            >>> topology = mp.Topology().add_source("lines", "lines", key=mp.String, value=mp.String)
-            >>> topology = topology.add_processor("loud", Loud, "lines")
-            >>> topology = topology.add_sink("copy", "copy", "loud", key=mp.String, value=mp.String)
         """
         check_supplier(f"Processor '{name}'", supplier)
         check_supply(name, supplier)
@@ -209,10 +197,6 @@ class Topology:
             value: serde of the values; None uses `default.value.serde`.
             partitioner: f(topic, key, value, number of partitions) -> the partitions to write to (KIP-837): several are
                 a multicast, none drops the record, and None is the default, murmur2 of the key's bytes.
-
-        Example:
-            >>> topology = mp.Topology().add_source("lines", "lines", key=mp.String, value=mp.String)
-            >>> topology = topology.add_sink("copy", "copy", "lines", key=mp.String, value=mp.String)
         """
         self._check_new(name)
         if isinstance(topic, str):
@@ -230,18 +214,7 @@ class Topology:
         return self
 
     def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
-        """Add a store and connect it to processors. If the same builder was added before, it is only connected.
-
-        Example:
-            >>> class Counting(mp.Processor[str, str, None, None]):
-            ...     def process(self, record):
-            ...         counts = self.context.get_state_store("counts", mp.KeyValueStore)
-            ...         counts.put(record.key, (counts.get(record.key) or 0) + 1)
-            >>> topology = mp.Topology().add_source("lines", "lines", key=mp.String, value=mp.String)
-            >>> topology = topology.add_processor("counting", Counting, "lines")
-            >>> counts = mp.KeyValueStoreBuilder(name="counts", key=mp.String, value=mp.Long)
-            >>> topology = topology.add_state_store(counts, "counting")
-        """
+        """Add a store and connect it to processors. If the same builder was added before, it is only connected."""
         name = validate_name(builder.name, "store")
         known = self._stores.get(name)
         if known is not None and known != builder:
@@ -277,22 +250,6 @@ class Topology:
             key: serde of the topic's keys.
             value: serde of the topic's values.
             timestamp: see `add_source`.
-
-        Example:
-            >>> class Rates(mp.Processor[str, float, None, None]):
-            ...     def process(self, record):
-            ...         self.context.get_state_store("rates").put(record.key, record.value)
-            >>> rates = mp.KeyValueStoreBuilder(name="rates", key=mp.String, value=mp.Double, logging=False)
-            >>> topology = mp.Topology().add_source("lines", "lines", key=mp.String, value=mp.String)
-            >>> topology = topology.add_global_store(
-            ...     rates,
-            ...     "rates",
-            ...     Rates,
-            ...     source_name="rates-source",
-            ...     processor_name="rates-reader",
-            ...     key=mp.String,
-            ...     value=mp.Double,
-            ... )
         """
         store = validate_name(builder.name, "store")
         self._check_new(source_name)
@@ -323,19 +280,7 @@ class Topology:
         return self
 
     def connect(self, processor: str, *stores: str) -> Topology:
-        """Connect a processor to stores. Processors that share a store are in one sub-topology.
-
-        Example:
-            >>> class Counting(mp.Processor[str, str, None, None]):
-            ...     def process(self, record):
-            ...         counts = self.context.get_state_store("counts", mp.KeyValueStore)
-            ...         counts.put(record.key, (counts.get(record.key) or 0) + 1)
-            >>> topology = mp.Topology().add_source("lines", "lines", key=mp.String, value=mp.String)
-            >>> topology = topology.add_processor("counting", Counting, "lines")
-            >>> counts = mp.KeyValueStoreBuilder(name="counts", key=mp.String, value=mp.Long)
-            >>> topology = topology.add_state_store(counts)
-            >>> topology = topology.connect("counting", "counts")
-        """
+        """Connect a processor to stores. Processors that share a store are in one sub-topology."""
         for store in stores:
             if store in self._global_stores:
                 raise TopologyError(
@@ -457,16 +402,7 @@ class Topology:
         return found
 
     def describe(self) -> TopologyDescription:
-        """Return the sub-topologies and global stores; `str()` of it is Kafka Streams' text, byte for byte.
-
-        Example:
-            >>> topology = mp.Topology().add_source("lines", "lines", key=mp.String, value=mp.String)
-            >>> print(str(topology.describe()).rstrip())
-            Topologies:
-               Sub-topology: 0
-                Source: lines (topics: [lines])
-                  --> none
-        """
+        """Return the sub-topologies and global stores; `str()` of it is Kafka Streams' text, byte for byte."""
         globals_ = self.global_stores
         numbers = {store.id for store in globals_}
         return TopologyDescription(
@@ -479,13 +415,7 @@ class Topology:
         )
 
     def mermaid(self) -> str:
-        """Return the graph as the text of a Mermaid flowchart.
-
-        Example:
-            >>> topology = mp.Topology().add_source("lines", "lines", key=mp.String, value=mp.String)
-            >>> topology.mermaid().splitlines()[0]
-            'flowchart TD'
-        """
+        """Return the graph as the text of a Mermaid flowchart."""
         return mermaid(self.subtopologies(), self.global_stores, self.repartition_topics)
 
     def _repr_mermaid_(self) -> str:

@@ -17,7 +17,7 @@ from millpond.serdes import Serde
 from millpond.topology import FixedKeyRecord, Record
 
 if TYPE_CHECKING:
-    from .kstream import KStream
+    from millpond.dsl.kstream import KStream
 
 __all__ = ("BatchSteps",)
 

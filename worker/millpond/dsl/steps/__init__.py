@@ -1,0 +1,1 @@
+"""Steps of a stream that keep no state."""
