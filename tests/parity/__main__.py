@@ -1,7 +1,7 @@
 """Write the pages about what there is of Kafka Streams.
 
 python -m tests.parity --write                                       # after a change of the tests, or of an operator
-python -m tests.parity --run build/differential/coverage.json        # keep the counts of a full run, and write
+python -m tests.parity --run build/differential/coverage.json        # keep the counts of a run, and write
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the pages")
-    parser.add_argument("--run", type=Path, help="keep the counts of this run of tests.differential first")
+    parser.add_argument("--run", type=Path, help="first keep the counts of this run of tests.differential")
     given = parser.parse_args()
     if given.run is not None:
         coverage.keep(given.run)

@@ -13,7 +13,7 @@ from tests.differential.drawing.coverage import options_of, pairs_of
 from tests.parity.inventory import Member
 
 FILE = Path(__file__).with_name("last_run.json")
-"""The counts of the last full run of generated cases."""
+"""The counts of a run of generated cases: `python -m tests.parity --run FILE` keeps those of a longer one."""
 
 _KEPT = ("seed", "cases", "refused", "different", "operators", "options")
 
@@ -41,12 +41,12 @@ def of_stored_cases() -> Counter[str]:
 
 @functools.cache
 def last_run() -> dict[str, Any]:
-    """Return the counts of the last full run."""
+    """Return the counts of the run that was kept last."""
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 
 def of_generated_cases() -> Counter[str]:
-    """Return in how many cases of the last full run each operator and each option was compared."""
+    """Return in how many cases of that run each operator and each option was compared."""
     return Counter(last_run()["operators"]) + Counter(last_run()["options"])
 
 

@@ -88,7 +88,7 @@ def operators() -> str:
     text += [
         "- **stored** is the number of stored cases of `tests/differential` that have the operator or option: cases",
         "  written by hand for the situations of Kafka Streams' own tests, and differences that were found and mended.",
-        "- **generated** is the number of cases in which the last full run compared it with the original:",
+        "- **generated** is the number of cases in which the last kept run compared it with the original:",
         f"  {run['cases']} cases, {run['different']} of them different, seed {run['seed']}.",
         "- **differs** has the [differences](differences.md) that are meant.",
         "",
