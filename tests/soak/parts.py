@@ -57,7 +57,7 @@ def _chaos(seed: int, left_s: float | None, *, application: str = "orders") -> l
 
 
 def _chaos_of_operators(seed: int, left_s: float | None) -> list[str]:
-    return _chaos(seed, left_s, application="operators")
+    return [*_chaos(seed, left_s, application="operators"), *(["--optimized"] if seed % 2 else [])]
 
 
 def _kills(seed: int, left_s: float | None) -> list[str]:

@@ -18,6 +18,7 @@ from tests.chaos.operators.processors import (
     SentByWallClock,
     answered,
     exclaimed,
+    sent_twice,
 )
 from tests.turns.topology import (
     FINALS_RETENTION,
@@ -124,6 +125,8 @@ def _add_processors(builder: mp.StreamsBuilder, inputs: Inputs, out: Out) -> Non
         out.stream(name, left.process(kind, name=name, key=mp.String, value=mp.String))
     out.stream("batches", left.map_batches(exclaimed, name="batches", value=mp.String))
     out.stream("async", left.map_values_async(answered, name="async", value=mp.String))
+    twice = left.process_async(sent_twice, name="async-twice", key=mp.String, value=mp.String)
+    out.stream("async-twice", twice)
 
 
 def _outputs() -> tuple[str, ...]:

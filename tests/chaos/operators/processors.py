@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import millpond as mp
 
-__all__ = ("Answers", "Counted", "Seen", "SentByStreamTime", "SentByWallClock", "answered", "exclaimed")
+__all__ = ("Answers", "Counted", "Seen", "SentByStreamTime", "SentByWallClock", "answered", "exclaimed", "sent_twice")
 
 _ANSWER_S = 0.002
 
@@ -106,3 +106,9 @@ async def answered(value: str) -> str:
     """Return the answer of a service that takes a while."""
     await asyncio.sleep(_ANSWER_S)
     return f"{value}?"
+
+
+async def sent_twice(record: mp.Record[str, str]) -> list[mp.Record[str, str]]:
+    """Return two records for one."""
+    await asyncio.sleep(_ANSWER_S)
+    return [record.with_value(f"{record.value} {part}") for part in "ab"]

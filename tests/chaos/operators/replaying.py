@@ -22,7 +22,7 @@ REPLAYED = (
     "session", "stream-self", "global", "filter", "map-values", "to-table", "stores", "cogroup-windowed",
     "final-tumbling", "final-sliding", "final-session", "unlimited", "windows-reduced", "sliding-aggregated",
     "session-reduced", "session-aggregated", "cogroup-sliding", "cogroup-sessions", "final-hopping", "suppress-table",
-    "lru", "versioned-count", "transformed", "own-store", "batches", "async",
+    "lru", "versioned-count", "transformed", "own-store", "batches", "async", "async-twice",
 )  # fmt: skip
 """The outputs that depend on one input only."""
 
