@@ -134,7 +134,7 @@ APPLICATIONS: Mapping[str, Application] = {
             "count", "reduce", "in-memory", "tumbling", "suppress-final-store", "suppress-table-store", "hopping",
             "sliding", "session", "stream-inner-this-join-store", "stream-left-left-shared-join-store",
             "stream-outer-outer-shared-join-store", "table-inner", "kv", "windows", "duplicates", "sessions",
-            "versioned-kv", "versions", "cogroup", "final-tumbling", "final-session",
+            "versioned-kv", "cogroup", "final-tumbling", "final-session",
             "foreign-inner-subscription-store",
             "lru", "versioned-count", "transformed", "joined-in-time-Buffer", "seen", "waiting-for-stream", "rekeyed",
         ),
