@@ -89,7 +89,21 @@ def _foreign(rows: Iterable[Row], inputs: Inputs, *, left_join: bool) -> Iterabl
         last[row.key or b""] = row.value
         if row.value is not None and not values.issuperset(row.value.split(b"/")):
             yield f"{row.key!r} has {row.value!r}, which is in no input"
-    yield from _different({key: value for key, value in last.items() if value is not None}, wanted)
+    kept = {key: value for key, value in last.items() if value is not None}
+    if not left_join:
+        kept = {key: value for key, value in kept.items() if key in wanted or not _outrun(key, value, inputs["table"])}
+    yield from _different(kept, wanted)
+
+
+def _outrun(key: bytes, value: bytes, table: Iterable[Row]) -> bool:
+    """Return whether an inner join may keep a result although the row of its key has no partner any more.
+
+    In Kafka Streams, the answer that unsets a result is dropped if the row has changed again when it arrives, and the
+    second change of a row without a partner has no answer.
+    """
+    rows = [row.value for row in table if row.key == key]
+    joined = value.split(b"/")[0]
+    return rows[-1] is not None and joined in rows[:-2]
 
 
 def _foreign_inner(rows: Iterable[Row], inputs: Inputs) -> Iterable[str]:
