@@ -13,7 +13,7 @@ import millpond as mp
 from millpond.dsl.operators.windowing.sliding import AggregateSlidingWindows
 from millpond.errors import TopologyError
 from millpond.serdes import Json, String
-from millpond.state import MemoryBackend, WindowStoreBuilder
+from millpond.state import MemoryBackend, SlidingWindowStoreBuilder
 from tests.dsl.support import Node
 from tests.state.helpers import commit
 
@@ -30,7 +30,7 @@ def add(_key: str, value: str, values: list[str]) -> list[str]:
 def bound(windows: mp.SlidingWindows, *, send_old: bool = False) -> tuple[Node, Any, MemoryBackend]:
     """A node with its store and the backend of that."""
     backend = MemoryBackend()
-    builder = WindowStoreBuilder(
+    builder = SlidingWindowStoreBuilder(
         name="store",
         key=String,
         value=Json(list[str]),
@@ -56,13 +56,13 @@ def expected(difference: int, records: list[tuple[str, str, int]]) -> dict[tuple
 
 @given(st.integers(1, 120), RECORDS, st.sets(st.integers(0, 40)), st.booleans())
 def test_windows_have_the_records_of_their_definition(
-    difference: int, records: list[tuple[str, str, int]], commits: set[int], few_keys: bool
+    difference: int, records: list[tuple[str, str, int]], commits: set[int], little_memory: bool
 ) -> None:
     """In any order of records, with commits between them: every window of the definition, and no other."""
     windows = mp.SlidingWindows.of_time_difference_and_grace(difference * MS, 1000 * MS)
     node, store, backend = bound(windows)
-    if few_keys:
-        store._most_keys = 1
+    if little_memory:
+        store.cache_limit = 0
     process = AggregateSlidingWindows("store", windows, list, add, False).bind(node)
     for at, (key, value, timestamp) in enumerate(records):
         process(key, value, timestamp)

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 
 from millpond import serdes
 from millpond.serdes import Windowed
-from millpond.state import ValueAndTimestamp, WindowStoreBuilder
+from millpond.state import SlidingWindowStoreBuilder, ValueAndTimestamp, WindowStoreBuilder
 from millpond.state.formats import split_window_key
 from tests.state import helpers
 from tests.support import generated
@@ -41,6 +41,7 @@ class WindowMachine(RuleBasedStateMachine):
     mutable = False
     caching = False
     persistent = True
+    by_key = False
 
     @initialize()
     def start(self):
@@ -57,7 +58,8 @@ class WindowMachine(RuleBasedStateMachine):
         self.store = self.build()
 
     def build(self):
-        store = WindowStoreBuilder(
+        builder = SlidingWindowStoreBuilder if self.by_key else WindowStoreBuilder
+        store = builder(
             name="w",
             key=serdes.String,
             value=helpers.MUTABLE if self.mutable else helpers.FROZEN,
@@ -151,6 +153,16 @@ class WindowMachine(RuleBasedStateMachine):
         found = [(start, (self.plain(value.value), value.timestamp)) for start, value in scan(key, first, last)]
         expected = {start: v for (held, start), v in self.live().items() if held == key and first <= start <= last}
         assert found == sorted(expected.items(), reverse=reverse)
+
+    @precondition(lambda self: self.by_key)
+    @rule(key=keys, first=bounds, last=bounds)
+    def find_windows_as_an_operator(self, key, first, last):
+        """Rows in memory are as those of the backend, where the operator finds either."""
+        decode = self.store.value_serde.deserialize if self.mutable else int
+        rows = self.store.matches(self.store.serialize_key(key), first, last)
+        found = [(start, (self.plain(decode(kept)), time)) for start, kept, time in rows if kept is not None]
+        expected = {start: v for (held, start), v in self.live().items() if held == key and first <= start <= last}
+        assert found == sorted(expected.items())
 
     @rule(low=st.none() | keys, high=st.none() | keys, first=bounds, last=bounds, reverse=st.booleans())
     def fetch_range(self, low, high, first, last, reverse):
@@ -285,13 +297,22 @@ class WindowMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("place", helpers.BACKENDS)
 @pytest.mark.parametrize("mutable", [False, True], ids=["immutable", "mutable"])
-@pytest.mark.parametrize(("persistent", "caching"), [(True, False), (True, True), (False, False)])
-def test_a_window_store_is_a_dict_with_expiry_and_commits(place, mutable, persistent, caching):
+@pytest.mark.parametrize(
+    ("persistent", "caching", "by_key"),
+    [(True, False, False), (True, True, False), (False, False, False), (True, True, True), (False, False, True)],
+)
+def test_a_window_store_is_a_dict_with_expiry_and_commits(place, mutable, persistent, caching, by_key):
     """Reads, order, expiry, stream time and changelog equal the model's after any sequence of steps."""
     kind = type(
         "Machine",
         (WindowMachine,),
-        {"place_type": helpers.BACKENDS[place], "mutable": mutable, "persistent": persistent, "caching": caching},
+        {
+            "place_type": helpers.BACKENDS[place],
+            "mutable": mutable,
+            "persistent": persistent,
+            "caching": caching,
+            "by_key": by_key,
+        },
     )
     examples, steps = (60, 40) if place == "memory" else (15, 40)
     run_state_machine_as_test(

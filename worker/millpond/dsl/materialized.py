@@ -13,6 +13,7 @@ from millpond.serdes import Serde
 from millpond.state import (
     KeyValueStoreBuilder,
     SessionStoreBuilder,
+    SlidingWindowStoreBuilder,
     VersionedKeyValueStoreBuilder,
     WindowStoreBuilder,
 )
@@ -183,7 +184,8 @@ class Storage:
                 f"Store '{self.name}' keeps windows for {retention} ms, but they are needed for {needed} ms ({parts} "
                 f"{windows.size_ms} ms and grace {windows.grace_ms} ms); give a longer retention=."
             )
-        return WindowStoreBuilder(
+        builder = SlidingWindowStoreBuilder if isinstance(windows, SlidingWindows) else WindowStoreBuilder
+        return builder(
             name=self.name,
             key=self.key,
             value=self.value,

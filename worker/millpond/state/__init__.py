@@ -26,6 +26,7 @@ from .builders import JoinBufferBuilder as JoinBufferBuilder
 from .builders import KeyValueStoreBuilder as KeyValueStoreBuilder
 from .builders import OuterJoinStoreBuilder as OuterJoinStoreBuilder
 from .builders import SessionStoreBuilder as SessionStoreBuilder
+from .builders import SlidingWindowStoreBuilder as SlidingWindowStoreBuilder
 from .builders import StoreBuilder as StoreBuilder
 from .builders import SubscriptionStoreBuilder as SubscriptionStoreBuilder
 from .builders import TimeOrderedBufferBuilder as TimeOrderedBufferBuilder

@@ -12,7 +12,8 @@ from millpond.errors import ConfigError
 from millpond.serdes import Bytes, Serde
 from millpond.state.stores.buffers.join_buffer import JoinBuffer
 from millpond.state.stores.buffers.time_ordered_buffer import TimeOrderedBuffer
-from millpond.state.stores.duplicate_windows import DuplicateWindowStore
+from millpond.state.stores.by_key.duplicate_windows import DuplicateWindowStore
+from millpond.state.stores.by_key.windows_by_key import TimeOrderedWindowsByKey, WindowsByKey
 from millpond.state.stores.key_value import KeyValueStore, TimestampedKeyValueStore
 from millpond.state.stores.lru import LruKeyValueStore, TimestampedLruKeyValueStore
 from millpond.state.stores.outer_join import OuterJoinStore
@@ -29,6 +30,7 @@ __all__ = (
     "KeyValueStoreBuilder",
     "OuterJoinStoreBuilder",
     "SessionStoreBuilder",
+    "SlidingWindowStoreBuilder",
     "StoreBuilder",
     "SubscriptionStoreBuilder",
     "TimeOrderedBufferBuilder",
@@ -344,12 +346,7 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
                 persistent=self.persistent,
                 changelog_topic=self._logged_to(changelog_topic),
             )
-        kind: type[WindowStore[K, V] | TimestampedWindowStore[K, V]]
-        if self.time_ordered:
-            kind = TimeOrderedWindowStore[K, V]
-        else:
-            kind = TimestampedWindowStore[K, V] if self.timestamped else WindowStore[K, V]
-        return kind(
+        return self._kind()(
             self.name,
             partition,
             backend,
@@ -360,6 +357,18 @@ class WindowStoreBuilder(StoreBuilder[K, V]):
             caching=self.caching,
             changelog_topic=self._logged_to(changelog_topic),
         )
+
+    def _kind(self) -> type[WindowStore[K, V] | TimestampedWindowStore[K, V]]:
+        if self.time_ordered:
+            return TimeOrderedWindowStore[K, V]
+        return TimestampedWindowStore[K, V] if self.timestamped else WindowStore[K, V]
+
+
+class SlidingWindowStoreBuilder(WindowStoreBuilder[K, V]):
+    """The store of an aggregation by sliding windows, in which a record finds all windows of its key at once."""
+
+    def _kind(self) -> type[WindowStore[K, V] | TimestampedWindowStore[K, V]]:
+        return TimeOrderedWindowsByKey[K, V] if self.time_ordered else WindowsByKey[K, V]
 
 
 @checked_class

@@ -102,9 +102,8 @@ pack_window_suffix: Callable[[int, int], bytes] = _start_and_sequence.pack
 """Returns the bytes after the key in a window store's changelog key, of the window's start in ms and the sequence."""
 
 
-def window_start(start_ms: int) -> bytes:
-    """Return the bytes after the key in a windowed key of a topic that is not a changelog."""
-    return _long.pack(start_ms)
+window_start: Callable[[int], bytes] = _long.pack
+"""Returns the bytes after the key in a windowed key of a topic that is not a changelog, of the window's start in ms."""
 
 
 def window_key(raw_key: bytes, start_ms: int, sequence: int = ABSENT_SEQUENCE) -> bytes:

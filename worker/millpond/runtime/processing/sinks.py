@@ -6,8 +6,9 @@ partition of its inner key (Kafka Streams' `WindowedStreamPartitioner`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import repeat
+from operator import add, itemgetter
 from typing import Any
 
 from confluent_kafka import murmur2
@@ -28,6 +29,7 @@ Forward = Callable[..., None]
 
 #: The partition that lets librdkafka's murmur2 partitioner choose.
 ANY = -1
+_start_of = itemgetter(0)
 
 
 def bind_sink(sink: SinkNode, task: TaskContext, environment: Environment) -> Forward:
@@ -108,6 +110,22 @@ def _key_part_sink(  # noqa: PLR0913 - two calls, with everything a record needs
     return with_columns(sink, _column_sink(topic, count, key_serde, value_serde, task))
 
 
+def _raw_keys_of(columns: Columns, key_serde: Serde[Any]) -> Sequence[bytes]:
+    """Return the keys of columns as the serde serializes them; their windows are appended where that is the same."""
+    windows = columns.windows
+    if windows is not None:
+        if key_serde.inner is not columns.key_serde:
+            return list(map(key_serde.serialize, columns.keys()))
+        return list(map(add, columns.raw_keys, map(window_start, map(_start_of, windows))))
+    window = columns.window
+    if window is None and key_serde is columns.key_serde:
+        return columns.raw_keys
+    if window is not None and key_serde.inner is columns.key_serde:
+        start = window_start(window[0])
+        return [raw_key + start for raw_key in columns.raw_keys]
+    return list(map(key_serde.serialize, columns.keys()))
+
+
 def _column_sink(
     topic: str, count: int | None, key_serde: Serde[Any], value_serde: Serde[Any], task: TaskContext
 ) -> TakeColumns | None:
@@ -120,20 +138,11 @@ def _column_sink(
         return None  # in careful mode the outbox needs each record by itself
     partition_by = key_serde.partition_by
 
-    def raw_keys_of(columns: Columns) -> list[bytes]:
-        window = columns.window
-        if window is None and key_serde is columns.key_serde:
-            return columns.raw_keys
-        if window is not None and key_serde.inner is columns.key_serde:
-            start = window_start(window[0])
-            return [raw_key + start for raw_key in columns.raw_keys]
-        return list(map(key_serde.serialize, columns.keys()))
-
     def take(columns: Columns) -> bool:
         if task.headers is not None:
             return False
         try:
-            raw_keys = raw_keys_of(columns)
+            raw_keys = _raw_keys_of(columns, key_serde)
             same = value_serde is columns.value_serde
             data = columns.data if same else list(map(value_serde.serialize, columns.values()))
             partitions: Iterable[int] = repeat(ANY)

@@ -7,7 +7,7 @@ one call per change, or does nothing: then the caller makes those calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -52,30 +52,36 @@ class Columns:
         value_serde: the serde of the values.
         timestamps: epoch ms.
         window: start and end of the window that all keys are in, epoch ms; None without a window.
+        windows: start and end of the window of each key, epoch ms; None without windows, or with one for all keys.
     """
 
-    __slots__ = ("_changes", "data", "key_serde", "raw_keys", "timestamps", "value_serde", "window")
+    __slots__ = ("_changes", "data", "key_serde", "raw_keys", "timestamps", "value_serde", "window", "windows")
 
     def __init__(  # noqa: PLR0913  # the columns, once per flush
         self,
-        changes: Mapping[bytes, Change],
+        raw_keys: Sequence[bytes],
+        changes: Collection[Change],
         data: Sequence[bytes],
         timestamps: Sequence[int],
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         window: tuple[int, int] | None = None,
+        windows: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        self._changes = changes.values()
-        self.raw_keys: list[bytes] = list(changes)
+        self._changes = changes
+        self.raw_keys: Sequence[bytes] = raw_keys
         self.data: Sequence[bytes] = data
         self.timestamps: Sequence[int] = timestamps
         self.key_serde: Serde[Any] = key_serde
         self.value_serde: Serde[Any] = value_serde
         self.window: tuple[int, int] | None = window
+        self.windows: Sequence[tuple[int, int]] | None = windows
 
     def keys(self) -> list[Any]:
         """Return the keys as objects; with a window, as `Windowed`."""
         keys = list(map(_key_of, self._changes))
+        if self.windows is not None:
+            return [Windowed(key, *window) for key, window in zip(keys, self.windows, strict=True)]
         return keys if self.window is None else [Windowed(key, *self.window) for key in keys]
 
     def values(self) -> list[Any]:

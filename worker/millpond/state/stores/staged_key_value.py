@@ -310,7 +310,7 @@ class StagedKeyValues(StagedStore[K, V]):
         self._entry_size.sample((raw_key, change[3:]) for raw_key, change in changes.items())
         self._encode(out, list(changes), data, timestamps)
         if self._listener is not None:
-            if not headers and not origins and self._forward_columns(changes, data, timestamps):
+            if not headers and not origins and self._forward_columns(list(changes), changes.values(), data, timestamps):
                 return
             forward_changes(
                 self._listener,

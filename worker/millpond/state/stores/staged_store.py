@@ -10,7 +10,7 @@ it stages meanwhile belongs to the next commit. `revert` discards everything tha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from millpond.errors import BrokerError, SerializationError, StateError
@@ -25,6 +25,7 @@ __all__ = ("ABSENT", "ChangelogRecord", "Headers", "StagedStore", "StoreContext"
 
 K = TypeVar("K")
 V = TypeVar("V")
+P = TypeVar("P")
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -44,7 +45,7 @@ _LONGEST_KEY = 100
 DEFAULT_CACHE_LIMIT = 10 * 1024 * 1024
 
 
-def changed_since_flush(dirty: dict[bytes, Change], *, has_listener: bool) -> dict[bytes, Change]:
+def changed_since_flush(dirty: dict[P, Change], *, has_listener: bool) -> dict[P, Change]:
     """Empty `dirty`; return a copy of its changes, since a listener may put into the store.
 
     For a listener, keys that were created and deleted between two flushes are left out.
@@ -197,19 +198,21 @@ class StagedStore(Generic[K, V]):
         self._listener = listener
         self._take_columns = columns_taker(listener)
 
-    def _forward_columns(
+    def _forward_columns(  # noqa: PLR0913  # the columns, once per flush
         self,
-        changes: dict[bytes, Change],
+        raw_keys: Sequence[bytes],
+        changes: Collection[Change],
         data: list[bytes | None],
         timestamps: list[int],
         window: tuple[int, int] | None = None,
+        windows: Sequence[tuple[int, int]] | None = None,
     ) -> bool:
         """Forward the changes as columns; return False if that is impossible, so that the caller calls the listener."""
         take = self._take_columns
         if take is None or _NOTHING in set(map(type, data)):
             return False
         values = cast("list[bytes]", data)
-        return take(Columns(changes, values, timestamps, self.key_serde, self.value_serde, window))
+        return take(Columns(raw_keys, changes, values, timestamps, self.key_serde, self.value_serde, window, windows))
 
     def keep_origins(self) -> None:
         """Keep the origin of each key's last put for the flush, because a downstream node reads the origin.

@@ -48,7 +48,6 @@ V = TypeVar("V")
 _value, _timestamp = itemgetter(0), itemgetter(1)
 _MAX_LONG = 2**63 - 1
 _ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
-_MOST_KEYS = 100_000
 #: Fewer changed keys of a window are encoded one by one.
 _FEW = 8
 
@@ -66,7 +65,7 @@ class StagedWindows(WindowPuts[K, V]):
     _observed: int
     _floor: int
     _known_from: int
-    """The first window start of which the keys that are not in `_starts_of` have none."""
+    """All windows that start at this time or later have been put since the rows of the backend were read last."""
     _swept: int
     _flushed_metadata: bytes
     _sealed_metadata: bytes
@@ -95,8 +94,6 @@ class StagedWindows(WindowPuts[K, V]):
         self._in_heap: set[int] = set()  # the starts in the heap
         # Windows that accept puts but are not read; only until the next flush.
         self._hidden: dict[int, Window] = {}
-        self._starts_of: dict[bytes, list[int]] = {}
-        self._most_keys = _MOST_KEYS
         self._load_metadata()
         self._bind()
 
@@ -209,9 +206,8 @@ class StagedWindows(WindowPuts[K, V]):
                 data, timestamps = encoded_changes(of_window, serde), list(map(timestamp_of, of_window))
                 self._encode(out, start, list(changes), data, timestamps)
                 if len(touched) == 1 and not self._dirty_headers and not self._dirty_origins:
-                    forwarded = self._forward_columns(
-                        changes, data, timestamps, (start, min(start + self.window_size_ms, _MAX_LONG))
-                    )
+                    window = start, min(start + self.window_size_ms, _MAX_LONG)
+                    forwarded = self._forward_columns(list(changes), of_window, data, timestamps, window)
             elif len(dirty) < _FEW:
                 few = [(key, data, *entries[key]) for key, data in dirty.items()]
                 dirty.clear()
@@ -341,7 +337,6 @@ class StagedWindows(WindowPuts[K, V]):
         self._starts.clear()
         self._in_heap.clear()
         self._hidden.clear()
-        self._starts_of.clear()
         self._touched.clear()
         self._dirty_headers.clear()
         self._dirty_origins.clear()
@@ -375,32 +370,6 @@ class StagedWindows(WindowPuts[K, V]):
 
     def _some_entries(self) -> Iterable[object]:
         return (entry for entries, _, _ in self._windows.values() for entry in entries.items())
-
-    def starts_of(self, raw_key: bytes) -> list[int]:
-        """Return the starts of a key's windows in ms, ascending, perhaps with some that were deleted or have expired.
-
-        The caller adds the start of each window that it puts to the list, and is the only one that puts.
-        """
-        found = self._starts_of.get(raw_key)
-        if found is None:
-            if len(self._starts_of) >= self._most_keys:
-                self._keep_staged_starts()
-            first, last = max(self._floor + 1, 0), min(self._observed, self._known_from - 1)
-            if first > last:
-                found = self._starts_of[raw_key] = []
-                return found
-            # Without staged entries: all keys that have any are in the dict.
-            committed = self._committed(raw_key, raw_key, first, last, reverse=False)
-            keys = (split_window_key(key, _ROW_PREFIX_LENGTH) for key, _ in committed)
-            found = self._starts_of[raw_key] = [start for raw, start, _ in keys if raw == raw_key]
-        return found
-
-    def _keep_staged_starts(self) -> None:
-        staged = {split_window_key(key, _ROW_PREFIX_LENGTH)[0] for key in self._uncommitted_rows()}
-        staged.update(raw_key for _, (_, dirty, _) in self._touched for raw_key in dirty)
-        self._starts_of = {raw_key: starts for raw_key, starts in self._starts_of.items() if raw_key in staged}
-        self._known_from = self._observed + 1
-        self._most_keys = max(_MOST_KEYS, 2 * len(staged))
 
     # Reading in the order of the rows' keys: segment by segment
 

@@ -7,7 +7,6 @@ The windows of a key are visited from the last one down, as in Kafka Streams, wh
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +22,18 @@ __all__ = ("AggregateSlidingWindows",)
 
 STREAM_TIME = "stream_time"
 
-_Record = tuple[bytes, Any, Any, int, int, list[int]]
-"""Serialised key, key, value, timestamp, the lowest end of a window that takes records, the starts of the windows."""
-
 _Aggregate = tuple[Any, int]
-"""An aggregate and the highest timestamp of its records, in ms."""
+"""An aggregate as the store keeps it, and the highest timestamp of its records, in ms."""
+
+_Change = tuple[Windowed[Any], Any, Any, int]
+"""Windowed key, new aggregate, old aggregate, timestamp in ms."""
+
+_NEW: Any = object()
+"""The aggregate of a window that is created by its first record."""
+
+_Update = Callable[[bytes, Any, Any, int, int], None]
+"""Changes the windows of a serialised key, its key and its value, for a timestamp and the lowest end of a window that
+still takes records, both in ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +59,12 @@ class AggregateSlidingWindows:
         forward, failed, dropped, late = node.forward, node.failed, node.dropped, node.late
         serialize = store.serialize_key
         size, grace = self.windows.size_ms, self.windows.grace_ms
-        changes: list[tuple[Windowed[Any], Any, Any, int]] = []
+        changes: list[_Change] = []
         finals = final_results(node, store, self.windows) if self.final else None
         times = [] if finals is None else finals.times
         retention = store.retention_ms
-        update = _Windows(self, store, changes, late, None if finals is None else finals.note)
+        windows = _Windows(self, store, changes, late, None if finals is None else finals.note)
+        early, usual = windows.early(), windows.usual()
         if store.caching:
             store.on_flush(forward)
         stream_time = -1
@@ -74,13 +81,17 @@ class AggregateSlidingWindows:
             if finals is not None and times and times[0] < timestamp + 1 - retention:
                 finals.save(timestamp + 1, close)
             try:
-                update(serialize(key), key, value, timestamp, close)
+                if timestamp < size:
+                    early(serialize(key), key, value, timestamp, close)
+                else:
+                    usual(serialize(key), key, value, timestamp, close)
             except FATAL:
                 raise
             except Exception as error:  # noqa: BLE001 - user code raises anything
                 send()
                 return failed(error, key, value, timestamp)
-            send()
+            if changes:
+                send()
             # As in Kafka Streams, a record that is earlier than the first whole window sends no results.
             if finals is not None and timestamp >= size:
                 finals.check(close)
@@ -103,136 +114,154 @@ class _Windows:
         self,
         body: AggregateSlidingWindows,
         store: Any,
-        changes: list[tuple[Windowed[Any], Any, Any, int]],
+        changes: list[_Change],
         late: Callable[[], None],
         note: Callable[[int, bytes], None] | None,
     ) -> None:
-        self._initializer, self._aggregator = body.initializer, body.aggregator
+        self._body, self._store, self._late, self._note = body, store, late, note
         self._size = body.windows.size_ms
-        self._entry = store.entry
-        self._stage_entry = store.stage_count if body.counting else store.stage
-        self._starts_of = store.starts_of
-        self._retention = store.retention_ms
-        self._store = store
-        self._changes = changes
-        self._late = late
-        self._note = note
-        self._forwards = not store.caching and note is None
-        self._mutable = not store.value_serde.immutable
-        self._copies_old = body.send_old and self._forwards and self._mutable
+        self._decode = None if store.value_serde.immutable else store.value_serde.deserialize
+        self._change = changes.append if not store.caching and note is None else None
+        self._stage = store.stage_count if body.counting else store.stage
 
-    def __call__(self, raw: bytes, key: Any, value: Any, timestamp: int, close: int) -> None:
-        """Change the windows of a key for a record; `close` is the lowest end of a window that still takes records."""
-        starts = self._starts_of(raw)
-        record = (raw, key, value, timestamp, close, starts)
-        if timestamp < self._size:
-            self._early(record, starts)
-        else:
-            self._usual(record, starts)
+    def usual(self) -> _Update:  # noqa: C901 - one flat function per record
+        """Return the function for records whose left window does not start before 0."""
+        size, matches, store = self._size, self._store.matches, self._store
+        put, create, copy = self._putting(), self._creating(), self._copying()
+        final = self._note is not None
 
-    def _usual(self, record: _Record, starts: list[int]) -> None:  # noqa: C901 - one pass over the windows
-        raw, _, _, timestamp, _, _ = record
-        size, entry = self._size, self._entry
-        found: set[int] = set()
-        left: Any = None
-        right: _Aggregate | None = None
-        left_exists = right_exists = False
-        before: int | None = None  # the timestamp of the record before this one
-        lowest = max(timestamp - 2 * size, self._store.visible_from)
-        for start in reversed(starts[bisect_left(starts, lowest) : bisect_right(starts, timestamp + 1)]):
-            value, latest = entry(raw, start)
-            if value is None:
-                continue  # deleted, or expired
-            found.add(start)
-            end = start + size
-            if start == timestamp + 1:
-                right_exists = True
-            elif end > timestamp:
-                if right is None:
-                    # A copy, since the aggregator may change its aggregate in place.
-                    right = entry(raw, start) if self._mutable else (value, latest)
-                self._put(record, start, value, latest, new=False)
-            elif end == timestamp:
-                left_exists = True
-                self._put(record, start, value, latest, new=False)
-                if latest >= timestamp:
-                    return  # a record of the same time has created all windows
-                before = latest
-            else:
-                left, before = value, latest
-                break
-        if before is not None and before + 1 not in found and before + 1 + size >= timestamp:
-            self._put(record, before + 1, self._initializer(), timestamp, new=True)
-        if not left_exists:
-            within = before is not None and timestamp - size <= before
-            self._put(record, timestamp - size, left if within else self._initializer(), timestamp, new=True)
-        if not right_exists and right is not None and right[1] > timestamp:
-            self._copy(record, right)
-
-    def _early(self, record: _Record, starts: list[int]) -> None:
-        """Change the windows for a record before `size`: its left window would start before 0, and is [0, size]."""
-        raw, _, _, timestamp, _, _ = record
-        entry = self._entry
-        found: set[int] = set()
-        combined: _Aggregate | None = None
-        right: _Aggregate | None = None
-        right_exists = False
-        before: int | None = None
-        for start in starts[bisect_left(starts, self._store.visible_from) : bisect_right(starts, timestamp + 1)]:
-            value, latest = entry(raw, start)
-            if value is None:
-                continue
-            found.add(start)
-            if start == 0:
-                combined = value, latest
-                if latest < timestamp:
+        def update(raw: bytes, key: Any, value: Any, timestamp: int, close: int) -> None:  # noqa: C901 - one pass over the windows
+            found: list[int] = []
+            left: Any = None
+            right: _Aggregate | None = None
+            left_exists = right_exists = False
+            before: int | None = None  # the timestamp of the record before this one
+            lowest = timestamp - 2 * size
+            if final:
+                lowest = max(lowest, store.visible_from)
+            for start, kept, latest in reversed(matches(raw, lowest, timestamp + 1)):
+                if kept is None:
+                    continue  # deleted
+                found.append(start)
+                end = start + size
+                if start > timestamp:
+                    right_exists = True
+                elif end > timestamp:
+                    if right is None:
+                        right = kept, latest
+                    put(raw, key, value, timestamp, close, start, kept, latest)
+                elif end == timestamp:
+                    left_exists = True
+                    put(raw, key, value, timestamp, close, start, kept, latest)
+                    if latest >= timestamp:
+                        return  # a record of the same time has created all windows
                     before = latest
-            elif start <= timestamp:
-                right = entry(raw, start) if self._mutable else (value, latest)
-                self._put(record, start, value, latest, new=False)
+                else:
+                    left, before = kept, latest
+                    break
+            if before is not None and before + 1 + size >= timestamp and before + 1 not in found:
+                create(raw, key, value, timestamp, close, before + 1, _NEW)
+            if not left_exists:
+                kept = left if before is not None and timestamp - size <= before else _NEW
+                create(raw, key, value, timestamp, close, timestamp - size, kept)
+            if not right_exists and right is not None and right[1] > timestamp:
+                copy(raw, key, timestamp, right)
+
+        return update
+
+    def early(self) -> _Update:  # noqa: C901 - one flat function per record
+        """Return the function for records before `size`: the left window would start before 0, and is [0, size]."""
+        matches, store = self._store.matches, self._store
+        put, create, copy = self._putting(), self._creating(), self._copying()
+        final = self._note is not None
+
+        def update(raw: bytes, key: Any, value: Any, timestamp: int, close: int) -> None:
+            found: list[int] = []
+            combined: _Aggregate | None = None
+            right: _Aggregate | None = None
+            right_exists = False
+            before: int | None = None
+            for start, kept, latest in matches(raw, store.visible_from if final else 0, timestamp + 1):
+                if kept is None:
+                    continue
+                found.append(start)
+                if start == 0:
+                    combined = kept, latest
+                    if latest < timestamp:
+                        before = latest
+                elif start <= timestamp:
+                    right = kept, latest
+                    put(raw, key, value, timestamp, close, start, kept, latest)
+                else:
+                    right_exists = True
+            if right is None and combined is not None and combined[1] > timestamp:
+                right = combined
+            if not right_exists and right is not None and right[1] > timestamp:
+                copy(raw, key, timestamp, right)
+            if before is not None and before + 1 not in found:
+                create(raw, key, value, timestamp, close, before + 1, _NEW)
+            if combined is None:
+                create(raw, key, value, timestamp, close, 0, _NEW)
             else:
-                right_exists = True
-        if right is None and combined is not None and combined[1] > timestamp:
-            right = entry(raw, 0) if self._mutable else combined
-        if not right_exists and right is not None and right[1] > timestamp:
-            self._copy(record, right)
-        if before is not None and before + 1 not in found:
-            self._put(record, before + 1, self._initializer(), timestamp, new=True)
-        if combined is None:
-            self._put(record, 0, self._initializer(), timestamp, new=True)
-        else:
-            self._put(record, 0, *combined, new=False)
+                put(raw, key, value, timestamp, close, 0, *combined)
 
-    def _put(self, record: _Record, start: int, aggregate: Any, latest: int, *, new: bool) -> None:
-        """Add the record to a window that has this aggregate."""
-        raw, key, value, timestamp, close, _ = record
-        if start + self._size < close:
-            return self._late()
-        result = self._aggregator(key, value, aggregate)
-        old = None if new else self._entry(raw, start)[0] if self._copies_old else aggregate
-        latest = max(latest, timestamp)
-        # The store keeps no timestamp of a deletion: it gets that of its record.
-        self._stage(record, start, result, timestamp if result is None else latest, old)
-        if self._forwards:
-            self._changes.append((Windowed(key, start, start + self._size), result, old, latest))
+        return update
 
-    def _copy(self, record: _Record, right: _Aggregate) -> None:
-        """Create the right window of a record, with the aggregate of the records after it."""
-        _, key, _, timestamp, _, _ = record
-        start = timestamp + 1
-        self._stage(record, start, right[0], right[1], None)
-        if self._forwards:
-            self._changes.append((Windowed(key, start, start + self._size), right[0], None, right[1]))
+    def _putting(self) -> Callable[[bytes, Any, Any, int, int, int, Any, int], None]:
+        """Return the function that adds a record to a window that exists."""
+        size, stage, late, change, decode = self._size, self._stage, self._late, self._change, self._decode
+        aggregator, counting = self._body.aggregator, self._body.counting
+        copies_old = self._body.send_old and change is not None and decode is not None
 
-    def _stage(self, record: _Record, start: int, result: Any, latest: int, old: Any) -> None:
-        raw, key, _, _, _, starts = record
-        self._stage_entry(raw, start, key, result, latest, old)
-        at = bisect_left(starts, start)
-        if at < len(starts) and starts[at] == start:
-            return
-        starts.insert(at, start)
-        expired = start - self._retention
-        if starts[0] < expired:
-            del starts[: bisect_left(starts, expired)]
-        if self._note is not None:
-            self._note(start, raw)
+        def put(  # noqa: PLR0913 - the hot path
+            raw: bytes, key: Any, value: Any, timestamp: int, close: int, start: int, kept: Any, latest: int, /
+        ) -> None:
+            if start + size < close:
+                return late()
+            old = kept if decode is None else decode(kept)
+            result = old + 1 if counting else aggregator(key, value, old)
+            if copies_old and decode is not None:
+                old = decode(kept)  # since the aggregator may have changed its aggregate in place
+            if latest < timestamp:
+                latest = timestamp
+            # The store keeps no timestamp of a deletion: it gets that of its record.
+            stage(raw, start, key, result, timestamp if result is None else latest, old)
+            if change is not None:
+                change((Windowed(key, start, start + size), result, old, latest))
+
+        return put
+
+    def _creating(self) -> Callable[[bytes, Any, Any, int, int, int, Any], None]:
+        """Return the function that creates a window for a record, with an aggregate of earlier records or `_NEW`."""
+        size, stage, late, note, change = self._size, self._stage, self._late, self._note, self._change
+        initializer, aggregator, decode = self._body.initializer, self._body.aggregator, self._decode
+
+        def create(  # noqa: PLR0913 - the hot path
+            raw: bytes, key: Any, value: Any, timestamp: int, close: int, start: int, kept: Any, /
+        ) -> None:
+            aggregate = initializer() if kept is _NEW else kept if decode is None else decode(kept)
+            if start + size < close:
+                return late()
+            result = aggregator(key, value, aggregate)
+            stage(raw, start, key, result, timestamp, None)
+            if note is not None:
+                note(start, raw)
+            if change is not None:
+                change((Windowed(key, start, start + size), result, None, timestamp))
+
+        return create
+
+    def _copying(self) -> Callable[[bytes, Any, int, _Aggregate], None]:
+        """Return the function that creates the right window of a record, with the aggregate of the records after it."""
+        size, stage, note, change, decode = self._size, self._stage, self._note, self._change, self._decode
+
+        def copy(raw: bytes, key: Any, timestamp: int, right: _Aggregate) -> None:
+            start, (kept, latest) = timestamp + 1, right
+            aggregate = kept if decode is None else decode(kept)
+            stage(raw, start, key, aggregate, latest, None)
+            if note is not None:
+                note(start, raw)
+            if change is not None:
+                change((Windowed(key, start, start + size), aggregate, None, latest))
+
+        return copy
