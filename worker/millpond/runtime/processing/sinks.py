@@ -217,6 +217,8 @@ def _chooser(
             partitions = partitioner(topic, key, value, count)
             if partitions is None:
                 return (ANY,)
+            if type(partitions) is tuple and len(partitions) == 1:
+                return partitions
             if not isinstance(partitions, Collection):
                 raise TypeError(
                     f"the partitioner of '{sink.name}' returned {kind_of(partitions)}; it must return a list of "

@@ -12,7 +12,7 @@ from millpond.dsl.operators.versioned.updates import only_latest
 from millpond.serdes import Serde
 from millpond.topology import NodeContext, StreamForward, TableForward
 
-from .wire import ANSWER_ALWAYS, ANSWER_IF_FOUND, DELETE, DELETE_AND_ANSWER, KeyBytes, prefix, subscriber
+from .wire import ANSWER_ALWAYS, ANSWER_IF_FOUND, DELETE, DELETE_AND_ANSWER, KeyBytes, left_key_of, prefix, subscriber
 from .wiring import Wiring
 
 __all__ = ("AnswerSubscribers", "AnswerSubscription", "KeepSubscription")
@@ -45,7 +45,7 @@ class KeepSubscription:
                 try:
                     first = prefix(foreign_key if stored is None else stored(foreign_key))
                     kept = None if instruction <= DELETE_AND_ANSWER else subscription
-                    subscribe(first, first + subscriber(subscription)[1], kept, timestamp)
+                    subscribe(first, first + left_key_of(subscription), kept, timestamp)
                 except FATAL:
                     raise
                 except Exception as error:  # noqa: BLE001 - serdes may be user code

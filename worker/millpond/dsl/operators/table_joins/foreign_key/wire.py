@@ -37,6 +37,7 @@ __all__ = (
     "KeyBytes",
     "hash128",
     "instruction_heads",
+    "left_key_of",
     "partitioner_of_keys",
     "prefix",
     "responses_to",
@@ -84,6 +85,13 @@ def subscriber(subscription: bytes) -> tuple[bytes, bytes, int | None]:
     if flags & ~NO_HASH:
         return head, subscription[start:-_PARTITION_LENGTH], int.from_bytes(subscription[-_PARTITION_LENGTH:], "big")
     return head, subscription[start:], None
+
+
+def left_key_of(subscription: bytes) -> bytes:
+    """Return the left key of a subscription."""
+    flags = subscription[0]
+    start = 2 if flags & NO_HASH else 18
+    return subscription[start:-_PARTITION_LENGTH] if flags & ~NO_HASH else subscription[start:]
 
 
 def _same(data: bytes, /) -> bytes:
