@@ -32,6 +32,8 @@ class Out:
     history: int = 0
     """For versioned tables, how long they keep old values, in ms."""
     index: int = 0
+    volume: float = 1
+    """How many records it has about, in those of a topic of the input."""
 
 
 @dataclass

@@ -18,6 +18,7 @@ from millpond.topology.optimization import OPTIMIZATIONS
 from tests.differential import rules
 from tests.differential.drawing.coverage import pairs_of
 from tests.differential.drawing.drafts import RULES, Case, Draft, Out, Rule, Step
+from tests.differential.drawing.volumes import MOST, volume
 from tests.differential.ours.topologies import OPERATORS
 
 _CANDIDATES = 120
@@ -200,6 +201,9 @@ class Generator:
         if inputs:
             step["of"] = [out.id for out in inputs]
         step |= parameters
+        records = volume(step, [out.volume for out in inputs])
+        if records > MOST:
+            return None
         if (
             d.chance(8)
             and chosen.op not in ("KStream.branch", "KGroupedStream.windowedBy", "CogroupedKStream.windowedBy")
@@ -210,7 +214,10 @@ class Generator:
         d.steps.append(step)
         if chosen.gives is None:
             return None
-        inherited: dict[str, Any] = {"history": rules.history_of(step, {each["id"]: each for each in d.steps})}
+        inherited: dict[str, Any] = {
+            "volume": records,
+            "history": rules.history_of(step, {each["id"]: each for each in d.steps}),
+        }
         if inputs:
             first = inputs[0]
             inherited |= {"key": first.key, "value": first.value}
