@@ -30,6 +30,14 @@ def test_stored_cases_use_operators_that_are_there() -> None:
     assert not unknown
 
 
+def test_every_situation_is_described() -> None:
+    """A case written by hand says in one sentence which situation it has."""
+    described = [
+        stored.read(file).get("situation", "") for file in FILES if file.is_relative_to(stored.HERE / "situations")
+    ]
+    assert all(text.endswith(".") for text in described)
+
+
 @pytest.mark.slow
 def test_stored_answers_are_those_of_the_original(original: Original) -> None:
     """The answers beside the cases are what Kafka Streams gives today."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from millpond.calls import checked_class
-from millpond.errors import TopologyError
 
 from .durations import milliseconds
 
@@ -27,11 +26,11 @@ class SessionWindows:
         SessionWindows(gap=datetime.timedelta(seconds=300), grace=datetime.timedelta(seconds=60))
 
     Raises:
-        TopologyError: the gap is not positive, or the grace is negative.
+        TopologyError: the gap or the grace is negative.
     """
 
     gap: timedelta
-    """The longest time between two records of one session."""
+    """The longest time between two records of one session. With 0, only records of one time share a session."""
     grace: timedelta = timedelta(0)
     """How long after its end plus the gap, in stream time, a session still takes records (KIP-328)."""
     gap_ms: int = field(init=False, repr=False)
@@ -40,10 +39,7 @@ class SessionWindows:
     """`grace` in ms."""
 
     def __post_init__(self) -> None:
-        gap = milliseconds(self.gap, "gap")
-        if gap == 0:
-            raise TopologyError("Sessions with gap=timedelta(0) never take a second record; give a positive gap.")
-        object.__setattr__(self, "gap_ms", gap)
+        object.__setattr__(self, "gap_ms", milliseconds(self.gap, "gap"))
         object.__setattr__(self, "grace_ms", milliseconds(self.grace, "grace"))
 
     @staticmethod
