@@ -22,7 +22,7 @@ from tests.differential.drawing.volumes import MOST, volume
 from tests.differential.ours.topologies import OPERATORS
 
 _CANDIDATES = 120
-_AIMS = 12
+_AIMS = 16
 """How many pairs of operators a case is made for, at most."""
 _DEEPEST = 4
 """How many operators are put above one that is wanted, until simple ones are taken."""
@@ -84,7 +84,7 @@ class Generator:
             self._apply(draft, RULES["StreamsBuilder.table"], [])
         if draft.chance(40):
             self._apply(draft, RULES["StreamsBuilder.globalTable"], [])
-        size = len(draft.steps) + rng.randrange(8, 22)
+        size = len(draft.steps) + rng.randrange(14, 30)
         for _ in range(_AIMS):
             if len(draft.steps) < size:
                 self._aim(draft)
@@ -190,7 +190,7 @@ class Generator:
 
     def _score(self, first: str, second: str) -> float:
         # Pairs that are drawn and never count, such as those that both sides refuse, do not take all places.
-        return self._counts[first, second] + self._drawn[first, second] / 4 + self._failed[first, second] / 10
+        return self._counts[first, second] + self._drawn[first, second] / 16 + self._failed[first, second] / 40
 
     def _apply(self, d: Draft, chosen: Rule, inputs: list[Out]) -> Out | None:
         drawn = chosen.draw(d, inputs)
@@ -255,7 +255,7 @@ def _input(d: Draft) -> list[Any]:
     topics = _topics(d.steps)
     now = 1000
     made: list[Any] = []
-    for _ in range(rng.randrange(8, 30)):
+    for _ in range(rng.randrange(14, 32)):
         if rng.randrange(100) < 5:
             made.append({"advance": rng.choice((10, 50, 120))})
             continue

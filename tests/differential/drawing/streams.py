@@ -171,7 +171,9 @@ rule("KStream.leftJoinTable", "stream table", "stream")(_left_join_table)
 
 
 def _join_global(d: Draft, a: list[Out]) -> Drawn | None:
-    return {"selector": selector(d), **_joined(d)}, {"value": "string"}
+    # Mostly the keys of rows: the others are found by no record.
+    by = d.one("key", "digit", "fixed:k1", "fixed:k2", selector(d))
+    return {"selector": by, **_joined(d)}, {"value": "string"}
 
 
 rule("KStream.joinGlobal", "stream global", "stream")(_join_global)

@@ -89,7 +89,7 @@ def _join_foreign(d: Draft, a: list[Out]) -> Drawn | None:
     on = (
         {"keyed": d.one("digit", "key-or-digit")}
         if d.chance(30)
-        else {"foreign": d.one("letter", "digit", "null-if-low")}
+        else {"foreign": d.one("letter", "digit", "digit", "null-if-low")}
     )
     return {"joiner": joiner(d), **on, **store_of(d)}, {"value": "string", "final": False}
 
