@@ -16,7 +16,6 @@ def main() -> int:
     runs = (
         ("Topologies.java", "describe", "golden"),
         ("Behaviours.java", "run", "golden-behaviours"),
-        ("TableJoins.java", "run", "golden-table-joins"),
         ("WindowResults.java", "run", "golden-window-results"),
         ("StoreReads.java", "run", "golden-store-reads"),
         ("VersionedTables.java", "run", "golden-versioned"),

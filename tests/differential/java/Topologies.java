@@ -5,7 +5,9 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
+import java.util.Set;
 import java.util.TreeMap;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
@@ -392,7 +394,10 @@ final class Topologies {
         final KTable<Object, Object> it = a.table();
         final KTable<Object, Object> other = of(s, 1).table();
         final ValueJoiner<Object, Object, Object> j = Functions.joiner(text(s, "joiner"))::apply;
-        final TableJoined<Object, Object> named = has(s, "name") ? TableJoined.as(name(s)) : TableJoined.with(null, null);
+        TableJoined<Object, Object> named = has(s, "partitioned")
+            ? TableJoined.with((topic, k, v, n) -> Optional.of(Set.of((Functions.text(k).length() + (v == null ? 0 : 1)) % n)), (topic, k, v, n) -> Optional.empty())
+            : TableJoined.with(null, null);
+        if (has(s, "name")) named = named.withName(name(s));
         // Serdes of the keys and of the left values come from the tables, as there is no option for them.
         if (has(s, "keyed")) {
             final java.util.function.BiFunction<Object, Object, Object> on = Functions.foreignKeyed(text(s, "keyed"))::apply;

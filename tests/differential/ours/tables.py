@@ -102,10 +102,17 @@ def _join_foreign(method: str) -> Operator:
         a = b.of(s)
         on = f.made(f.FOREIGN_KEYED, s["keyed"]) if "keyed" in s else f.made(f.FOREIGN, s["foreign"])
         joiner = f.made(f.JOINERS, s["joiner"])
-        it = getattr(a.it, method)(b.of(s, 1).it, joiner, on=on, **stored(s, a.key, STRING), **named(s))
+        options = {**stored(s, a.key, STRING), **named(s)}
+        if "partitioned" in s:
+            options |= {"partitioner": _by_length, "other_partitioner": lambda *_: None}
+        it = getattr(a.it, method)(b.of(s, 1).it, joiner, on=on, **options)
         return replace(a, it=it, value=STRING)
 
     return join
+
+
+def _by_length(_topic: str, key: Any, value: Any, partitions: int) -> set[int]:
+    return {(len(f.text(key)) + (value is not None)) % partitions}
 
 
 @operator("KTable.transformValues")

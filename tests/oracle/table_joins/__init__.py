@@ -1,1 +1,0 @@
-"""Joins of tables, compared with Kafka Streams': descriptions, results, and the bytes in internal topics."""
