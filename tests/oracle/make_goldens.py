@@ -16,7 +16,6 @@ def main() -> int:
     runs = (
         ("Topologies.java", "describe", "golden"),
         ("Behaviours.java", "run", "golden-behaviours"),
-        ("WindowResults.java", "run", "golden-window-results"),
         ("StoreReads.java", "run", "golden-store-reads"),
         ("VersionedTables.java", "run", "golden-versioned"),
         ("Inventory.java", "run", "golden-inventory"),
