@@ -167,6 +167,28 @@ def test_a_caching_store_forwards_entries_that_were_evicted_before_the_flush():
     assert dict(store.all()) == {"b": 2}
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["once", "put again"])
+@pytest.mark.parametrize("caching", [False, True])
+def test_an_evicted_entry_that_is_deleted_too_is_gone(caching, again):
+    """Its change is nothing for a listener, but its row must go."""
+    backend = MemoryBackend()
+    store = KeyValueStoreBuilder(name="s", key=serdes.String, value=serdes.Long, max_entries=1, caching=caching).build(
+        0, backend, "changelog"
+    )
+    if caching:
+        store.on_flush(lambda *change: None)
+    store.put("a", 1)
+    helpers.commit(store, backend)
+    store.put("b", 2)
+    if again:
+        store.put("a", 3)
+        store.put("b", 4)
+    assert store.delete("a") is None
+    assert (b"a", None) in {(row[2], row[1]) for row in helpers.commit(store, backend)}
+    store.revert()
+    assert dict(store.all()) == {"b": 4 if again else 2}
+
+
 @pytest.mark.parametrize("caching", [False, True])
 def test_an_eviction_is_logged_before_the_put_that_made_it(caching):
     """A restore that met the put first would evict an entry that the store kept because it was read."""

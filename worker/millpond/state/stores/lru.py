@@ -83,14 +83,13 @@ class _LruMethods(StagedKeyValues[K, V], Generic[K, V]):
     def _bounded(
         self, stage: Callable[[bytes, K, V | None, int, V | None], None]
     ) -> Callable[[bytes, K, V | None, int, V | None], None]:
-        recent, dirty, evictions, most = self._recent, self._dirty, self._evictions, self._max
+        recent, dirty, most = self._recent, self._dirty, self._max
         touch, evict, caching = self._recent.move_to_end, self._evict_eldest, self.caching
 
         def bounded(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
             stage(raw_key, key, value, timestamp, old)
             if not caching:
                 dirty[raw_key] = dirty.pop(raw_key)  # in the order of the last puts, which a restored store has
-            evictions.pop(raw_key, None)
             if value is None:
                 recent.pop(raw_key, None)
                 return
@@ -119,11 +118,17 @@ class _LruMethods(StagedKeyValues[K, V], Generic[K, V]):
 
     def flush(self, out: list[Produced]) -> None:
         """Turn staged writes into rows and changelog records (appended to `out`); call a cache's listener."""
-        evicted = self._evictions.copy()
+        dirty, gone = self._dirty, dict[bytes, int]()
+        for raw_key, timestamp in self._evictions.items():
+            change = dirty.get(raw_key)
+            if change is not None and change[1] is None and change[3] is None:
+                del dirty[raw_key]  # put and deleted after the eviction: a flush with a listener leaves it out
+            elif change is not None:
+                continue
+            gone[raw_key] = timestamp
         self._evictions.clear()
-        clean = {raw_key: timestamp for raw_key, timestamp in evicted.items() if raw_key not in self._dirty}
-        if clean:
-            self._encode(out, list(clean), [None] * len(clean), list(clean.values()))
+        if gone:
+            self._encode(out, list(gone), [None] * len(gone), list(gone.values()))
         super().flush(out)  # a listener may put
 
     def _encode(
