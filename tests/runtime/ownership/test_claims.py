@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime.commit.pipeline import portions, topic_partitions
@@ -253,3 +255,22 @@ def test_task_can_be_taken_only_from_its_owner(previous: str | None, owners: lis
     committed = {Partition("in", each): CommittedOffset(1, _of(owner)) for each, owner in enumerate(owners)}
     assert takeable(previous, committed) is expected
     assert claim_of("w9", committed)[1] == min((each for each in owners if each), default=None)
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD])
+def test_request_for_offsets_that_timed_out_is_repeated(code: int) -> None:
+    """Also one that the client has not sent: the brokers may be starting."""
+    answers: list[list[TopicPartition] | KafkaException] = [
+        KafkaException(KafkaError(code)),
+        [TopicPartition("in", 0, 7)],
+    ]
+
+    def committed(_wanted: object, timeout: float) -> list[TopicPartition]:
+        answer = answers.pop(0)
+        if isinstance(answer, KafkaException):
+            raise answer
+        return answer
+
+    consumer: Any = SimpleNamespace(committed=committed)
+    store = OffsetStore(lambda: consumer, lambda: None, lambda: consumer, lambda: False, 5.0)
+    assert store.read([IN_A])[IN_A].offset == 7

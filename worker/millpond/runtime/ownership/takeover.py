@@ -192,6 +192,7 @@ _TRANSIENT = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001 - a public error code
         _TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001 - a public error code
         KafkaError._WAIT_COORD,  # noqa: SLF001 - a public error code
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - a public error code
         KafkaError.NOT_COORDINATOR,
