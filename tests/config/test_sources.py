@@ -244,6 +244,8 @@ def test_settings_of_kafka_streams_without_a_meaning_here_say_why() -> None:
     """Whoever copies a Java application's settings learns what to do instead."""
     assert "start more workers" in rejection_of("num.stream.threads", 4)
     assert "rocksdb.block.cache.bytes" in rejection_of("rocksdb.config.setter", "X")
+    assert "StreamsBuilder(processor_wrapper=…)" in rejection_of("processor.wrapper.class", "X")
+    assert "the coordinator assigns tasks" in rejection_of("task.assignor.class", "X")
 
 
 @pytest.mark.parametrize("text", ["application.id = ", 'sasl.password = "hunter2', "a = 1\na = 2", "\x00"])

@@ -22,8 +22,8 @@ NAMES = sorted(
         *clients._PROTECTED,
         *clients._TRANSLATED,
         *clients._REDIRECTED,
-        *sources._REJECTED,
-        *sources._OLD_NAMES,
+        *sources.REJECTED,
+        *sources.OLD_NAMES,
         *(one.key for one in settings()),
         *(f"topic.{name}" for name in (*clients._TOPIC_CONFIGS, *clients._PROTECTED_TOPIC_CONFIGS)),
     }
@@ -65,7 +65,7 @@ def test_every_advised_setting_can_be_set(prefix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*clients._REJECTED, *sources._REJECTED, *clients._PROTECTED} - {"bootstrap.servers"})
+    "name", sorted({*clients._REJECTED, *sources.REJECTED, *clients._PROTECTED} - {"bootstrap.servers"})
 )
 def test_every_reason_names_settings_that_exist(name: str) -> None:
     """The settings to use instead of a rejected one exist."""

@@ -9,7 +9,7 @@ from tests.differential.drawing.generator import RULES
 from tests.differential.ours.topologies import OPERATORS
 
 _JAVA = Path(__file__).parent / "java" / "Topologies.java"
-_ORIGINAL = set(re.findall(r'"((?:StreamsBuilder|\w*K(?:Grouped)?(?:Stream|Table))\.\w+)"', _JAVA.read_text()))
+_ORIGINAL = set(re.findall(r'"((?:StreamsBuilder|Topology|\w*K(?:Grouped)?(?:Stream|Table))\.\w+)"', _JAVA.read_text()))
 
 #: Operators of Kafka Streams that millpond does not have yet.
 MISSING: set[str] = set()

@@ -72,7 +72,7 @@ class Node:
     def store(self, name: str) -> Any:
         return self._stores[name]
 
-    def is_global(self, store: str) -> bool:
+    def is_read_only(self, store: str) -> bool:
         return False
 
     def key_serde(self, serde: Any, topic: str) -> Any:

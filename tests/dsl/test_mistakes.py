@@ -147,6 +147,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a cached global table": (lambda: mp.StreamsBuilder().global_table("g", caching=True), "takes no caching="),
     "a name that is no text": (lambda: stream().filter(first, name=3), "needs a string for name=, not the number 3"),
     "a reset that does not exist": (lambda: mp.StreamsBuilder().table("t", reset="newest"), "use one of earliest"),
+    "a reset in the future": (
+        lambda: mp.StreamsBuilder().stream("t", reset=timedelta(seconds=-1)),
+        "stream() has reset=-1 day, 23:59:59, which is negative",
+    ),
+    "a reset that is a number": (lambda: mp.StreamsBuilder().table("t", reset=5), "or a timedelta"),  # type: ignore[arg-type]
     # Functions
     "no function": (lambda: stream().filter(None), "filter() needs a function of (key, value), not None."),
     "a function of the value alone": (
@@ -286,6 +291,13 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "StreamsBuilder.add_global_store timestamp": lambda f: mp.StreamsBuilder().add_global_store(
         mp.KeyValueStoreBuilder(name="x", logging=False), "in", Idle, timestamp=f
     ),
+    "StreamsBuilder.add_read_only_state_store supplier": lambda f: mp.StreamsBuilder().add_read_only_state_store(
+        mp.KeyValueStoreBuilder(name="x"), "in", f
+    ),
+    "StreamsBuilder.add_read_only_state_store timestamp": lambda f: mp.StreamsBuilder().add_read_only_state_store(
+        mp.KeyValueStoreBuilder(name="x"), "in", Idle, timestamp=f
+    ),
+    "KTable.to_stream selector": lambda f: table().to_stream(f),
     "KStream.filter predicate": lambda f: stream().filter(f),
     "KStream.filter_not predicate": lambda f: stream().filter_not(f),
     "KStream.select_key selector": lambda f: stream().select_key(f),
@@ -354,6 +366,12 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "Topology.add_global_store processor": lambda f: mp.Topology().add_global_store(
         mp.KeyValueStoreBuilder(name="x", logging=False), "in", f, source_name="s", processor_name="p"
+    ),
+    "Topology.add_read_only_state_store processor": lambda f: mp.Topology().add_read_only_state_store(
+        mp.KeyValueStoreBuilder(name="x"), "in", f, source_name="s", processor_name="p"
+    ),
+    "Topology.add_read_only_state_store timestamp": lambda f: mp.Topology().add_read_only_state_store(
+        mp.KeyValueStoreBuilder(name="x"), "in", Idle, source_name="s", processor_name="p", timestamp=f
     ),
     "Topology.add_global_store timestamp": lambda f: mp.Topology().add_global_store(
         mp.KeyValueStoreBuilder(name="x", logging=False), "in", Idle, source_name="s", processor_name="p", timestamp=f

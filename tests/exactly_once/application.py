@@ -155,6 +155,19 @@ def of_all_stores(source: str, right: str, target: str) -> mp.Topology:
     return builder.build()
 
 
+def summed(source: str, target: str) -> mp.Topology:
+    """Return sums of a table's rows by the last letter of their keys; the table is restored from its own topic."""
+    builder = mp.StreamsBuilder()
+    (
+        builder.table(source, key=mp.String, value=mp.Long, store="rows")
+        .group_by(lambda key, value: (key[-1], value), key=mp.String, value=mp.Long, name="by-letter")
+        .reduce(lambda total, value: total + value, lambda total, value: total - value, store="sums", caching=False)
+        .to_stream()
+        .to(target, key=mp.String, value=mp.Long)
+    )
+    return builder.build(optimization="reuse.ktable.source.topics")
+
+
 class Evidence(mp.WorkerListener):
     """Writes the worker's events to a file."""
 
@@ -194,7 +207,12 @@ def main(options: dict[str, Any]) -> int:
         crashing.arm(crash["step"], crash["occurrence"])
     config = mp.Config.of(options["settings"])
     source, right, target = options["source"], options.get("join"), options["target"]
-    made = topology(source, target) if right is None else _MADE[options.get("kind") or "joined"](source, right, target)
+    if options.get("sums"):
+        made = summed(source, target)
+    elif right is None:
+        made = topology(source, target)
+    else:
+        made = _MADE[options.get("kind") or "joined"](source, right, target)
     worker = mp.Worker(made, config, evidence, take_over=options.get("take_over", False))
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     try:

@@ -146,6 +146,7 @@ class Application:
         take_over: bool = False,
         join: str | None = None,
         kind: str | None = None,
+        sums: bool = False,
         **settings: Any,
     ) -> Run:
         """Start a worker process.
@@ -158,6 +159,7 @@ class Application:
             take_over: whether it takes over tasks of other workers.
             join: the topic of the right table, to join two tables by a foreign key instead of counting.
             kind: with `join`, the function of `application` that makes another topology.
+            sums: whether to sum the rows of a table that is restored from its topic, instead of counting.
             settings: further settings, with `_` for `.`.
         """
         every = {
@@ -174,7 +176,7 @@ class Application:
         }
         command = {
             "settings": every, "source": self.source, "target": self.target, "crash": crash, "take_over": take_over,
-            "join": join, "kind": kind,
+            "join": join, "kind": kind, "sums": sums,
         }  # fmt: skip
         run = Run(command, self._directory, f"run-{len(self.runs):02}")
         self.runs.append(run)

@@ -15,6 +15,7 @@ def main() -> int:
     """Run the Java sides; what they log is shown only when they fail."""
     runs = (
         ("Topologies.java", "describe", "golden"),
+        ("Topologies.java", "unnamed", "golden-unnamed"),
         ("Behaviours.java", "run", "golden-behaviours"),
         ("StoreReads.java", "run", "golden-store-reads"),
         ("VersionedTables.java", "run", "golden-versioned"),

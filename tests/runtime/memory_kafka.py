@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -95,6 +95,13 @@ class Kafka:
         """First offset and end of partitions, as `KafkaAdmin.ranges`."""
         self.journal.append("ranges")
         return {each: (self.starts.get(each, 0), len(self.logs.get(each, ()))) for each in partitions}
+
+    def offsets_at(self, times: Mapping[Partition, int]) -> dict[Partition, int | None]:
+        """As `KafkaAdmin.offsets_at`."""
+        return {
+            each: next((at for at, record in enumerate(self.logs.get(each, ())) if record.timestamp >= time_ms), None)
+            for each, time_ms in times.items()
+        }
 
     def facts(self, topics: Iterable[str]) -> dict[str, TopicIdentity]:
         """As `KafkaAdmin.facts`."""

@@ -376,7 +376,7 @@ def test_only_the_processor_of_a_global_store_changes_it():
             self.context, self.ranking = context, context.get_state_store("ranking", Ranking)
 
         def process(self, record: mp.Record[str, str]) -> None:
-            with pytest.raises(TopologyError, match="global store 'ranking' cannot be changed here"):
+            with pytest.raises(TopologyError, match="store 'ranking' cannot be changed here"):
                 self.ranking.add(record.value)
             self.context.forward(record.with_value(f"{self.ranking.top()} {self.ranking.counts}"))
 

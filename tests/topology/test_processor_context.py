@@ -161,7 +161,7 @@ def test_a_global_store_rejects_every_write_of_another_processor() -> None:
     view = ReadOnlyStore(store)
     assert view.get("a") is None
     for name in ("put", "put_all", "put_if_absent", "delete", "flush", "close"):
-        with pytest.raises(TopologyError, match=rf"{name}\(\) cannot be called on global store 'counts'"):
+        with pytest.raises(TopologyError, match=rf"{name}\(\) cannot be called on store 'counts' here"):
             getattr(view, name)()
 
 

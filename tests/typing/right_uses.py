@@ -165,6 +165,7 @@ final = delays.suppress(mp.until_window_closes())
 assert_type(final, mp.KTable[mp.Windowed[str], Delay])
 assert_type(final.to_stream(), mp.KStream[mp.Windowed[str], Delay])
 assert_type(final.to_stream().select_key(lambda windowed, _: windowed.key), mp.KStream[str, Delay])
+assert_type(final.to_stream(lambda windowed, _: windowed.key, name="keyed"), mp.KStream[str, Delay])
 
 close = mp.EmitStrategy.on_window_close()
 assert_type(close, mp.EmitStrategy)

@@ -73,6 +73,7 @@ words.map_values_async(shout)  # wrong
 words.map_batches(lambda batch: batch, batch="list")  # wrong
 words.to_table(value=mp.Int)  # wrong
 words.merge(lengths.to_stream())  # wrong
+lengths.to_stream(lambda key: key)  # wrong
 builder.stream("in", key=mp.String, value=str)  # wrong
 
 # Aggregations

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.calls import checked
@@ -72,7 +73,7 @@ class App:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
         timestamp: TimestampOf[V] | None = None,
-        reset: str | None = None,
+        reset: str | timedelta | None = None,
         name: str | None = None,
     ) -> Callable[[Callable[[KStream[K, V]], object]], Callable[[KStream[K, V]], object]]:
         """Give topics, read as a stream, to the decorated function, which writes what follows with the DSL.

@@ -95,6 +95,12 @@ def _checked(function: F, shown: str) -> F:  # noqa: C901 - two functions
     return call  # type: ignore[return-value]
 
 
+def explains_names(cls: C) -> C:
+    """Let unknown names of a class lead to what takes their place, if Kafka Streams has them."""
+    cls.__getattr__ = _no_such_attribute  # type: ignore[attr-defined]
+    return cls
+
+
 def _no_such_attribute(self: object, name: str) -> Any:
     cls = type(self)
     raise AttributeError(absent(cls.__name__, name, dir(cls)), name=name)

@@ -17,9 +17,7 @@ PAGE = "docs/differences.md"
 MODULE = "millpond"
 
 #: Names of Kafka Streams 4.1 that millpond does not have yet, by their owner.
-NOT_YET: dict[str, tuple[str, ...]] = {
-    "Topology": ("add_read_only_state_store",),
-}
+NOT_YET: dict[str, tuple[str, ...]] = {}
 
 _OPTIONS = "options are keyword arguments of the operator, such as {}"
 _OF_STREAMS = (
@@ -38,9 +36,28 @@ _COGROUP_ABOVE = "call cogroup() before windowed_by()"
 _NO_COUNT = "cogrouped streams have an aggregator each; call aggregate()"
 _NO_STRATEGY = "results of cogrouped streams are sent at each update; suppress(until_window_closes()) sends final ones"
 
+_FUNCTIONS = (
+    "Aggregator", "ForeachAction", "Initializer", "KeyValueMapper", "Merger", "Predicate", "Reducer",
+    "TopicNameExtractor", "ValueJoiner", "ValueJoinerWithKey", "ValueMapper", "ValueMapperWithKey",
+)  # fmt: skip
+_LISTENER = "give a WorkerListener to Worker(topology, config, listener), which has its methods"
+_THREADS = "a worker has one processing thread; start more workers instead"
+_OF_QUERIES = "millpond.queries.Client finds the worker of a key by itself"
+
 #: What to use in place of names that are called otherwise, or are elsewhere, by their owner.
 _ELSEWHERE: dict[str, dict[str, str]] = {
     MODULE: {
+        **dict.fromkeys(_FUNCTIONS, "a function takes its place, with the same arguments"),
+        **dict.fromkeys(
+            ("Transformer", "TransformerSupplier"), "KStream.process() takes its place, with a mp.Processor"
+        ),
+        **dict.fromkeys(
+            ("ValueTransformer", "ValueTransformerSupplier"),
+            "KStream.process_values() takes its place, with a mp.FixedKeyProcessor",
+        ),
+        **dict.fromkeys(("TimeWindowedDeserializer", "TimeWindowedSerializer"), "mp.TimeWindowedSerde is both"),
+        **dict.fromkeys(("SessionWindowedDeserializer", "SessionWindowedSerializer"), "it is mp.SessionWindowedSerde"),
+        "AutoOffsetReset": _OPTIONS.format("stream(…, reset=…)"),
         "Avro": "it is in millpond.serdes.registry.avro",
         "Branched": _OPTIONS.format("branch(…, name=…, chain=…)"),
         "Consumed": _OPTIONS.format("stream(…, key=…, value=…)"),
@@ -87,9 +104,25 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
         "queryable_store_name": "it is called store_name here",
         "windowed_by": "windows are of streams: stream.group_by_key().windowed_by(…)",
     },
-    "GlobalKTable": dict.fromkeys(
-        (*_OF_STREAMS, *_AGGREGATIONS), "a global table is only joined: stream.join(table, …, on=…)"
-    ),
+    "GlobalKTable": {
+        **dict.fromkeys(
+            (*_OF_STREAMS, *_AGGREGATIONS), "a global table is only joined: stream.join(table, …, on=…)"
+        ),
+        "queryable_store_name": "it is called store_name here",
+    },
+    "Topology": {"connect_processor_and_state_stores": "it is called connect() here"},
+    "Worker": {
+        **dict.fromkeys(
+            ("set_state_listener", "set_global_state_restore_listener", "set_standby_update_listener"), _LISTENER
+        ),
+        **dict.fromkeys(("add_stream_thread", "remove_stream_thread"), _THREADS),
+        **dict.fromkeys(
+            ("query_metadata_for_key", "streams_metadata_for_store", "metadata_for_all_streams_clients"), _OF_QUERIES
+        ),
+        "query": "store() reads the stores of this worker, and millpond.queries.Client those of all",
+        "clean_up": "delete the directory of state.dir while the worker does not run; `millpond reset` resets the rest",
+        "client_instance_ids": "clients push no metrics to brokers; metrics are served for Prometheus",
+    },
     "KGroupedStream": dict.fromkeys((name for name in _OF_STREAMS if name != "windowed_by"), _AGGREGATE_FIRST),
     "CogroupedKStream": {
         **dict.fromkeys((name for name in _OF_STREAMS if name != "windowed_by"), _COGROUP_FIRST),

@@ -245,7 +245,7 @@ def _topics(steps: list[Step]) -> list[str]:
             topic
             for step in steps
             for topic in (*step.get("topics", ()), step.get("topic", "out"))
-            if step["op"].startswith("StreamsBuilder.") and topic != "out"
+            if step["op"].startswith(("StreamsBuilder.", "Topology.")) and topic != "out"
         }
     )
 

@@ -44,6 +44,11 @@ def _global_table(d: Draft, _: list[Out]) -> Drawn | None:
     return {"topic": d.free_globals.pop(0)}, {}
 
 
+@rule("Topology.addReadOnlyStateStore", "stream", None)
+def _read_only_store(d: Draft, _: list[Out]) -> Drawn | None:
+    return {"topic": f"shared{len(d.steps)}", "kind": d.one("key-value", "timestamped", "lru")}, {}
+
+
 # Streams
 
 for _op in ("KStream.filter", "KStream.filterNot"):

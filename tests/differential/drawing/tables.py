@@ -45,6 +45,8 @@ def _transform_values(d: Draft, a: list[Out]) -> Drawn | None:
 
 @rule("KTable.toStream", "table", "stream")
 def _to_stream(d: Draft, a: list[Out]) -> Drawn | None:
+    if d.chance(15):
+        return {"selector": selector(d)}, {"key": "string", "final": False}
     return {}, {"final": False}
 
 

@@ -4,6 +4,7 @@ import java.util.List;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.kstream.ValueTransformerWithKey;
 import org.apache.kafka.streams.processor.PunctuationType;
+import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessorContext;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
@@ -192,6 +193,45 @@ final class Processors {
                 }
                 default: throw new IllegalArgumentException("there is no processor called " + name);
             }
+        }
+    }
+
+    /** Puts each record into a store as it is. */
+    static class Fill implements Processor<Object, Object, Void, Void> {
+        private final String store;
+        private ProcessorContext<Void, Void> context;
+
+        Fill(final String store) { this.store = store; }
+
+        @Override
+        public void init(final ProcessorContext<Void, Void> context) { this.context = context; }
+
+        @Override
+        public void process(final Record<Object, Object> record) {
+            if (record.key() == null) return;
+            final StateStore found = context.getStateStore(store);
+            if (found instanceof TimestampedKeyValueStore)
+                Processors.<TimestampedKeyValueStore<Object, Object>>cast(found).put(record.key(), ValueAndTimestamp.make(record.value(), record.timestamp()));
+            else Processors.<KeyValueStore<Object, Object>>cast(found).put(record.key(), record.value());
+        }
+    }
+
+    /** Looks up the key of each record in a store that another processor fills. */
+    static class Look implements Processor<Object, Object, Object, Object> {
+        private final String store;
+        private ProcessorContext<Object, Object> context;
+
+        Look(final String store) { this.store = store; }
+
+        @Override
+        public void init(final ProcessorContext<Object, Object> context) { this.context = context; }
+
+        @Override
+        public void process(final Record<Object, Object> record) {
+            final Object held = Processors.<KeyValueStore<Object, Object>>cast(context.getStateStore(store)).get(text(record.key()));
+            final String shown = held instanceof ValueAndTimestamp
+                ? text(((ValueAndTimestamp<?>) held).value()) + "@" + ((ValueAndTimestamp<?>) held).timestamp() : text(held);
+            context.forward(record.withKey((Object) text(record.key())).withValue((Object) Functions.cap(text(record.value()) + "?" + shown)));
         }
     }
 

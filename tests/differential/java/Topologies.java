@@ -52,13 +52,17 @@ final class Topologies {
     final List<List<String>> effects = new ArrayList<>();
     private final StreamsBuilder builder = new StreamsBuilder();
     private final Map<String, Handle> handles = new HashMap<>();
+    /** What is added when the DSL's part is built. */
+    private final List<java.util.function.Consumer<Topology>> added = new ArrayList<>();
 
     Topology build(final JsonNode steps, final Properties config) {
         for (final JsonNode step : steps) {
             final Handle made = step(step);
             if (made != null) handles.put(step.get("id").asText(), made);
         }
-        return builder.build(config);
+        final Topology topology = builder.build(config);
+        added.forEach(each -> each.accept(topology));
+        return topology;
     }
 
     private Handle of(final JsonNode step, final int index) {
@@ -78,6 +82,7 @@ final class Topologies {
         final int dot = op.indexOf('.');
         switch (op.substring(0, dot)) {
             case "StreamsBuilder": return ofBuilder(s, op);
+            case "Topology": return ofTopology(s, op, of(s, 0));
             case "KStream": return ofStream(s, op, of(s, 0));
             case "KTable": return ofTable(s, op, of(s, 0));
             case "KGroupedStream": return ofGrouped(s, op, of(s, 0));
@@ -188,6 +193,30 @@ final class Topologies {
         }
         if (has(s, "caching")) return made.withCachingEnabled();
         return made;
+    }
+
+    /** A store that a topic fills, and a processor that looks up the key of each record of a stream in it. */
+    private Handle ofTopology(final JsonNode s, final String op, final Handle a) {
+        if (!op.equals("Topology.addReadOnlyStateStore")) throw new IllegalArgumentException("unknown operator " + op);
+        final String id = text(s, "id");
+        a.stream().peek((k, v) -> { }, Named.as("above-" + id));
+        added.add(topology -> {
+            topology.addReadOnlyStateStore(shared(s, "shared-" + id), "source-" + id, STRING.deserializer(), STRING.deserializer(), text(s, "topic"),
+                "fill-" + id, () -> new Processors.Fill("shared-" + id));
+            topology.addProcessor("look-" + id, () -> new Processors.Look("shared-" + id), "above-" + id);
+            topology.connectProcessorAndStateStores("look-" + id, "shared-" + id);
+            topology.addSink("sink-" + id, "out", STRING.serializer(), STRING.serializer(), "look-" + id);
+        });
+        return null;
+    }
+
+    private static StoreBuilder<?> shared(final JsonNode s, final String name) {
+        switch (text(s, "kind")) {
+            case "key-value": return Stores.keyValueStoreBuilder(Stores.inMemoryKeyValueStore(name), STRING, STRING);
+            case "timestamped": return Stores.timestampedKeyValueStoreBuilder(Stores.inMemoryKeyValueStore(name), STRING, STRING);
+            case "lru": return Stores.keyValueStoreBuilder(Stores.lruMap(name, 2), STRING, STRING);
+            default: throw new IllegalArgumentException("unknown kind of store " + text(s, "kind"));
+        }
     }
 
     private static List<String> stores(final JsonNode s) {

@@ -33,6 +33,8 @@ class Building:
     handles: dict[str, Handle] = field(default_factory=dict)
     effects: list[list[str]] = field(default_factory=list)
     """What `peek` and `foreach` were called with: id of the step, key, value."""
+    added: list[Callable[[mp.Topology], object]] = field(default_factory=list)
+    """What is added when the DSL's part is built."""
 
     def of(self, step: Step, index: int = 0) -> Handle:
         """Return an input of a step."""

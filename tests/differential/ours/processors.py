@@ -139,6 +139,34 @@ class _AnyKey(mp.Processor[Any, Any, Any, Any]):
                 raise ValueError(f"there is no processor called {other}")
 
 
+class _Fill(mp.Processor[Any, Any, None, None]):
+    """A processor that puts each record into a store as it is."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+
+    def process(self, record: mp.Record[Any, Any]) -> None:
+        if record.key is None:
+            return
+        store, value = self.context.get_state_store(self._store), record.value
+        if isinstance(store, TimestampedKeyValueStore):
+            store.put(record.key, None if value is None else mp.ValueAndTimestamp(value, record.timestamp))
+        else:
+            store.put(record.key, value)
+
+
+class _Look(mp.Processor[Any, Any, Any, Any]):
+    """A processor that looks up the key of each record in a store that another processor fills."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+
+    def process(self, record: mp.Record[Any, Any]) -> None:
+        held = self.context.get_state_store(self._store).get(text(record.key))
+        shown = f"{text(held.value)}@{held.timestamp}" if isinstance(held, mp.ValueAndTimestamp) else text(held)
+        self.context.forward(record.with_key(text(record.key)).with_value(cap(f"{text(record.value)}?{shown}")))
+
+
 class _FixedKey(mp.FixedKeyProcessor[Any, Any, Any]):
     """A processor that keeps keys."""
 
@@ -194,6 +222,16 @@ class _Transformer(mp.ValueTransformerWithKey[Any, Any, Any]):
 def any_key(name: str, stores: list[str]) -> Callable[[], mp.Processor[Any, Any, Any, Any]]:
     """Return the supplier of a processor that may change keys."""
     return lambda: _AnyKey(name, stores)
+
+
+def filler(store: str) -> Callable[[], mp.Processor[Any, Any, None, None]]:
+    """Return the supplier of a processor that fills a store from a topic."""
+    return lambda: _Fill(store)
+
+
+def looker(store: str) -> Callable[[], mp.Processor[Any, Any, Any, Any]]:
+    """Return the supplier of a processor that reads a store which another one fills."""
+    return lambda: _Look(store)
 
 
 def fixed_key(name: str, stores: list[str]) -> Callable[[], mp.FixedKeyProcessor[Any, Any, Any]]:

@@ -21,7 +21,7 @@ from tests.differential.ours.operators import (
     operator,
     stored,
 )
-from tests.differential.ours.processors import any_key, fixed_key
+from tests.differential.ours.processors import any_key, filler, fixed_key, looker
 
 # Sources
 
@@ -73,6 +73,25 @@ def _add_state_store(b: Building, s: Step) -> None:
             b.builder.add_state_store(mp.SessionStoreBuilder(**common, retention_ms=s["retention"]))
         case other:
             raise ValueError(f"unknown kind of store {other}")
+
+
+@operator("Topology.addReadOnlyStateStore")
+def _add_read_only_state_store(b: Building, s: Step) -> None:
+    """A store that a topic fills, and a processor that looks up the key of each record of a stream in it."""
+    name, own = f"shared-{s['id']}", {"timestamped": {"timestamped": True}, "lru": {"max_entries": 2}}
+    store = mp.KeyValueStoreBuilder(name=name, key=STRING, value=STRING, persistent=False, **own.get(s["kind"], {}))
+    above, look = f"above-{s['id']}", f"look-{s['id']}"
+    b.of(s).it.peek(lambda _key, _value: None, name=above)
+
+    def add(topology: mp.Topology) -> None:
+        topology.add_read_only_state_store(
+            store, s["topic"], filler(name), source_name=f"source-{s['id']}", processor_name=f"fill-{s['id']}",
+            key=STRING, value=STRING,
+        )  # fmt: skip
+        topology.add_processor(look, looker(name), above, stores=[name])
+        topology.add_sink(f"sink-{s['id']}", "out", look, key=STRING, value=STRING)
+
+    b.added.append(add)
 
 
 # Streams

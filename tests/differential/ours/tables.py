@@ -55,6 +55,8 @@ def _table_map_values(b: Building, s: Step) -> Handle:
 @operator("KTable.toStream")
 def _to_stream(b: Building, s: Step) -> Handle:
     a = b.of(s)
+    if "selector" in s:
+        return Handle(a.it.to_stream(f.made(f.SELECTORS, s["selector"]), **named(s)), value=a.value)
     return replace(a, it=a.it.to_stream(**named(s)))
 
 

@@ -44,4 +44,6 @@ def build(case: dict[str, Any]) -> Built:
         before = len(names)
     optimization = case.get("config", {}).get("topology.optimization", "none")
     topology = building.builder.build(optimization=optimization)
+    for add in building.added:
+        add(topology)
     return Built(topology, building.effects, graph.unmerged, nodes)

@@ -1,4 +1,5 @@
 import java.io.IOException;
+import java.lang.reflect.Field;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -26,6 +27,8 @@ import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorSupplier;
 import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.processor.internals.InternalResourcesNaming;
+import org.apache.kafka.streams.processor.internals.InternalTopologyBuilder;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.StoreBuilder;
 import org.apache.kafka.streams.state.Stores;
@@ -43,8 +46,42 @@ public class Topologies {
     public static void main(final String[] args) throws IOException {
         final Path directory = Path.of(args[1]);
         Files.createDirectories(directory);
+        if (args[0].equals("unnamed")) {
+            final StringBuilder all = new StringBuilder();
+            for (final Map.Entry<String, Supplier<Topology>> each : cases().entrySet()) {
+                final String names = unnamed(each.getValue().get());
+                if (!names.isEmpty()) all.append(each.getKey()).append(": ").append(names).append('\n');
+            }
+            Files.writeString(directory.resolve("unnamed.txt"), all.toString());
+            return;
+        }
         for (final Map.Entry<String, Supplier<Topology>> each : cases().entrySet()) {
             Files.writeString(directory.resolve(each.getKey() + ".txt"), each.getValue().get().describe().toString());
+        }
+    }
+
+    /** The generated names that `ensure.explicit.internal.resource.naming` refuses. */
+    static String unnamed(final Topology topology) {
+        try {
+            final Field builder = Topology.class.getDeclaredField("internalTopologyBuilder");
+            builder.setAccessible(true);
+            final Field names = InternalTopologyBuilder.class.getDeclaredField("implicitInternalNames");
+            names.setAccessible(true);
+            final Map<String, List<String>> found = new LinkedHashMap<>();
+            for (final String kind : List.of("changelogs", "stores", "repartition topics")) found.put(kind, new ArrayList<>());
+            for (final Object each : (Set<?>) names.get(builder.get(topology))) {
+                final InternalResourcesNaming naming = (InternalResourcesNaming) each;
+                if (naming.changelogTopic() != null) found.get("changelogs").add(naming.changelogTopic());
+                if (naming.stateStore() != null) found.get("stores").add(naming.stateStore());
+                if (naming.repartitionTopic() != null) found.get("repartition topics").add(naming.repartitionTopic());
+            }
+            final List<String> kinds = new ArrayList<>();
+            found.forEach((kind, each) -> {
+                if (!each.isEmpty()) kinds.add(kind + " " + String.join(", ", each));
+            });
+            return String.join("; ", kinds);
+        } catch (final ReflectiveOperationException impossible) {
+            throw new IllegalStateException(impossible);
         }
     }
 
@@ -285,6 +322,7 @@ public class Topologies {
         c.put("table", dsl(b -> table(b, "in").toStream().to("out")));
         c.put("table_store", dsl(b -> b.table("in", in(), store("rows"))));
         c.put("table_named", dsl(b -> b.table("in", in().withName("rows")).toStream(Named.as("changes")).to("out")));
+        c.put("table_to_stream_named_with_key", dsl(b -> table(b, "in").toStream((k, v) -> v, Named.as("changes")).groupByKey().count()));
         c.put("table_serdes_only", dsl(b -> b.table("in", Materialized.with(STR, STR)).toStream().to("out")));
         c.put("table_filter_map", dsl(b -> table(b, "in").filter((k, v) -> true).mapValues(v -> v).filterNot((k, v) -> false)
             .toStream().to("out")));
@@ -462,6 +500,19 @@ public class Topologies {
                 });
             t.addSource("two", Pattern.compile("other.*"));
             t.addProcessor("work", Nothing::new, "two");
+            return t;
+        });
+        c.put("papi_read_only_store", () -> {
+            final Topology t = new Topology();
+            t.addSource("one", "in");
+            t.addProcessor("first", Nothing::new, "one");
+            t.addReadOnlyStateStore(keyValue("rates"), "rates-source", STR.deserializer(), STR.deserializer(), "rates", "rates-processor",
+                () -> new Processor<String, String, Void, Void>() {
+                    @Override public void process(final Record<String, String> record) { }
+                });
+            t.addSource("two", "more");
+            t.addProcessor("work", Nothing::new, "two");
+            t.connectProcessorAndStateStores("work", "rates");
             return t;
         });
         windowCases(c);

@@ -99,7 +99,7 @@ def aggregate_store(b: StreamsBuilder) -> None:
 
 @dsl
 def window_count(b: StreamsBuilder) -> None:
-    stream(b, "in").group_by_key().windowed_by(HOUR).count().to_stream().select_key(just_key).to("out")
+    stream(b, "in").group_by_key().windowed_by(HOUR).count().to_stream(just_key).to("out")
 
 
 @dsl

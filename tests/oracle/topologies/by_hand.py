@@ -56,6 +56,19 @@ def papi_global_between() -> Topology:
     return t.add_processor("work", Nothing, "two")
 
 
+@plain
+def papi_read_only_store() -> Topology:
+    t = Topology()
+    t.add_source("one", "in")
+    t.add_processor("first", Nothing, "one")
+    t.add_read_only_state_store(
+        key_value("rates"), "rates", Nothing, source_name="rates-source", processor_name="rates-processor"
+    )
+    t.add_source("two", "more")
+    t.add_processor("work", Nothing, "two")
+    return t.connect("work", "rates")
+
+
 class Dice:
     """The same arithmetic as in Topologies.java, so that both sides draw the same graphs."""
 

@@ -26,6 +26,11 @@ def table_named(b: StreamsBuilder) -> None:
 
 
 @dsl
+def table_to_stream_named_with_key(b: StreamsBuilder) -> None:
+    table(b, "in").to_stream(value_of, name="changes").group_by_key().count()
+
+
+@dsl
 def table_serdes_only(b: StreamsBuilder) -> None:
     table(b, "in").to_stream().to("out")
 

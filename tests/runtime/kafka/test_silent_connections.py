@@ -85,6 +85,7 @@ class Lookups:
             lambda task: ([Partition(topic, task.partition)], [Partition(topic, task.partition)]),
             None,
             lambda *_: 0,
+            lambda _: None,
             "topology",
         )
 

@@ -46,6 +46,13 @@ class _Rows(mp.Processor[str, str, str, str]):
         self._store.put(record.key, record.value)
 
 
+class _TimedRows(_Rows):
+    """The same, with the records' timestamps."""
+
+    def process(self, record: mp.Record[str, str]) -> None:
+        self._store.put(record.key, mp.ValueAndTimestamp(record.value, record.timestamp))
+
+
 def _table() -> Any:
     made = mp.Topology()
     made.add_source("source", "table", key=mp.String, value=mp.String)
@@ -327,6 +334,31 @@ def test_table_restored_from_its_input_goes_on_where_it_was(kafka: Kafka, start:
     assert again.process() == 1
     again.commit()
     assert again.offset_on_disk("rows") == 6
+
+
+def test_read_only_store_is_restored_from_its_topic_up_to_what_was_processed(kafka: Kafka, start: Start) -> None:
+    """Its processor puts what comes after the committed offset, once; no changelog is made."""
+    store = mp.KeyValueStoreBuilder(name="rows", key=mp.String, value=mp.String, timestamped=True)
+    made = mp.Topology().add_read_only_state_store(
+        store, "table", _TimedRows, source_name="s", processor_name="p", key=mp.String, value=mp.String
+    )
+    for each in range(3):
+        kafka.append("table", f"k{each}", str(each))
+    worker = start(topology=made)
+    worker.own(A)
+    worker.process()
+    worker.commit()
+    rows = worker.rows("rows")
+    kafka.append("table", "k3", "3")
+    again = start("elsewhere", topology=made)
+    again.executor.hold([A], Role.ACTIVE)
+    again.settle()
+    assert again.executor.held[A].changelogs[0].restored == 3
+    assert again.rows("rows") == rows
+    assert again.process() == 1
+    again.commit()
+    assert set(again.rows("rows")) == {b"k0", b"k1", b"k2", b"k3"}
+    assert set(kafka.logs) == {TABLE, IN}
 
 
 def test_table_ahead_of_its_committed_offset_is_rebuilt(kafka: Kafka, start: Start) -> None:

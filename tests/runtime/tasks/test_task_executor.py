@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,12 @@ import pytest
 
 import millpond as mp
 from millpond.cli.run.command import command as run
-from millpond.errors import OwnershipError, TopicError
+from millpond.errors import BrokerError, OwnershipError, TopicError
 from millpond.protocol import Mark, Role, TaskState
 from millpond.runtime.offsets.metadata import Claim, OffsetMetadata, Partition
 from millpond.runtime.restoring.reusable_state import digest_of
 from millpond.runtime.tasks.events import Keep, TakenAway
+from millpond.runtime.topics.plan import make_plan
 from millpond.runtime.worker.startup import announce, claim_everything
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
@@ -292,25 +295,38 @@ def test_naming_excludes_tasks_of_another_topology(kafka: Kafka, worker: Parts) 
     assert worker.executor.registrar.tasks_naming("w0", [A, B]) == [A]
 
 
-def _two_inputs(reset: str | None = None) -> Any:
+def _two_inputs(reset: str | timedelta | None = None, new: Any = "new") -> Any:
     builder = mp.StreamsBuilder()
     old = builder.stream("in", key=mp.String, value=mp.String)
-    old.merge(builder.stream("new", key=mp.String, value=mp.String, reset=reset)).to("out")
+    old.merge(builder.stream(new, key=mp.String, value=mp.String, reset=reset)).to("out")
     return builder.build()
 
 
 @pytest.mark.parametrize(
     ("application", "source", "start"),
-    [("latest", None, 4), ("earliest", None, 0), ("earliest", "latest", 4), ("latest", "earliest", 0)],
+    [
+        ("latest", None, 4),
+        ("earliest", None, 0),
+        ("earliest", "latest", 4),
+        ("latest", "earliest", 0),
+        ("by_duration:PT2H", None, 2),
+        ("latest", timedelta(hours=2), 2),
+        ("none", timedelta(days=2), 1),
+        ("none", timedelta(0), 4),
+        ("by_duration:2h", "earliest", 0),
+        ("none", timedelta(days=999_999), 0),
+    ],
 )
+@pytest.mark.parametrize("new", ["new", re.compile("n.w")])
 def test_input_new_to_a_task_starts_by_its_reset_policy(
-    kafka: Kafka, tmp_path: Path, application: str, source: str | None, start: int
+    kafka: Kafka, tmp_path: Path, application: str, source: str | timedelta | None, start: int, new: Any
 ) -> None:
     """Its reset policy decides, not the other input's offset; the first commit keeps the start position."""
-    for each in range(4):
-        kafka.append("new", "n", str(each))
+    now = int(time.time() * 1000)
+    for hours in (72, 24, 1, 1):
+        kafka.append("new", "n", str(hours), now - hours * 3_600_000)
     topics = {"in": 1, "new": 1, "out": 1}
-    worker = Parts(kafka, _two_inputs(source), tmp_path, topics, auto_offset_reset=application)
+    worker = Parts(kafka, _two_inputs(source, new), tmp_path, topics, auto_offset_reset=application)
     try:
         kafka.commit(IN_A, 1, OffsetMetadata("w0", 3, topology="the one before"))
         worker.executor.hold([A], Role.ACTIVE)
@@ -323,13 +339,66 @@ def test_input_new_to_a_task_starts_by_its_reset_policy(
         worker.close()
 
 
-def test_input_new_to_a_task_is_refused_where_the_reset_policy_is_none(kafka: Kafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("application", "source", "named"),
+    [
+        ("none", None, r"'auto\.offset\.reset' is none: set it"),
+        ("latest", "none", "reset= of its source is none: write"),
+    ],
+)
+def test_input_new_to_a_task_is_refused_where_the_reset_policy_is_none(
+    kafka: Kafka, tmp_path: Path, application: str, source: str | None, named: str
+) -> None:
     """The worker must not choose an offset by itself."""
-    worker = Parts(kafka, _two_inputs(), tmp_path, {"in": 1, "new": 1, "out": 1}, auto_offset_reset="none")
+    topics = {"in": 1, "new": 1, "out": 1}
+    worker = Parts(kafka, _two_inputs(source), tmp_path, topics, auto_offset_reset=application)
     try:
         kafka.commit(IN_A, 1, OffsetMetadata("w0", 3, topology="the one before"))
         worker.executor.hold([A], Role.ACTIVE)
-        with pytest.raises(TopicError, match=r"new-0 has no committed offset and 'auto.offset.reset' is none"):
+        with pytest.raises(TopicError, match=f"new-0 has no committed offset and {named} "):
             worker.settle()
+    finally:
+        worker.close()
+
+
+def _matched() -> Any:
+    builder = mp.StreamsBuilder()
+    builder.stream(re.compile("in-.*"), key=mp.String, value=mp.String).group_by_key().count(store="counts")
+    return builder.build()
+
+
+@pytest.mark.parametrize("adopted", [True, False])
+@pytest.mark.parametrize("what", ["look up", "take over"])
+def test_lookup_of_a_deleted_topic_is_repeated_without_it(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, adopted: bool
+) -> None:
+    """The plan without the topic was adopted meanwhile; with the same plan the error stays."""
+    topics = {"in-a": 1, "in-b": 1}
+    worker = Parts(kafka, _matched(), tmp_path, topics)
+    smaller = make_plan(_matched(), {"in-a": 1, "app-counts-changelog": 1}, "app")
+    asked: list[set[str]] = []
+    ranges = kafka.ranges
+
+    def lost(partitions: Any) -> Any:
+        asked.append({each.topic for each in partitions})
+        if "in-b" not in asked[-1]:
+            return ranges(partitions)
+        if adopted:
+            worker.executor.adopt(smaller)
+        raise BrokerError("cannot read the first and last offsets of topics: Unknown topic or partition")
+
+    monkeypatch.setattr(kafka, "ranges", lost)
+    registrar = worker.executor.registrar
+
+    def request() -> object:
+        return registrar.look_up_now([A]) if what == "look up" else registrar.take_over_now("w1", {A: "w0"})
+
+    try:
+        if adopted:
+            request()
+            assert len(asked) == 2
+        else:
+            with pytest.raises(BrokerError, match="Unknown topic"):
+                request()
     finally:
         worker.close()

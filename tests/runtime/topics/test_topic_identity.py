@@ -85,3 +85,17 @@ def test_ends_that_a_new_leader_does_not_know_are_awaited(monkeypatch: pytest.Mo
     monkeypatch.setattr("millpond.runtime.kafka.admin._list_offsets", listed)
     monkeypatch.setattr("millpond.runtime.kafka.admin.answers", lambda *_: True)
     assert cluster.ranges([Partition("log", 0)]) == {Partition("log", 0): (0, 0)}
+
+
+def test_offsets_by_time_are_those_of_the_first_record_that_is_not_older(
+    broker: Broker, create_topic: CreateTopic, cluster: KafkaAdmin
+) -> None:
+    """A partition whose records are all older has none."""
+    source = Partition(create_topic("log"), 0)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for time_ms in (1_000, 5_000, 3_000):
+        producer.produce(source.topic, b"x", timestamp=time_ms)
+    producer.flush(20)
+    found = [cluster.offsets_at({source: time_ms})[source] for time_ms in (0, 2_000, 5_000, 5_001)]
+    assert found == [0, 1, 1, None]
+    assert cluster.offsets_at({}) == {}

@@ -228,6 +228,36 @@ def test_new_topic_with_more_partitions_than_tasks_is_read_in_part() -> None:
     assert made.watch.unread == 1
 
 
+def test_topic_of_a_pattern_that_two_lists_do_not_have_is_no_longer_read() -> None:
+    """The second list follows within a second; a topic that is there again was not deleted."""
+    made = Watched(matched(), {"in-a": 2, "in-b": 2, **LOGGED})
+
+    def in_a_second() -> Plan | None:
+        made.now += 1.1
+        assert made.watch.turn(made.now) is None
+        return made.watch.turn(made.now)
+
+    del made.topics["in-b"]
+    assert made.later() is None
+    made.topics["in-b"] = 2
+    assert in_a_second() is None
+    del made.topics["in-b"]
+    assert made.later() is None
+    new = in_a_second()
+    assert made.asked == 4
+    assert new is not None
+    assert new.tasks == {TaskId(0, number): ("in-a",) for number in range(2)}
+    assert summary(new) == summary(made.plan)
+    assert made.later() is None
+
+
+def test_deleted_topic_that_has_a_name_of_its_own_changes_no_plan() -> None:
+    """The code that reads it reports it."""
+    made = Watched(counted(), {"in": 2, **LOGGED})
+    del made.topics["in"]
+    assert [made.later(), made.later(), made.later()] == [None, None, None]
+
+
 def test_topics_are_compared_only_with_an_answer() -> None:
     """No answer from brokers, or a list without a topic that is read, changes nothing."""
     made = Watched(counted(), {"in": 2, **LOGGED})

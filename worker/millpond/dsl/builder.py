@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any, TypeVar, Unpack
 
 from millpond.calls import checked
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology import ProcessorSupplier, ProcessorWrapper, StoreBuilder, TimestampOf, Topology
+from millpond.topology.settings.resets import check_reset
+from millpond.topology.settings.unnamed import check_names
 from millpond.topology.suppliers import check_supplier
 from millpond.topology.timestamps import timestamp_extractor
-from millpond.topology.topology import check_reset
 from millpond.topology.wrapping import check_wrapper
 
 from .functions import check_builder, check_source_topics
-from .global_table import GlobalKTable, GlobalStoreGraphNode, GlobalTableGraphNode
+from .global_table import GlobalKTable, GlobalStoreGraphNode, GlobalTableGraphNode, ReadOnlyStoreGraphNode
 from .graph import Graph, SourceGraphNode, StoreGraphNode
 from .kstream import KStream
 from .ktable import KTable
@@ -50,7 +52,7 @@ class StreamsBuilder:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
         timestamp: TimestampOf[V] | None = None,
-        reset: str | None = None,
+        reset: str | timedelta | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
         """Read topics as a stream of records.
@@ -61,7 +63,8 @@ class StreamsBuilder:
             value: serde of the values; default: `default.value.serde`.
             timestamp: a TimestampExtractor, or a function of the value that returns epoch ms or an aware datetime;
                 default: `default.timestamp.extractor`.
-            reset: `earliest` or `latest`: where to start without committed offsets; default: `auto.offset.reset`.
+            reset: where to start without committed offsets: `earliest`, `latest`, `none` to raise, or a timedelta for
+                records that are at most so old (KIP-1106); default: `auto.offset.reset`.
             name: name of the node.
 
         Raises:
@@ -94,7 +97,7 @@ class StreamsBuilder:
         topic: str,
         *,
         timestamp: TimestampOf[V] | None = None,
-        reset: str | None = None,
+        reset: str | timedelta | None = None,
         name: str | None = None,
         **materialized: Unpack[Materialized[K, V]],
     ) -> KTable[K, V]:
@@ -227,17 +230,71 @@ class StreamsBuilder:
         graph.add(GlobalStoreGraphNode(source, name, topic, builder, supplier, key, value, timestamp), graph.root)
         return self
 
-    def build(self, *, optimization: str | Iterable[str] | None = None) -> Topology:
+    def add_read_only_state_store(  # noqa: PLR0913 - options are keywords
+        self,
+        builder: StoreBuilder,
+        topic: str,
+        supplier: ProcessorSupplier[K, V, Any, Any],
+        *,
+        key: Serde[K] | None = None,
+        value: Serde[V] | None = None,
+        timestamp: TimestampOf[V] | None = None,
+        name: str | None = None,
+    ) -> StreamsBuilder:
+        """Add a store that tasks fill from `topic`, its changelog, with a processor of your own (KIP-813).
+
+        Processors that name the store in `stores=` read the rows of their task's partition; only yours may write. The
+        store is restored with the topic's own bytes, so the processor has to put each record as it is.
+
+        Args:
+            builder: the store; its changelog is the topic, whatever its `logging` says.
+            topic: the topic's name, which no other stream or table reads. It is read from its beginning, and should be
+                compacted; streams whose processors read the store need the same keys and as many partitions.
+            supplier: makes the Processor that puts records into the store.
+            key: serde of the topic's keys, and of the store's.
+            value: serde of the topic's values, and of the store's.
+            timestamp: see `stream`.
+            name: name of the processor's node; the source is called `<name>-source`.
+
+        Raises:
+            TopologyError: an argument is not one of these.
+
+        Example:
+            >>> class Limits(mp.Processor[str, float, None, None]):
+            ...     def process(self, record):
+            ...         self.context.get_state_store("limits").put(record.key, record.value)
+            >>> limits = mp.KeyValueStoreBuilder(name="limits", key=mp.String, value=mp.Double)
+            >>> builder = builder.add_read_only_state_store(
+            ...     limits, "spending-limits", Limits, key=mp.String, value=mp.Double
+            ... )
+        """
+        check_builder("add_read_only_state_store()", builder)
+        check_source_topics("add_read_only_state_store()", (topic,))
+        check_supplier("add_read_only_state_store()", supplier)
+        timestamp_extractor(timestamp)
+        graph = self._graph
+        source = graph.name_or(name, "KSTREAM-SOURCE-", "-source")
+        name = graph.name_or(name, "KSTREAM-PROCESSOR-")
+        graph.add(ReadOnlyStoreGraphNode(source, name, topic, builder, supplier, key, value, timestamp), graph.root)
+        return self
+
+    def build(self, *, optimization: str | Iterable[str] | None = None, explicit_names: bool = False) -> Topology:
         """Return the topology of all streams and tables made so far.
 
         Args:
+            explicit_names: whether to raise if stores or internal topics have generated names, which change when
+                operators are added before them, as `ensure.explicit.internal.resource.naming` does for the
+                applications that millpond runs (KIP-1111). Otherwise a worker logs such names as a warning.
             optimization: the rewrites of the topology, as in `topology.optimization`: `none`, `all`, or names of
                 `reuse.ktable.source.topics` (KIP-295), `merge.repartition.topics` (KIP-295) and
                 `single.store.self.join` (KIP-862). Default: the setting, if millpond loads the application, else none.
-                They change internal topics and names, so an application that has run needs a reset when they change.
+                With the first one, compact the topics of tables: rows that their retention deletes are missing after a
+                restore. Rewrites change internal topics and names, so an application that has run needs a reset when
+                they change.
 
         Raises:
-            TopologyError: the operators contradict each other; the message names them and the cure.
+            TopologyError: the operators contradict each other; the message names them and the cure. Or names are
+                generated, and `explicit_names` is true.
 
         Example:
             >>> lines.map_values(str.upper, value=mp.String).to("loud")
@@ -245,4 +302,6 @@ class StreamsBuilder:
             >>> print(str(topology.describe()).splitlines()[0])
             Topologies:
         """
-        return self._graph.build(rules_of(optimization))
+        topology = self._graph.build(rules_of(optimization))
+        check_names(topology.unnamed, explicit=explicit_names)
+        return topology

@@ -14,7 +14,7 @@ from millpond.topology.processor_body import ProcessorBody
 from .graph import Graph, GraphNode
 from .materialized import Storage
 
-__all__ = ("GlobalKTable", "GlobalStoreGraphNode", "GlobalTableGraphNode")
+__all__ = ("GlobalKTable", "GlobalStoreGraphNode", "GlobalTableGraphNode", "ReadOnlyStoreGraphNode")
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -92,6 +92,23 @@ class GlobalStoreGraphNode(GraphNode):
             self._builder,
             self._topic,
             ProcessorBody(self._supplier),
+            source_name=self._source,
+            processor_name=self.name,
+            key=self._key,
+            value=self._value,
+            timestamp=self._timestamp,
+        )
+
+
+class ReadOnlyStoreGraphNode(GlobalStoreGraphNode):
+    """A topic that tasks read into a store through a user's processor, and that is the store's changelog."""
+
+    def write(self, topology: Topology) -> None:
+        """Add the read-only store with its source and its processor."""
+        topology.add_read_only_state_store(
+            self._builder,
+            self._topic,
+            self._supplier,
             source_name=self._source,
             processor_name=self.name,
             key=self._key,

@@ -7,9 +7,11 @@ one index of all generated names, are those of Kafka Streams, so that names and 
 
 from __future__ import annotations
 
+import copy
 import heapq
 import re
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -28,6 +30,7 @@ from millpond.topology import (
 )
 from millpond.topology.naming import validate_name
 from millpond.topology.processor_body import ProcessorBody
+from millpond.topology.settings.unnamed import Unnamed
 
 __all__ = (
     "Graph",
@@ -107,7 +110,7 @@ class SourceGraphNode(GraphNode):
         key: Serde[Any] | None,
         value: Serde[Any] | None,
         timestamp: TimestampOf[Any] | None,
-        reset: str | None,
+        reset: str | timedelta | None,
     ) -> None:
         super().__init__(name)
         self.topics = topics
@@ -181,7 +184,8 @@ class RepartitionGraphNode(GraphNode):
     """An internal topic for all records of a stream, so that one task gets all records of a key.
 
     It has the name of the source that reads the topic, since that is the parent of its children. `optimizable` topics
-    may be merged by `merge.repartition.topics`; those of `repartition()` are not.
+    may be merged by `merge.repartition.topics`; those of `repartition()` are not. `named` says whether the prefix comes
+    from the user, or from a store that the user named.
     """
 
     def __init__(  # noqa: PLR0913 - the arguments of repartition(), resolved
@@ -193,9 +197,12 @@ class RepartitionGraphNode(GraphNode):
         partitioner: StreamPartitioner | None = None,
         partitions: int | None = None,
         *,
+        named: bool,
         optimizable: bool = True,
     ) -> None:
         topic = prefix if prefix.endswith("-repartition") else f"{prefix}-repartition"
+        if not named:
+            graph.unnamed.repartition_topics.append(topic)
         # As in Kafka Streams, all three names take an index even when they are not used: later names depend on it.
         sink, filter_, source = (
             graph.generate("KSTREAM-SINK-"),
@@ -302,6 +309,8 @@ class Graph:
         self._copartitioned: list[frozenset[str]] = []
         self._added: dict[GraphNode, None] = {}
         self._built: frozenset[str] = frozenset()
+        #: Stores and internal topics whose names are generated.
+        self.unnamed: Unnamed = Unnamed()
         #: Repartition topics that Kafka Streams would merge, although records would reach the task of another key.
         self.unmerged: list[str] = []
 
@@ -366,7 +375,7 @@ class Graph:
             self._built = rules
         self._keep_null_keys_for_relaxed_joins()
         topology = Topology(processor_wrapper=self._wrapper)
-        topology.rewrites = rules
+        topology.rewrites, topology.unnamed = rules, copy.deepcopy(self.unnamed)
         queue: list[tuple[int, GraphNode]] = [(child.priority, child) for child in self.root.children]
         written: set[GraphNode] = {self.root}
         pending = {id(child) for child in self.root.children}

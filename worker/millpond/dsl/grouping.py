@@ -50,7 +50,9 @@ class Grouping:
         parent, sources = self.node, self.sources
         if self.repartition:
             # As in Kafka Streams, each aggregation takes indexes for a topic, even if it uses an earlier one's.
-            node = RepartitionGraphNode(self.graph, self.topic_name or storage.name, self.key, self.value)
+            named = self.topic_name is not None or storage.queryable
+            prefix = self.topic_name or storage.name
+            node = RepartitionGraphNode(self.graph, prefix, self.key, self.value, named=named)
             if self._repartitioned is None or self.topic_name is None:
                 self._repartitioned = node
             self.graph.add(self._repartitioned, parent)

@@ -240,9 +240,10 @@ class KStream(RecordSteps[K, V], TableJoins[K, V], Generic[K, V]):
             >>> prefixed.repartition(name="by-prefix", partitions=12).to("spread")
         """
         check_partitioner("repartition()", partitioner)
-        prefix = self._graph.generate("KSTREAM-REPARTITION-") if name is None else validate_name(name)
+        graph, named = self._graph, name is not None
+        prefix = graph.generate("KSTREAM-REPARTITION-") if name is None else validate_name(name)
         key, value = key or self._key, value or self._value
-        node = RepartitionGraphNode(self._graph, prefix, key, value, partitioner, partitions, optimizable=False)
+        node = RepartitionGraphNode(graph, prefix, key, value, partitioner, partitions, named=named, optimizable=False)
         self._graph.add(node, self._node)
         return KStream(self._graph, node.name, node, key, value, frozenset({node.name}), repartition=False)
 
@@ -262,12 +263,12 @@ class KStream(RecordSteps[K, V], TableJoins[K, V], Generic[K, V]):
         """
         from .ktable import KTable
 
-        graph = self._graph
+        graph, named = self._graph, name is not None
         name = graph.name_or(name, "KSTREAM-TOTABLE-")
         storage = Storage.of(materialized, graph, "KSTREAM-TOTABLE-", self._key, self._value)
         parent, sources = self._node, self._sources
         if self._repartition:
-            parent = RepartitionGraphNode(graph, name, storage.key, storage.value)
+            parent = RepartitionGraphNode(graph, name, storage.key, storage.value, named=named)
             graph.add(parent, self._node)
             sources = frozenset({parent.name})
         logic = SourceTable(storage)
@@ -387,7 +388,7 @@ class KStream(RecordSteps[K, V], TableJoins[K, V], Generic[K, V]):
             return self
         prefix = name or self._name
         # As in Kafka Streams, each join takes indexes for a topic, even if it uses an earlier one's.
-        node = RepartitionGraphNode(self._graph, prefix, key or self._key, value or self._value)
+        node = RepartitionGraphNode(self._graph, prefix, key or self._key, value or self._value, named=name is not None)
         if self._repartitioned is None or prefix != self._name:
             self._repartitioned = node
             self._graph.add(node, self._node)

@@ -175,15 +175,31 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         logic = TransformedTable(self, storage, supplier, used)
         return self._derive(logic, storage, "KTABLE-TRANSFORMVALUES-", name, None, used, builders)
 
-    def to_stream(self, *, name: str | None = None) -> KStream[K, V]:
+    @overload
+    def to_stream(self, *, name: str | None = None) -> KStream[K, V]: ...
+    @overload
+    def to_stream(self, selector: Callable[[K, V], K1], *, name: str | None = None) -> KStream[K1, V]: ...
+    def to_stream(self, selector: Callable[[K, V], Any] | None = None, *, name: str | None = None) -> KStream[Any, V]:
         """Return the table's changes as a stream of new values; None is a deletion.
+
+        `counts.to_stream(lambda window, count: window.key)` is short for `to_stream()` and `select_key()`.
+
+        Args:
+            selector: f(key, value) -> another key; None keeps keys.
+            name: name of the node; that of the selector always has a generated one, as in Kafka Streams.
+
+        Raises:
+            TopologyError: the selector cannot be called with a key and a value.
 
         Example:
             >>> customers.to_stream().to("changes-of-customers")
         """
+        if selector is not None:
+            check_function("to_stream()", selector, "key", "value")
         node = OperatorNode(self._graph.name_or(name, "KTABLE-TOSTREAM-"), ToStream)
         self._graph.add(node, self._node)
-        return KStream(self._graph, node.name, node, self._key, self._value, self._sources, repartition=False)
+        stream = KStream(self._graph, node.name, node, self._key, self._value, self._sources, repartition=False)
+        return stream if selector is None else stream.select_key(selector)
 
     def suppress(self, suppressed: Suppressed[K], *, name: str | None = None) -> KTable[K, V]:
         """Hold changes back: `until_window_closes()` or `until_time_limit(duration)` (KIP-328).
@@ -220,6 +236,8 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         given = name if name is None else validate_name(name)
         name = graph.generate("KTABLE-SUPPRESS-") if name is None else name
         store = graph.generate_store("KTABLE-SUPPRESS-") if given is None else f"{given}-store"
+        if given is None and suppressed.logging is not False:
+            graph.unnamed.add_changelog(store)
         logic = SuppressedTable(self, suppressed, store, grace_ms, self._key, self._value)
         node = OperatorNode(name, logic.body, store=logic.store, table=True)
         graph.add(node, self._node)
@@ -275,8 +293,9 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         return self._derive(logic, storage, "KTABLE-FILTER-", name, self._value)
 
     def _derived_storage(self, options: Any, prefix: str, value: Serde[Any] | None) -> Storage | None:
-        # As in Kafka Streams, the name of a store takes an index only if there is an option of the store.
-        return Storage.of(options, self._graph, prefix, self._key, value) if options else None
+        # As in Kafka Streams, the name of a store takes an index only if there is an option of the store, and then no
+        # store has the name.
+        return Storage.of(options, self._graph, prefix, self._key, value, named=True) if options else None
 
     def _derive(  # noqa: PLR0913 - names, serdes and stores of one table
         self,

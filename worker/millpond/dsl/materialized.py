@@ -93,13 +93,15 @@ class Storage:
     segment_ms: int | None = None
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - options are keywords
         cls,
         options: Mapping[str, Any],
         graph: Graph,
         prefix: str,
         key: Serde[Any] | None = None,
         value: Serde[Any] | None = None,
+        *,
+        named: bool = False,
     ) -> Storage:
         """Return a user's options, resolved.
 
@@ -109,6 +111,7 @@ class Storage:
             prefix: what a generated name starts with.
             key: serde of the keys when none was given.
             value: serde of the values when none was given.
+            named: whether there is no store unless the user names one.
 
         Raises:
             TopologyError: the name is invalid, logging is neither a flag nor a configuration, a retention is no
@@ -128,8 +131,11 @@ class Storage:
                 "leave persistent=True out."
             )
         history_ms, segment_ms = _versions(options, prefix)
+        stored = graph.generate_store(prefix) if name is None else validate_name(name, "store")
+        if name is None and not named:
+            graph.unnamed.add_store(stored, logging=logging is not False)
         return cls(
-            graph.generate_store(prefix) if name is None else validate_name(name, "store"),
+            stored,
             name is not None,
             key if (given := options.get("key")) is None else given,
             value if (given := options.get("value")) is None else given,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Protocol
 
 from millpond.dsl.operators.lookup import FilteredLookup, Lookup, MappedLookup, StoreLookup
@@ -251,7 +252,7 @@ class TableSourceGraphNode(GraphNode):
         value: Serde[Any] | None,
         logic: SourceTable,
         timestamp: TimestampOf[Any] | None,
-        reset: str | None,
+        reset: str | timedelta | None,
     ) -> None:
         super().__init__(name)
         self.reuse_topic = False

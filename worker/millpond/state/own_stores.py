@@ -177,7 +177,7 @@ class CustomStore(StagedStore[bytes, bytes]):
 
     @property
     def of_reader(self) -> Any:
-        """The user's store for processors that may only read it, because it is global: its methods must not log."""
+        """The user's store for processors that may only read it, because a topic fills it: its methods must not log."""
         return _Reader(self)
 
     def read(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -206,7 +206,7 @@ class CustomStore(StagedStore[bytes, bytes]):
             )
         if self._readers:
             raise TopologyError(
-                f"global store '{self.name}' cannot be changed here, because only the processor that fills it from its "
+                f"store '{self.name}' cannot be changed here, because only the processor that fills it from its "
                 "topic may change it; send a record to that topic instead."
             )
         if not isinstance(key, bytes) or not isinstance(value, bytes | None):

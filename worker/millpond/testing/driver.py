@@ -45,8 +45,7 @@ from millpond.state import (
     WindowStore,
 )
 from millpond.topology import Subtopology, TaskId, Topology
-from millpond.topology.optimization import check_optimization
-from millpond.topology.topology import check_topology
+from millpond.topology.settings.checking import check_built, check_topology
 from millpond.topology.user_metrics import UserMetrics
 
 from .input_order import InputOrder
@@ -87,7 +86,7 @@ class TopologyTestDriver:
         check_topology("TopologyTestDriver", topology)
         if not isinstance(config, Config):
             config = Config.of({"application.id": "test-application", **(config or {})}, required=())
-        check_optimization(topology.rewrites, config.topology_optimization)
+        check_built(topology, config.topology_optimization, explicit=config.ensure_explicit_internal_resource_naming)
         self._now_ms = epoch_ms(initial_wall_clock) if initial_wall_clock is not None else time.time_ns() // 1_000_000
         self._backend = MemoryBackend()
         self._outputs: dict[str, deque[RawRecord]] = {}

@@ -171,8 +171,8 @@ class NodeContext(Protocol):
             TopologyError: the store is not connected to this node.
         """
 
-    def is_global(self, store: str) -> bool:
-        """Return whether a store is global, so that tasks can only read it."""
+    def is_read_only(self, store: str) -> bool:
+        """Return whether this node may only read a store, because the processor of a topic fills it."""
 
     def key_serde(self, serde: Serde[Any] | None, topic: str) -> Serde[Any]:
         """Return a serde, or `default.key.serde` for None, as it writes the keys of a topic.

@@ -1,10 +1,14 @@
-"""Connected components of nodes, in the order in which their first nodes were added."""
+"""Connected components of nodes, in the order in which their first nodes were added, and groups of topics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-__all__ = ("Groups",)
+from millpond.errors import TopologyError
+
+from .nodes import RepartitionTopic
+
+__all__ = ("Groups", "check_partition_counts")
 
 
 class Groups:
@@ -39,3 +43,25 @@ class Groups:
         for name in self._parent:
             groups.setdefault(self._root(name), []).append(name)
         return list(groups.values())
+
+
+def check_partition_counts(
+    groups: Iterable[frozenset[str]], repartition_topics: Mapping[str, RepartitionTopic]
+) -> None:
+    """Check that topics that need the same number of partitions are not given different ones.
+
+    Raises:
+        TopologyError: repartition topics of a group have different numbers.
+    """
+    for group in groups:
+        counts = {
+            topic: declared.partitions
+            for topic in sorted(group)
+            if (declared := repartition_topics.get(topic)) is not None and declared.partitions is not None
+        }
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"'{topic}' {count}" for topic, count in counts.items())
+            raise TopologyError(
+                f"Topics that are joined or merged by key need equal partition counts, but these differ: {listed}; "
+                "give their repartition(partitions=…) the same number."
+            )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import importlib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from .nodes import GlobalStore, ProcessorNode, RepartitionTopic, Subtopology
 
-__all__ = ("mermaid",)
+__all__ = ("mermaid", "picture_of")
 
 
 def mermaid(  # noqa: C901 - one loop per kind of node
@@ -43,6 +46,18 @@ def mermaid(  # noqa: C901 - one loop per kind of node
         drawing.close()
         drawing.edge(drawing.topic(table.source.topics[0]), table.source.name)
     return drawing.text()
+
+
+def picture_of(topology: object) -> dict[str, str]:
+    """Return a topology as a picture for notebooks, by its kind of content; nothing for a graph that is too large."""
+    # The picture's layer is above this one, and is needed in notebooks only.
+    drawing: Any = importlib.import_module("millpond.drawing")
+    graph = drawing.graph_of(topology)
+    if drawing.places(graph) > drawing.MOST_PLACES:
+        return {}
+    # As an image, since the styles of a picture would apply to the whole page.
+    picture = base64.b64encode(drawing.svg(graph, "topology").encode()).decode()
+    return {"text/html": f'<img alt="The topology" src="data:image/svg+xml;base64,{picture}">'}
 
 
 class _Drawing:

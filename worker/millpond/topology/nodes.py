@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Protocol, TypeAlias
 
 from millpond.serdes import Serde
@@ -68,8 +69,8 @@ class SourceNode:
     """None uses `default.value.serde`."""
     timestamp_extractor: TimestampExtractor | None = None
     """None uses `default.timestamp.extractor`."""
-    reset: str | None = None
-    """`earliest` or `latest` for this source; None uses `auto.offset.reset`."""
+    reset: str | timedelta | None = None
+    """`earliest`, `latest`, `none`, or the age of the first record for this source; None uses `auto.offset.reset`."""
     pattern: re.Pattern[str] | None = None
     """The pattern that the whole name of a topic must match; None with `topics`."""
     table: bool = False
@@ -90,6 +91,8 @@ class ProcessorNode:
     """Names of the stores that it may use, in the order in which they were connected."""
     table: bool = False
     """Whether its children are called as f(key, new, old, timestamp) instead of f(key, value, timestamp)."""
+    read_only: frozenset[str] = frozenset()
+    """Names of those of its stores that it may only read."""
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ class _ProcessorContext:
         store = getattr(found, "of_user", found)
         if kind is not None:
             check_kind(f"Processor '{self._node.name}'", name, store, kind)
-        return ReadOnlyStore(getattr(found, "of_reader", store)) if self._node.is_global(name) else store
+        return ReadOnlyStore(getattr(found, "of_reader", store)) if self._node.is_read_only(name) else store
 
     def record_metadata(self) -> RecordContext | None:
         task = self._task

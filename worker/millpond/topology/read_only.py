@@ -1,4 +1,4 @@
-"""A global store that processors can read but not write."""
+"""A store that a processor can read but not write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _WRITING = frozenset(
 
 
 class ReadOnlyStore:
-    """A global store that tasks can only read: every worker has a copy, and would not see writes of other workers."""
+    """A store that is filled from a topic, for the processors that do not fill it: what they wrote would not be in the
+    topic, and so be lost when the store is restored, and missing on other workers.
+    """
 
     __slots__ = ("_store",)
 
@@ -31,7 +33,7 @@ class ReadOnlyStore:
 
         def reject(*_arguments: object, **_options: object) -> NoReturn:
             raise TopologyError(
-                f"{name}() cannot be called on global store '{self._store.name}', because only the processor that "
+                f"{name}() cannot be called on store '{self._store.name}' here, because only the processor that "
                 "fills it from its topic may change it; send a record to that topic instead."
             )
 

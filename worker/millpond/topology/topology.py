@@ -5,10 +5,10 @@ A topology is built with the methods here, or by the DSL. It is only a descripti
 
 from __future__ import annotations
 
-import base64
-import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -19,8 +19,8 @@ from millpond.serdes import Serde
 
 from .context import Body
 from .description import GlobalStoreDescription, SubtopologyDescription, TopologyDescription
-from .grouping import Groups
-from .mermaid import mermaid
+from .grouping import Groups, check_partition_counts
+from .mermaid import mermaid, picture_of
 from .naming import changelog_topic, validate_name, validate_topic
 from .nodes import (
     GlobalStore,
@@ -36,36 +36,15 @@ from .nodes import (
 )
 from .processor import FixedKeyProcessor, Processor
 from .processor_body import ProcessorBody, supplied_stores
+from .settings.resets import check_reset
+from .settings.unnamed import Unnamed
 from .suppliers import check_supplier, check_supply
 from .timestamps import TimestampOf, timestamp_extractor
 from .wrapping import ProcessorWrapper, check_wrapper, wrapped_body
 
-__all__ = ("Topology", "check_reset", "check_topology")
-
-_RESETS = ("earliest", "latest")
+__all__ = ("Topology",)
 
 AnyProcessorSupplier = Callable[[], Processor[Any, Any, Any, Any]] | Callable[[], FixedKeyProcessor[Any, Any, Any]]
-
-
-def check_topology(what: str, given: object) -> None:
-    """Check that an object is a topology.
-
-    Raises:
-        TopologyError: the object is something else, such as a StreamsBuilder.
-    """
-    if not isinstance(given, Topology):
-        hint = "; call its build()" if hasattr(given, "build") else ""
-        raise TopologyError(f"{what} needs a Topology, not {kind_of(given)}{hint}.")
-
-
-def check_reset(what: str, reset: str | None) -> None:
-    """Check that `reset=` is `earliest`, `latest` or None.
-
-    Raises:
-        TopologyError: the value is another one.
-    """
-    if reset is not None and reset not in _RESETS:
-        raise TopologyError(f"{what} has reset={reset!r}; use one of {', '.join(_RESETS)}.")
 
 
 @checked
@@ -85,10 +64,12 @@ class Topology:
         self._stores: dict[str, StoreBuilder] = {}
         self._store_users: dict[str, list[str]] = {}
         self._global_stores: dict[str, tuple[str, str, StoreBuilder]] = {}
+        self._read_only_stores: set[str] = set()
         self._source_topics: dict[str, str] = {}
         self._patterns: dict[str, re.Pattern[str]] = {}
         self._repartition_topics: dict[str, RepartitionTopic] = {}
         self._copartitioned: list[frozenset[str]] = []
+        self.unnamed: Unnamed = Unnamed()
         self.rewrites: frozenset[str] | None = None  # those of topology.optimization; None for one by hand
 
     # Building
@@ -100,7 +81,7 @@ class Topology:
         key: Serde[Any] | None = None,
         value: Serde[Any] | None = None,
         timestamp: TimestampOf[Any] | None = None,
-        reset: str | None = None,
+        reset: str | timedelta | None = None,
         table: bool = False,
     ) -> Topology:
         """Add a node that reads topics by name, or every topic whose whole name matches a pattern.
@@ -112,7 +93,8 @@ class Topology:
             value: serde of the values; None uses `default.value.serde`.
             timestamp: a TimestampExtractor, or a function of the value that returns epoch ms or an aware datetime; None
                 uses `default.timestamp.extractor`.
-            reset: `earliest` or `latest`: where to start without committed offsets; None uses `auto.offset.reset`.
+            reset: where to start without committed offsets: `earliest`, `latest`, `none` to raise, or a timedelta for
+                records that are at most so old (KIP-1106); None uses `auto.offset.reset`.
             table: whether the topic is read as a table.
         """
         self._check_new(name)
@@ -256,8 +238,7 @@ class Topology:
         self._check_new(processor_name)
         if source_name == processor_name:
             raise TopologyError(f"The source and the processor of global store '{store}' need different names.")
-        if store in self._stores or store in self._global_stores:
-            raise TopologyError(f"Another store is already called '{store}'; rename one of the two.")
+        self._check_store_is_new(store)
         if builder.logging:
             raise TopologyError(
                 f"Global store '{store}' cannot have a changelog, because its topic '{topic}' is one; "
@@ -277,6 +258,48 @@ class Topology:
             body, _ = wrapped_body(self._wrapper, processor_name, processor, from_table=False, table=False)
         self._add(ProcessorNode(processor_name, body, (source_name,), (store,)))
         self._global_stores[store] = (source_name, processor_name, builder)
+        return self
+
+    def add_read_only_state_store(  # noqa: PLR0913 - options are keywords
+        self,
+        builder: StoreBuilder,
+        topic: str,
+        processor: AnyProcessorSupplier,
+        *,
+        source_name: str,
+        processor_name: str,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        timestamp: TimestampOf[Any] | None = None,
+    ) -> Topology:
+        """Add a store that tasks fill from `topic`, which is also its changelog (KIP-813).
+
+        Other processors may be connected to the store, and only read it; their other inputs need the same keys and as
+        many partitions. The topic is read from its beginning, and should be compacted. The store is restored with
+        the topic's own bytes, so the processor has to put each record as it is: key, value and timestamp.
+
+        Args:
+            builder: the store; its changelog is the topic, whatever its `logging` says.
+            topic: the topic's name; no other source in this topology reads it.
+            processor: makes the Processor that puts records into the store.
+            source_name: name of the node that reads the topic.
+            processor_name: name of the node that fills the store.
+            key: serde of the topic's keys, and of the store's.
+            value: serde of the topic's values, and of the store's.
+            timestamp: see `add_source`.
+        """
+        store = validate_name(builder.name, "store")
+        self._check_store_is_new(store)
+        if builder.source_topic is not None:
+            raise TopologyError(
+                f"Read-only store '{store}' has the source topic '{builder.source_topic}' already; leave it out, since "
+                f"the store is restored from '{topic}'."
+            )
+        check_supplier(f"Read-only store '{store}'", processor)
+        self.add_source(source_name, topic, key=key, value=value, timestamp=timestamp, reset="earliest", table=True)
+        self.add_processor(processor_name, processor, source_name)
+        self.add_state_store(builder.restored_from(topic), processor_name)
+        self._read_only_stores.add(store)
         return self
 
     def connect(self, processor: str, *stores: str) -> Topology:
@@ -303,8 +326,9 @@ class Topology:
             self._groups.unite(processor, users[:1])
             if processor not in users:
                 users.append(processor)
-                self._nodes[processor] = ProcessorNode(
-                    node.name, node.body, node.parents, (*node.stores, store), node.table
+                read_only = {store} if store in self._read_only_stores else set()
+                self._nodes[processor] = replace(
+                    node, stores=(*node.stores, store), read_only=node.read_only | read_only
                 )
         return self
 
@@ -370,8 +394,8 @@ class Topology:
         Raises:
             TopologyError: co-partitioned repartition topics have different numbers of partitions.
         """
-        self._check_copartitioning()
         groups = self.copartition_groups
+        check_partition_counts(groups, self._repartition_topics)
         found = []
         for number, names in enumerate(self._groups.together()):
             if any(source in names for source, _, _ in self._global_stores.values()):
@@ -424,15 +448,7 @@ class Topology:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Return what a notebook shows: a picture, if the graph is not too large for one; else a Mermaid flowchart."""
-        shown = {"text/plain": str(self.describe()), "text/vnd.mermaid": self.mermaid()}
-        # The picture's layer is above this one, and is needed in notebooks only.
-        drawing: Any = importlib.import_module("millpond.drawing")
-        graph = drawing.graph_of(self)
-        if drawing.places(graph) <= drawing.MOST_PLACES:
-            # As an image, since the styles of a picture would apply to the whole page.
-            picture = base64.b64encode(drawing.svg(graph, "topology").encode()).decode()
-            shown["text/html"] = f'<img alt="The topology" src="data:image/svg+xml;base64,{picture}">'
-        return shown
+        return {"text/plain": str(self.describe()), "text/vnd.mermaid": self.mermaid(), **picture_of(self)}
 
     # Checks
 
@@ -446,6 +462,10 @@ class Topology:
         validate_name(name)
         if name in self._nodes:
             raise TopologyError(f"Another node is already called '{name}'; rename one of the two.")
+
+    def _check_store_is_new(self, store: str) -> None:
+        if store in self._stores or store in self._global_stores:
+            raise TopologyError(f"Another store is already called '{store}'; rename one of the two.")
 
     def _check_parents(self, name: str, parents: tuple[str, ...]) -> tuple[str, ...]:
         if not parents:
@@ -478,17 +498,3 @@ class Topology:
     def _topics_of(self, sources: Iterable[str]) -> frozenset[str]:
         nodes = (self._nodes.get(name) for name in sources)
         return frozenset(topic for node in nodes if isinstance(node, SourceNode) for topic in node.topics)
-
-    def _check_copartitioning(self) -> None:
-        for group in self.copartition_groups:
-            counts = {
-                topic: declared.partitions
-                for topic in sorted(group)
-                if (declared := self._repartition_topics.get(topic)) is not None and declared.partitions is not None
-            }
-            if len(set(counts.values())) > 1:
-                listed = ", ".join(f"'{topic}' {count}" for topic, count in counts.items())
-                raise TopologyError(
-                    f"Topics that are joined or merged by key need equal partition counts, but these differ: {listed}; "
-                    "give their repartition(partitions=…) the same number."
-                )

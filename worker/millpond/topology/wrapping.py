@@ -185,7 +185,7 @@ class _OperatorNode:
         self.name = node.name
         self.task = node.task
         self.store = node.store
-        self.is_global = node.is_global
+        self.is_read_only = node.is_read_only
         self.key_serde = node.key_serde
         self.value_serde = node.value_serde
         self.failed = node.failed

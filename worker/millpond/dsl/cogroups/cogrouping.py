@@ -76,7 +76,7 @@ class Cogrouping:
         from millpond.dsl.ktable import KTable
 
         graph = self._streams[0][0].graph
-        parents = self._parents(storage.name)
+        parents = self._parents(storage.name, named=storage.queryable)
         logic = _Cogrouped(View(lookup, (storage.name,), storage.history_ms))
         nodes: list[GraphNode] = []
         for number, ((_, aggregator), (parent, _)) in enumerate(zip(self._streams, parents, strict=True)):
@@ -96,7 +96,7 @@ class Cogrouping:
         sources = frozenset[str]().union(*(sources for _, sources in parents))
         return KTable(graph, merge.name, merge, key, storage.value, sources, logic, storage)
 
-    def _parents(self, store: str) -> list[tuple[GraphNode, frozenset[str]]]:
+    def _parents(self, store: str, *, named: bool) -> list[tuple[GraphNode, frozenset[str]]]:
         """Return each stream's node, or its repartition topic, with the sources above; require equal partitions."""
         parents: list[tuple[GraphNode, frozenset[str]]] = []
         topics: set[str] = set()
@@ -105,7 +105,9 @@ class Cogrouping:
                 parents.append((grouping.node, grouping.sources))
                 continue
             # As in Kafka Streams, each aggregation takes indexes for a topic, even if it uses an earlier one's.
-            new = RepartitionGraphNode(grouping.graph, grouping.topic_name or store, grouping.key, grouping.value)
+            prefix = grouping.topic_name or store
+            given = named or grouping.topic_name is not None
+            new = RepartitionGraphNode(grouping.graph, prefix, grouping.key, grouping.value, named=given)
             node = self._repartitioned.setdefault(id(grouping), new)
             if node.topic in topics:
                 raise TopologyError(

@@ -92,6 +92,9 @@ def join_streams(  # noqa: PLR0913 - the arguments of join()
         named = base if storage.this_store is None else storage.this_store.name
         waiting_name = f"{named}{shared_suffix}" if named else f"KSTREAM-OUTERSHARED-{number}"
         waiting = storage.waiting_store(waiting_name, this_value, other_value)
+    if base is None:
+        for store in (this_store, other_store) if waiting is None else (this_store, other_store, waiting):
+            graph.unnamed.add_store(store.name, logging=store.logging)
     before, after, grace = windows.before_ms, windows.after_ms, windows.grace_ms
 
     def body(other: str, *, right: bool, unmatched: bool) -> Body:

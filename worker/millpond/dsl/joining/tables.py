@@ -53,12 +53,15 @@ def join_table(  # noqa: PLR0913 - the arguments of join()
     sources = stream._sources | table._sources
     graph.copartition(sources)
     view = table.view()
+    named = name is not None
     name = graph.name_or(name, "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-")
     buffer = None
     body: Body = JoinTable(view.lookup, combine, with_key, left, view.history_ms is not None)
     if grace is not None:
         grace_ms = _check_grace(f"{what} '{name}'", grace, view, table)
         buffer = JoinBufferBuilder(name=f"{name}-Buffer", key=key or stream._key, value=stream._value)
+        if not named:
+            graph.unnamed.add_store(buffer.name, logging=True)
         body = JoinTableWithGrace(view.lookup, combine, with_key, left, buffer.name, grace_ms)
     node = OperatorNode(name, lambda: body, store=lambda: buffer, uses=view.stores, relaxed_null_key=left)
     graph.add(node, stream._node)

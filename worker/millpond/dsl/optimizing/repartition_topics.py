@@ -23,7 +23,7 @@ def merge_repartition_topics(graph: Graph) -> None:
             continue
         key = next((topic.key for topic in moved if topic.key is not None), None)
         value = next((topic.value for topic in moved if topic.value is not None), None)
-        merged = RepartitionGraphNode(graph, next(iter(moved)).topic, key, value)
+        merged = RepartitionGraphNode(graph, next(iter(moved)).topic, key, value, named=True)
         merged.priority = above.priority
         for topic, child in moved.items():
             merged.adopt(child)

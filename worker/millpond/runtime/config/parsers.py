@@ -21,6 +21,7 @@ from millpond.durations import Duration, milliseconds
 from millpond.errors import TopologyError
 from millpond.serdes.checking import check_serde
 from millpond.topology.optimization import OPTIMIZATIONS, parse_optimization
+from millpond.topology.settings.resets import parse_reset
 from millpond.topology.user_metrics import LEVELS
 
 __all__ = (
@@ -35,6 +36,7 @@ __all__ = (
     "as_names",
     "as_object",
     "as_path",
+    "as_reset",
     "as_serde",
     "as_server",
     "as_text",
@@ -212,6 +214,11 @@ def as_choice(*names: str, also: dict[str, str] | None = None) -> Parser:
         return text
 
     return parse
+
+
+def as_reset(given: object) -> str:
+    """Return a reset policy for inputs without a committed offset, as in `auto.offset.reset`."""
+    return parse_reset(given)
 
 
 def as_level(given: object) -> str:

@@ -13,6 +13,7 @@ from millpond.runtime.processing.handlers import Handler, fail_on_error
 
 from .parsers import (
     Parser,
+    as_bool,
     as_bytes,
     as_choice,
     as_count,
@@ -23,6 +24,7 @@ from .parsers import (
     as_object,
     as_optimization,
     as_path,
+    as_reset,
     as_serde,
     as_server,
     as_text,
@@ -116,8 +118,10 @@ class WorkerSettings:
         "transactions for a while, which costs throughput.",
     )  # fmt: skip
     auto_offset_reset: str = _setting(
-        "auto.offset.reset", as_choice("earliest", "latest", "none"), "earliest",
-        "Where to start in an input without committed offsets, unless its source in the topology says otherwise.",
+        "auto.offset.reset", as_reset, "earliest",
+        "Where to start in an input without committed offsets, unless its source in the topology says otherwise: "
+        "`earliest`, `latest`, `none` to stop instead, or `by_duration:` and an age, such as `by_duration:PT24H` or "
+        "`by_duration:24h`, for the first record that is at most so old.",
     )  # fmt: skip
     poll_ms: int = _setting(
         "poll.ms", as_duration_ms(0, 2**31 - 1), 100,
@@ -216,6 +220,11 @@ class WorkerSettings:
     errors_dead_letter_queue_topic_name: str | None = _setting(
         "errors.dead.letter.queue.topic.name", as_topic, None,
         "Dead-letter topic for records that a handler gives up on (KIP-1034). The topic must exist.",
+    )  # fmt: skip
+    ensure_explicit_internal_resource_naming: bool = _setting(
+        "ensure.explicit.internal.resource.naming", as_bool, False,  # noqa: FBT003 - the default
+        "Whether to refuse a topology whose stores or internal topics have generated names, which change when "
+        "operators are added before them (KIP-1111). With `false` such names are logged as a warning.",
     )  # fmt: skip
     topology_optimization: str = _setting(
         "topology.optimization", as_optimization, "none",

@@ -50,7 +50,6 @@ REJECTED = {
     "num.stream.threads": "a worker has one processing thread; start more workers instead",
     "rocksdb.config.setter": "write 'rocksdb.block.cache.bytes' and 'rocksdb.write.buffer.bytes'",
     "metric.reporters": "metrics are served for Prometheus on 'http.port'",
-    "ensure.explicit.internal.resource.naming": "compare the output of 'millpond topology' with the former one instead",
     "upgrade.from": "millpond reads what Kafka Streams 3.5 and later write",
     "dsl.store.suppliers.class": "write default.dsl.store=in_memory for stores in memory, or persistent=False in the "
     "topology",

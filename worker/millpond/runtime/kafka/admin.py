@@ -28,7 +28,7 @@ from millpond.runtime.topics.identity import (
 from millpond.runtime.topics.plan import TopicSpec
 
 from .clients import log as client_log
-from .end_offsets import offset_in
+from .end_offsets import offset_at, offset_in
 from .reconnect import answers
 
 __all__ = ("KafkaAdmin",)
@@ -262,6 +262,30 @@ class KafkaAdmin:
             return {each: (first[each], end[each]) for each in wanted}
 
         return self._retry(request, "the first and last offsets of topics")
+
+    def offsets_at(self, times: Mapping[Partition, int]) -> dict[Partition, int | None]:
+        """Return the offset of the first record from a time on, in epoch ms, of each partition. Safe from any thread.
+
+        None stands for a partition without such a record.
+
+        Raises:
+            BrokerError: no broker answered in time.
+        """
+        if not times:
+            return {}
+
+        def request(admin: AdminClient, timeout_s: float) -> dict[Partition, int | None]:
+            asked = admin.list_offsets(
+                {
+                    TopicPartition(each.topic, each.partition): OffsetSpec.for_timestamp(time_ms)
+                    for each, time_ms in times.items()
+                },
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=timeout_s,
+            )
+            return {Partition(each.topic, each.partition): offset_at(found) for each, found in asked.items()}
+
+        return self._retry(request, "the offsets of records by their time")
 
     def facts(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
         """Return the identity of each topic. Safe from any thread.

@@ -16,7 +16,7 @@ from millpond.runtime import error_codes
 from millpond.runtime.offsets.completeness import Moment
 from millpond.runtime.offsets.metadata import Partition
 
-__all__ = ("EndOffsetCallback", "EndOffsetSource", "EndOffsets", "offset_in")
+__all__ = ("EndOffsetCallback", "EndOffsetSource", "EndOffsets", "offset_at", "offset_in")
 
 EndOffsetCallback = Callable[[Moment, int], None]
 """Called with the moment of a request, and with the end offset of the partition."""
@@ -36,6 +36,15 @@ def offset_in(answer: Future[Any]) -> int:
     if offset < 0:
         raise KafkaException(KafkaError(error_codes.TIMED_OUT, "the leader did not answer", retriable=True))
     return offset
+
+
+def offset_at(answer: Future[Any]) -> int | None:
+    """Return the offset in the answer to a request by timestamp; None if no record has that time or a later one.
+
+    Raises:
+        KafkaException: the leader was silent, or returned an error; see `offset_in`.
+    """
+    return None if int(answer.result().offset) == -1 else offset_in(answer)
 
 
 class EndOffsetSource(Protocol):

@@ -7,13 +7,14 @@ processing, and collects the answer later.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
 from queue import SimpleQueue
 
 from confluent_kafka import KafkaException, Producer
 
-from millpond.errors import OwnershipError
+from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime.commit.pipeline import Offsets
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
@@ -43,6 +44,8 @@ class TaskLookup:
     """Identities of its changelogs, by topic."""
     asked: Moment
     """When the end offsets were requested: they are of that time or later."""
+    by_age: Mapping[Partition, int] = field(default_factory=dict)
+    """Offset of the first record that is young enough, for inputs without a committed offset whose policy is an age."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,9 @@ class OwnershipLookups:
         offsets: reads committed offsets, in one of those threads.
         partitions_of: returns the inputs and the changelogs of a task.
         fencing: makes a producer that fences the owner of a transactional id; None without transactions.
-        start_of: returns where a partition without a committed offset begins, from its range.
+        start_of: returns where a partition without a committed offset begins, from its range, and from the offset of
+            the first record that is young enough.
+        age_of: returns how old the first record may be of a partition without a committed offset, or None.
         topology: hash of the worker's topology.
     """
 
@@ -85,7 +90,8 @@ class OwnershipLookups:
         offsets: OffsetStore,
         partitions_of: Callable[[TaskId], tuple[Collection[Partition], Collection[Partition]]],
         fencing: Callable[[str], Producer] | None,
-        start_of: Callable[[Partition, tuple[int, int]], int],
+        start_of: Callable[[Partition, tuple[int, int], int | None], int],
+        age_of: Callable[[Partition], timedelta | None],
         topology: str,
     ) -> None:
         self._errands = errands
@@ -94,6 +100,7 @@ class OwnershipLookups:
         self._partitions_of = partitions_of
         self._fencing = fencing
         self._start_of = start_of
+        self._age_of = age_of
         self._topology = topology
         self._answers: SimpleQueue[LookupAnswer | TakeOverAnswer | BaseException] = SimpleQueue()
 
@@ -202,12 +209,29 @@ class OwnershipLookups:
         offsets: Mapping[Partition, CommittedOffset] | None = None,
     ) -> LookupAnswer:
         inputs = {task: self._partitions_of(task) for task in tasks}
+        try:
+            return self._read_inputs(inputs, committed=committed, number=number, offsets=offsets)
+        except BrokerError:
+            if inputs == {task: self._partitions_of(task) for task in tasks}:
+                raise
+            # A topic was deleted, and the tasks have fewer inputs since.
+            return self._read(tasks, committed=committed, number=number)
+
+    def _read_inputs(
+        self,
+        inputs: Mapping[TaskId, tuple[Collection[Partition], Collection[Partition]]],
+        *,
+        committed: bool,
+        number: int,
+        offsets: Mapping[Partition, CommittedOffset] | None,
+    ) -> LookupAnswer:
         if offsets is None:
             offsets = self._offsets.read([each for own, _ in inputs.values() for each in own]) if committed else {}
         # Ends are read after offsets, so earlier commits of any owner are below them. They are the ends
         # of all records, not of committed ones: transaction markers reach offsets and changelogs at different times.
         asked = Moment.now()
         ranges = self._cluster.ranges({each for own, logs in inputs.values() for each in (*own, *logs)})
+        by_age = self._by_age([each for each, found in offsets.items() if found.offset is None], ranges, asked)
         topics = self._cluster.facts({each.topic for _, logs in inputs.values() for each in logs})
         return LookupAnswer(
             {
@@ -216,12 +240,22 @@ class OwnershipLookups:
                     {each: ranges[each] for each in (*own, *logs)},
                     {each.topic: topics[each.topic] for each in logs},
                     asked,
+                    {each: by_age[each] for each in own if each in by_age},
                 )
                 for task, (own, logs) in inputs.items()
             },
             committed,
             number,
         )
+
+    def _by_age(
+        self, partitions: Iterable[Partition], ranges: Mapping[Partition, tuple[int, int]], asked: Moment
+    ) -> dict[Partition, int]:
+        """Return the offsets at which partitions begin whose reset policy is an age; the end without such a record."""
+        ages = {each: age for each in partitions if (age := self._age_of(each)) is not None}
+        times = {each: max(0, asked.wall_ms - age // timedelta(milliseconds=1)) for each, age in ages.items()}
+        found = self._cluster.offsets_at(times)
+        return {each: ranges[each][1] if offset is None else offset for each, offset in found.items()}
 
     def _survey(self, tasks: Collection[TaskId]) -> dict[TaskId, Mapping[Partition, CommittedOffset]]:
         inputs = {task: self._partitions_of(task)[0] for task in tasks}
@@ -237,10 +271,16 @@ class OwnershipLookups:
 
     def _take_over(self, previous: str | None, owners: Mapping[TaskId, str]) -> TakeOverAnswer:
         inputs = {task: self._partitions_of(task)[0] for task in owners}
-        ranges = self._cluster.ranges([each for own in inputs.values() for each in own])
+        try:
+            ranges = self._cluster.ranges([each for own in inputs.values() for each in own])
+        except BrokerError:
+            if inputs == {task: self._partitions_of(task)[0] for task in owners}:
+                raise
+            return self._take_over(previous, owners)  # as in `_read`
 
         def start_of(partition: Partition) -> int:
-            return self._start_of(partition, ranges[partition])
+            by_age = self._by_age([partition], ranges, Moment.now())
+            return self._start_of(partition, ranges[partition], by_age.get(partition))
 
         taken: Collection[TaskId] = ()
         try:

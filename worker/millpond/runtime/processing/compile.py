@@ -40,7 +40,7 @@ class NodeBinding:
         stores: Mapping[str, Any],
         environment: Environment,
         hooks: TaskHooks,
-        global_stores: Collection[str] = (),
+        read_only: Collection[str] = (),
         figures: NodeFigures | None = None,
     ) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class NodeBinding:
         self.forward: Forward = forward
         self._children = children
         self._stores = stores
-        self._global_stores = global_stores
+        self._read_only = read_only
         self.initialisers: list[Callable[[], None]] = []
         self.batch_ends: list[Callable[[], None]] = []
         self._environment = environment
@@ -86,9 +86,9 @@ class NodeBinding:
                 f"stores=['{name}'] where the processor is added."
             ) from None
 
-    def is_global(self, store: str) -> bool:
-        """Return whether a store is global, so that only its own processor may write to it."""
-        return store in self._global_stores
+    def is_read_only(self, store: str) -> bool:
+        """Return whether only another processor may write to a store: it is global, or a read-only one."""
+        return store in self._read_only
 
     def key_serde(self, serde: Serde[Any] | None, topic: str) -> Serde[Any]:
         """Return a serde, or the default one, for the keys of a topic; raises as `Environment.key_serde`."""
@@ -286,8 +286,8 @@ def compile_graph(  # noqa: C901, PLR0913 - one pass over the nodes; its closure
         connected = {**global_stores, **{name: stores[name] for name in node.stores if name in stores}}
         figures = figures_of(node.name, stores=bool(node.stores))
         binding = NodeBinding(
-            node.name, task, children_of(node.name), connected, environment, hooks, global_stores.keys(),
-            figures,
+            node.name, task, children_of(node.name), connected, environment, hooks,
+            global_stores.keys() | node.read_only, figures,
         )  # fmt: skip
         body: Body = node.body
         below = reads_origin.intersection(children.get(node.name, ()))

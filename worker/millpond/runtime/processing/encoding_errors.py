@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from millpond.errors import SerializationError
+from millpond.errors import SerializationError, TopologyError
 from millpond.serdes import Serde
+from millpond.state.own_stores import CustomStore
 
 __all__ = ("explain_sink_error", "explain_store_error")
 
@@ -29,9 +30,11 @@ def explain_sink_error(  # noqa: PLR0913 - a record and its serdes
 
 def explain_store_error(error: Exception, key: Any, stores: Mapping[str, Any]) -> Exception:
     """Return a `SerializationError` if a record's key does not fit a store of its node, else `error`."""
-    if _raised_by_user(error):
+    if isinstance(error, TopologyError) or _raised_by_user(error):
         return error
     for name, store in stores.items():
+        if isinstance(store, CustomStore):
+            continue  # the keys of a store of one's own are not those of records
         serde = getattr(store, "key_serde", None)
         if isinstance(serde, Serde) and (reason := _rejection(serde, key)):
             return _explained(

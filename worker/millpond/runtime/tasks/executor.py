@@ -129,6 +129,7 @@ class TaskExecutor:
             lambda task: (self._plan.inputs_of(task), self._plan.changelogs_of(task)),
             resources.fencing if config.exactly_once else None,
             self.start_positions.start_of,
+            self.start_positions.age_of,
             self.topology,
         )  # fmt: skip
 

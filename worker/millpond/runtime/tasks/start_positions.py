@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 
 from millpond.errors import TopicError
 from millpond.runtime.config.model import Config
@@ -11,6 +12,7 @@ from millpond.runtime.ownership.lookups import TaskLookup
 from millpond.runtime.ownership.takeover import claimed
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.topics.plan import Plan
+from millpond.topology.settings.resets import age_of
 
 __all__ = ("StartPositions", "within_range")
 
@@ -40,38 +42,47 @@ class StartPositions:
     def position(self, partition: Partition, lookup: TaskLookup) -> int:
         """Return the committed offset of an input, or else the offset of its reset policy."""
         offset = lookup.committed[partition].offset
-        return self.start_of(partition, lookup.ranges[partition]) if offset is None else offset
+        return self._start_of(partition, lookup) if offset is None else offset
 
-    def start_of(self, partition: Partition, offsets: tuple[int, int]) -> int:
+    def start_of(self, partition: Partition, offsets: tuple[int, int], by_age: int | None = None) -> int:
         """Return the start position of a partition without a committed offset.
 
         Args:
             partition: an input.
             offsets: its first offset and its end.
+            by_age: the offset of the first record that is not older than `age_of` says; None without an age.
 
         Raises:
             TopicError: the reset policy is none.
         """
         first, end = offsets
-        reset = self._reset_of(partition.topic)
+        own, reset = self._reset_of(partition.topic)
         if reset == "none":
-            raise TopicError(
-                f"{partition} has no committed offset and 'auto.offset.reset' is none: set it to earliest or latest."
-            )
+            where, cure = ("reset= of its source", "write") if own else ("'auto.offset.reset'", "set it to")
+            raise TopicError(f"{partition} has no committed offset and {where} is none: {cure} earliest or latest.")
+        if by_age is not None:
+            return by_age
         return end if reset == "latest" else first
+
+    def age_of(self, partition: Partition) -> timedelta | None:
+        """Return how old the first record may be that is read without a committed offset; None for any age."""
+        return age_of(self._reset_of(partition.topic)[1])
+
+    def _start_of(self, partition: Partition, lookup: TaskLookup) -> int:
+        return self.start_of(partition, lookup.ranges[partition], lookup.by_age.get(partition))
 
     def claimed(self, lookup: TaskLookup, owner: str, epoch: int) -> dict[Partition, tuple[int, OffsetMetadata]]:
         """Return the unchanged offsets of a task, with a new owner or epoch in their metadata."""
-        return claimed(
-            lookup.committed, lambda each: self.start_of(each, lookup.ranges[each]), owner, epoch, self._topology
-        )
+        return claimed(lookup.committed, lambda each: self._start_of(each, lookup), owner, epoch, self._topology)
 
-    def _reset_of(self, topic: str) -> str:
+    def _reset_of(self, topic: str) -> tuple[bool, str | timedelta]:
+        """Return whether a topic's source has a reset policy of its own, and the policy."""
         for subtopology in self._plan.subtopologies:
             for source in subtopology.sources:
                 if topic in map(self._environment.real_topic, source.topics):
-                    return source.reset or self._default_reset(topic)
-        return self._config.auto_offset_reset
+                    own = source.reset is not None
+                    return own, source.reset if source.reset is not None else self._default_reset(topic)
+        return False, self._config.auto_offset_reset
 
     def _default_reset(self, topic: str) -> str:
         # Internal topics are always read from the beginning: all their records belong to this application.

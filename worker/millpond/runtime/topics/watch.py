@@ -1,4 +1,4 @@
-"""Watches the inputs of a running worker: new partitions, and new topics that match a pattern.
+"""Watches the inputs of a running worker: new partitions, and topics that match a pattern, new or deleted.
 
 A thread lists the topics, as often as Kafka clients refresh their metadata. Inputs that change neither tasks nor
 state are read from then on (docs/decisions/0028-inputs-that-change.md). With a coordinator, new partitions of
@@ -61,11 +61,12 @@ class TopicWatch:
         self._requested_at = 0.0
         self._request: Future[dict[str, int] | None] | None = None
         self._reported: dict[str, str] = {}
+        self._missing: frozenset[str] = frozenset()  # topics of patterns that the last list did not have
         self.unread: int = 0
         self._report({each.topic: _more_than_tasks(each) for each in plan.unread}, plan.unread)
 
     def hurry(self) -> None:
-        """List topics within a second, since another worker knows more partitions."""
+        """List topics within a second, since another worker knows more partitions, or a topic may be deleted."""
         if self._next is not None:
             self._next = min(self._next, self._requested_at + _MIN_INTERVAL_S)
 
@@ -93,10 +94,19 @@ class TopicWatch:
 
     def _compare(self, existing: Mapping[str, int]) -> Plan | None:
         plan = self._plan
-        if any(topic not in existing for topic in plan.partitions):
+        missing = frozenset(plan.partitions.keys() - existing.keys())
+        if not missing <= self._matched():
             return None  # the code that reads a deleted topic reports it
+        if missing != self._missing:
+            self._missing = missing
+            if missing:
+                # A broker that has just started may not know all topics: the next list has to agree.
+                self.hurry()
+                return None
         grown = tuple(
-            Unread(topic, count, existing[topic]) for topic, count in plan.partitions.items() if existing[topic] > count
+            Unread(topic, count, existing[topic])
+            for topic, count in plan.partitions.items()
+            if existing.get(topic, 0) > count
         )
         try:
             new = self._make(existing)
@@ -114,8 +124,11 @@ class TopicWatch:
             )
             if new.tasks == plan.tasks:
                 return None
+            if missing:
+                log.warning("inputs %s: deleted; continuing without them", ", ".join(sorted(missing)))
             added = sorted(set(new.partitions) - set(plan.partitions)) or [each.topic for each in grown]
-            log.info("inputs %s: reading newly found topics or partitions", ", ".join(added))
+            if added:
+                log.info("inputs %s: reading newly found topics or partitions", ", ".join(added))
             self._plan = new
             return new
         added_topics = tuple(
@@ -124,6 +137,11 @@ class TopicWatch:
         unread = (*grown, *added_topics)
         self._report({each.topic: _without_tasks(each) for each in unread}, unread)
         return None
+
+    def _matched(self) -> frozenset[str]:
+        """Return the topics that the plan has because they match a pattern."""
+        sources = [source for part in self._plan.subtopologies for source in part.sources]
+        return frozenset(topic for source in sources if source.pattern is not None for topic in source.topics)
 
     def _may_adopt(self, new: Plan) -> bool:
         """Return whether running tasks stay unchanged, and new tasks, if any, are allowed."""

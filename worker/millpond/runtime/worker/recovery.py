@@ -65,6 +65,7 @@ class Recovery:
         if isinstance(cause, KafkaError) and is_rejection(cause) and parts.executor.running:
             parts.rejected.start(cause, parts.positions())
         parts.stop.wait(wait_s)
+        parts.assembly.watch.hurry()  # offsets of a deleted topic cannot be committed
         # A broker that fenced this worker or rejected a record is connected: the clients need not be replaced.
         self.go_back(fenced=fenced, renew=not fenced and not parts.rejected.careful)
 

@@ -20,6 +20,7 @@ from millpond.runtime.states import WorkerState
 from millpond.runtime.tasks.coordination import Coordination
 from millpond.runtime.tasks.executor import TaskExecutor
 from millpond.topology import TaskId
+from millpond.topology.settings.unnamed import warn_of_names
 
 from .assembly import assemble
 from .dispatch import Dispatcher
@@ -61,6 +62,7 @@ class Startup:
         """
         parts = self._parts
         parts.become(WorkerState.STARTING)
+        warn_of_names(parts.topology.unnamed)
         with parts.admission.reporting_trouble():
             parts.assembly = assemble(
                 parts.topology,

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from confluent_kafka import KafkaException
 
+from millpond.calls import explains_names
 from millpond.errors import BrokerError, OwnershipError, StateCorrupted, WorkerStateError
 from millpond.protocol import View
 from millpond.protocol.loads import WorkerLoad
@@ -38,8 +39,7 @@ from millpond.state import (
     WindowStore,
 )
 from millpond.topology import TaskId, Topology
-from millpond.topology.optimization import check_optimization
-from millpond.topology.topology import check_topology
+from millpond.topology.settings.checking import check_built, check_topology
 
 from .admission import Admission
 from .embedding import local_stores as reads
@@ -66,6 +66,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+@explains_names
 class Worker:
     """A worker, which runs tasks of an application: all tasks, or those that the coordinator assigns.
 
@@ -87,7 +88,7 @@ class Worker:
     ) -> None:
         check_topology("Worker", topology)
         check_config(config)
-        check_optimization(topology.rewrites, config.topology_optimization)
+        check_built(topology, config.topology_optimization, explicit=config.ensure_explicit_internal_resource_naming)
         self.topology = topology
         self.config = config
         self.exception: BaseException | None = None

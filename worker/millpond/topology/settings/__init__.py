@@ -1,0 +1,1 @@
+"""Settings that a topology is built or checked with."""
