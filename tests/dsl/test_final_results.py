@@ -30,7 +30,8 @@ Windows = mp.TimeWindows | mp.SlidingWindows | mp.SessionWindows
 
 TIMES = st.one_of(st.integers(0, 400), st.integers(0, 400).map(lambda time: time * 1000))
 WAITED = st.sampled_from((0, 0, 1, 400, 2000))
-STEPS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), TIMES, WAITED, st.booleans()), max_size=40)
+KEYS = st.sampled_from(("a", "b", "", "a\0", "a\0\0"))
+STEPS = st.lists(st.tuples(KEYS, st.sampled_from("xyz"), TIMES, WAITED, st.booleans()), max_size=40)
 """Key, value, timestamp, the ms of wall-clock time before the record, whether the task restarts before it."""
 
 KINDS: dict[str, Callable[[int, int], Windows]] = {
@@ -175,6 +176,20 @@ def test_windows_that_do_not_fit_in_memory_are_read_from_the_store(
     few = Task(windows, final=True, persistent=persistent, interval=interval, most=most)
     many = Task(windows, final=True, persistent=persistent, interval=interval)
     assert run(few, steps) == run(many, steps)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("kind", ["tumbling", "sliding"])
+def test_many_keys_of_one_window_are_sent_in_their_order(kind: str, persistent: bool) -> None:
+    """A key is before those that begin with it, although their rows may be in another order."""
+    keys = [
+        f"a{more}{last}" for more in ("", "\0", "\0\0", "\0\0\1", "\0\1", "\1", "\0\0\0") for last in ("", "\0", "b")
+    ]
+    task = Task(KINDS[kind](1000, 0), final=True, persistent=persistent, interval=0, most=2)
+    for key in [*keys, "", "\0", "b"]:
+        task.process(key, "x", 70_000)
+    task.process("end", "x", 10**9)
+    assert [key for key, *_ in task.results()] == sorted({*keys, "", "\0", "b"})
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions"])

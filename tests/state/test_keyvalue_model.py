@@ -194,6 +194,12 @@ class KeyValueMachine(RuleBasedStateMachine):
         self.write(1)
         self.confirm(limit)
 
+    @precondition(lambda self: self.sealed is None)
+    @rule(count=st.integers(1, 4))
+    def forget_some(self, count):
+        """Memory is short: `committed` forgets some entries, in the middle of what has not been committed, too."""
+        self.store._evict(count)
+
     @rule()
     def revert(self):
         self.store.revert()

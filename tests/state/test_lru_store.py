@@ -82,6 +82,11 @@ class LruMachine(RuleBasedStateMachine):
         assert [key for key, _ in self.store.prefix_scan("a")] == sorted(key for key in self.now if key[:1] == "a")
         assert self.store.peek(key.encode())[0] == self.now.get(key)
 
+    @rule(count=st.integers(1, 4))
+    def forget_some(self, count):
+        """Memory is short: `committed` forgets some values, but not the order of use."""
+        self.store._evict(count)
+
     @rule()
     def commit(self):
         self.told.clear()

@@ -248,6 +248,12 @@ class SessionMachine(RuleBasedStateMachine):
         self.write()
         self.confirm(limit)
 
+    @precondition(lambda self: self.sealed is None)
+    @rule(count=st.integers(1, 4))
+    def forget_some(self, count):
+        """Memory is short: `committed` forgets some entries, in the middle of what has not been committed, too."""
+        self.store._evict(count)
+
     @rule()
     def revert(self):
         self.store.revert()

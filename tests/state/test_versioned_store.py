@@ -246,7 +246,7 @@ STEPS = st.lists(
             st.one_of(st.none(), st.integers(0, 9)),
             st.integers(0, 400),
         ),
-        st.sampled_from(["commit", "flush", "seal", "revert", "crash", "restore"]),
+        st.sampled_from(["commit", "flush", "seal", "revert", "crash", "restore", 1, 2]),
     ),
     max_size=40,
 )
@@ -268,6 +268,9 @@ def test_a_store_equals_its_model(steps, retention, interval):
             assert (result == NOT_PUT) == (timestamp < observed - retention)
             if result != NOT_PUT:
                 done.append((key, value, timestamp))
+        elif isinstance(step, int):
+            if not store._sealed:
+                store._evict(step)
         elif step == "flush":
             store.flush([])
         elif step == "seal":

@@ -24,6 +24,7 @@ steps = st.lists(
         st.tuples(st.just("put"), keys, st.one_of(st.none(), st.integers(0, 99)), ages),
         st.tuples(st.just("put"), keys, st.integers(0, 99), ages),
         st.tuples(st.sampled_from(["commit", "begin", "finish", "abort", "crash", "restore", "evict", "read"])),
+        st.tuples(st.just("forget"), st.integers(1, 4)),
     ),
     max_size=40,
 )
@@ -118,6 +119,8 @@ def compare(place, steps, *, mutable, persistent):
             produced = []
             store.flush(produced)
             begun = store.seal(), produced, list(put)
+        elif step == "forget" and begun is None:
+            store._evict(arguments[0])
         elif step == "abort":
             begun = None
             store.revert()

@@ -22,6 +22,7 @@ steps = st.lists(
         st.tuples(st.just("discard"), keys),
         st.tuples(st.just("close"), times, times),
         st.tuples(st.sampled_from(["commit", "flush", "abort", "crash", "restore", "evict"])),
+        st.tuples(st.just("forget"), st.integers(1, 4)),
     ),
     max_size=40,
 )
@@ -72,6 +73,8 @@ def compare(place, steps):
                 waiting.pop(key, None)
             if waiting:
                 assert min(int.from_bytes(key[:8], "big") for key in waiting) <= store.min_time < NOTHING_WAITS
+        elif step == "forget":
+            store._evict(arguments[0])
         elif step == "flush":
             # As in a commit that is under way while the next records are processed.
             store.flush(changelog)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.windows import SlidingWindows, TimeWindows
 from millpond.serdes import Windowed
+from millpond.state.formats import window_suffix
 from millpond.topology import NodeContext, StreamForward
 
 from .finals import FinalResults, unreadable
@@ -16,6 +18,8 @@ from .finals import FinalResults, unreadable
 __all__ = ("AggregateFinalWindows", "final_results")
 
 STREAM_TIME = "stream_time"
+
+_NO_BYTE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,34 @@ def final_results(node: NodeContext, store: Any, windows: TimeWindows | SlidingW
             forward(key, value, None, timestamp)
 
     def unsent(first: int | None, last: int) -> Iterator[tuple[int, bytes]]:
-        return ((start, raw) for raw, start in store.unsent(first, last))
+        found = ((start, raw) for raw, start in store.unsent(first, last))
+        return ((last, raw) for raw in _ascending(last, (raw for _, raw in found))) if first == last else found
 
     # The end of a sliding window is inclusive.
     reach = size + 1 if isinstance(windows, SlidingWindows) else size
     return FinalResults(node, store, reach, send, unsent)
+
+
+def _ascending(start: int, keys: Iterable[bytes]) -> Iterator[bytes]:
+    """Put serialised keys of one window start, which come in the order of their rows, into their own order.
+
+    The start follows the key in a row. So a key comes after those that begin with it and go on with zero bytes; only
+    these wait for it.
+    """
+    suffix = window_suffix(start)
+    waiting: list[bytes] = []
+    for raw in keys:
+        row = raw + suffix
+        while waiting and _last_row_before(waiting[0], suffix) < row:
+            yield heappop(waiting)
+        if waiting or (suffix[0] >= min(raw, default=_NO_BYTE) and _last_row_before(raw, suffix) > row):
+            heappush(waiting, raw)
+        else:
+            yield raw
+    while waiting:
+        yield heappop(waiting)
+
+
+def _last_row_before(raw: bytes, suffix: bytes) -> bytes:
+    """Return the last row that a smaller key than this one, which begins with it, may have."""
+    return max((raw[:length] + suffix for length in range(len(raw))), default=b"")
