@@ -265,6 +265,10 @@ FAILURES = {
         "Kafka Streams cannot join a table of cogrouped sessions: it fails when the task starts. millpond joins it as "
         "a table of the sessions of one stream."
     ),
+    '"windowBeingProcessed.value" is null': (
+        "With a cache, Kafka Streams still finds a sliding window whose aggregate became null, and fails. millpond "
+        "does not find a window that was deleted."
+    ),
     "java.lang.NullPointerException: key cannot be null": (
         "A left join with a grace period looks up the null key of a record, and fails. millpond joins it with no row, "
         "as the join without a grace period does in both."

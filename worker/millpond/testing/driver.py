@@ -348,12 +348,19 @@ class TopologyTestDriver:
 
 
 def _whole(topology: Topology) -> Subtopology:
-    """Return all sub-topologies as a single one, because the driver has one task."""
+    """Return all sub-topologies as a single one, because the driver has one task.
+
+    As in Kafka Streams' driver, processors are initialised in the order in which they were added, whatever
+    sub-topology they are in: punctuations of one time are called in this order.
+    """
     parts = topology.subtopologies()
+    ranks = {name: rank for rank, name in enumerate(topology._nodes)}  # noqa: SLF001 - not public
     return Subtopology(
         id=0,
         sources=tuple(source for part in parts for source in part.sources),
-        processors=tuple(node for part in parts for node in part.processors),
+        processors=tuple(
+            sorted((node for part in parts for node in part.processors), key=lambda node: ranks[node.name])
+        ),
         sinks=tuple(sink for part in parts for sink in part.sinks),
         stores=tuple(store for part in parts for store in part.stores),
         changelogs={store: topic for part in parts for store, topic in part.changelogs.items()},
