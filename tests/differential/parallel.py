@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
+from multiprocessing.synchronize import Event
 
 from tests.differential.drawing.generator import possible_pairs
 from tests.differential.original import Original
@@ -39,11 +39,12 @@ def run_in_processes(
     began = time.monotonic()
     total = Result(seed)
     context = multiprocessing.get_context("spawn")
+    stop = context.Event()
     parts: dict[Connection, Result] = {}
     children = []
     for number in range(processes):
         mine, theirs = context.Pipe()
-        child = context.Process(target=_work, args=(theirs, seed + number, seconds, most), daemon=True)
+        child = context.Process(target=_work, args=(theirs, stop, seed + number, seconds, most), daemon=True)
         child.start()
         theirs.close()
         children.append(child)
@@ -60,9 +61,7 @@ def run_in_processes(
         total.seconds = time.monotonic() - began
         progress(total)
         if (total.compared >= cases and fewest(total) >= least) or len(total.differences) >= most:
-            for connection in running:
-                with contextlib.suppress(OSError):
-                    connection.send(None)
+            stop.set()
     for child in children:
         child.join()
         if child.exitcode:
@@ -86,10 +85,10 @@ def _sum(seed: int, parts: list[Result]) -> Result:
     return total
 
 
-def _work(connection: Connection, seed: int, seconds: float | None, most: int) -> None:
+def _work(connection: Connection, stop: Event, seed: int, seconds: float | None, most: int) -> None:
     def progress(result: Result) -> bool:
         connection.send(result)
-        return not connection.poll()
+        return not stop.is_set()
 
     with Original(lasting=seconds is None) as original:
         run(original, _NO_END, seed, seconds=seconds, most=most, progress=progress)
