@@ -144,3 +144,12 @@ def test_buffer_records_of_another_format_are_rejected(value, headers):
     """They would become rows that no worker can read."""
     with pytest.raises(StateError, match="Kafka Streams writes version 3"):
         row(layout_of(BUILDERS["buffer"]), 0, b"k", value, 0, headers)
+
+
+def test_deletion_that_nothing_precedes_is_in_no_row():
+    """A replay may have removed it before the next version of its key came."""
+    records = [(b"a", None, 0, None), (b"b", b"v", 240_000, None), (b"a", b"v", 60_000, None)]
+    rows, _ = newest_rows(layout_of(BUILDERS["versioned"]), 3, records)
+    left, _ = replayed(BUILDERS["versioned"], records, 1)
+    assert rows == left
+    assert len(rows) == 2

@@ -68,6 +68,9 @@ def put_version(history: list[Version], timestamp: int, data: bytes | None) -> b
 def take_expired(history: list[Version], observed: int, retention_ms: int, interval_ms: int) -> list[int]:
     """Remove the versions that ended in an expired segment; return their timestamps. The latest value stays.
 
+    A deletion before all other versions goes once it began in an expired segment: without it, reads find the same.
+    So the versions that are left do not depend on when the expired ones are removed.
+
     Args:
         history: the versions of the key, by timestamp.
         observed: the stream time of the store, in epoch ms.
@@ -78,7 +81,7 @@ def take_expired(history: list[Version], observed: int, retention_ms: int, inter
     while count + 1 < len(history) and in_expired_segment(history[count + 1][0], observed, retention_ms, interval_ms):
         count += 1
     if (
-        count + 1 == len(history)
+        count < len(history)
         and history[count][1] is None
         and in_expired_segment(history[count][0], observed, retention_ms, interval_ms)
     ):
