@@ -324,3 +324,30 @@ def test_a_window_store_is_a_dict_with_expiry_and_commits(place, mutable, persis
     run_state_machine_as_test(
         kind, settings=settings(max_examples=generated.examples(examples), stateful_step_count=steps, deadline=None)
     )
+
+
+@pytest.mark.parametrize("value", [None, 7])
+@pytest.mark.parametrize("caching", [False, True])
+@pytest.mark.parametrize("builder", [WindowStoreBuilder, SlidingWindowStoreBuilder])
+def test_windows_that_are_deleted_at_once_leave_memory(builder, caching, value):
+    """An aggregator may return None for most records; those of old keys must not stay in memory for ever."""
+    backend = helpers.Memory().backend
+    store = builder(
+        name="w",
+        key=serdes.String,
+        value=serdes.Long,
+        timestamped=True,
+        retention_ms=RETENTION,
+        window_size_ms=1000,
+        caching=caching,
+    ).build(0, backend, "changelog")
+    store.on_flush(lambda *change: None)
+    store.cache_limit = 20_000
+    for number in range(2000):
+        raw_key = b"k%d" % number
+        if value is not None:
+            store.stage(raw_key, number * 1000, f"k{number}", value, 0, None)
+        store.stage(raw_key, number * 1000, f"k{number}", None, 0, value)
+        if number % 20 == 0:
+            helpers.commit(store, backend)
+            assert store.cache_bytes() <= 2 * store.cache_limit

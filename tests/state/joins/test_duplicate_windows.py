@@ -236,3 +236,18 @@ def test_single_fetch_returns_the_last_put_only():
 def test_duplicates_have_neither_timestamps_nor_a_cache(option):
     with pytest.raises(ConfigError, match=f"leave {option}= out"):
         WindowStoreBuilder(name="w", retention_ms=1, window_size_ms=1, retain_duplicates=True, **{option: True})
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_puts_that_are_not_kept_take_no_memory(persistent):
+    """Puts of None and puts that come too late are only logged; they must not crowd out the rows of others."""
+    backend = MemoryBackend()
+    store = build(backend, persistent=persistent)
+    for number in range(1000):
+        store.append(b"k%d" % number, f"k{number}", None, 10_000 + number, 0)
+    store.append(b"k", "k", 1, 10_000_000, 0)
+    for number in range(1000):
+        store.append(b"k%d" % number, f"k{number}", 1, number, 0)
+        helpers.commit(store, backend)
+    assert store.cache_bytes() < 1000
+    assert [value for _, _, value in store.matches(b"k", 0, 10_000_000)] == [1]

@@ -139,6 +139,7 @@ class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
                     self._last_value = sequence
                 return
             self._last_value = sequence
+            self._row_count += 1
             row = (time, sequence, value if immutable else data)
             rows = held.get(raw_key)
             if rows is None:
@@ -184,7 +185,6 @@ class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
             self._encode_puts(times, raw_keys, sequences, data, timestamps, out)
         self._row_size.sample(self._flushed[written : written + 16])
         self._entry_size.sample(self._some_entries())
-        self._row_count += len(puts)
         self._sweep_memory()
 
     def restore(self, records: Iterable[ChangelogRecord]) -> Rows:

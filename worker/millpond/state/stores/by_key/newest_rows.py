@@ -162,7 +162,11 @@ class NewestRows(StagedWindows[K, V]):
         out: list[Produced],
     ) -> None:
         """Append the changelog record and the row of each put; puts to expired segments have no row."""
-        self._flushed_puts.append((times, raw_keys))
+        if self._persists_deletions or None not in data:
+            self._flushed_puts.append((times, raw_keys))
+        else:
+            kept = [at for at, value in enumerate(data) if value is not None]
+            self._flushed_puts.append(([times[at] for at in kept], [raw_keys[at] for at in kept]))
         keys = list(map(add, raw_keys, map(pack_window_suffix, times, sequences)))
         segment = min(times) // self._interval
         rows: Rows = self._flushed

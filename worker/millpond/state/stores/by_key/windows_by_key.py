@@ -154,7 +154,12 @@ class WindowsByKey(NewestRows[K, V], TimestampedWindowStore[K, V]):
 
     def flush(self, out: list[Produced]) -> None:
         """Turn changes into rows and changelog records (appended to `out`); call a cache's listener."""
+        places = list(self._dirty)
         changes = changed_since_flush(self._dirty, has_listener=self.caching and self._listener is not None)
+        if len(changes) < len(places):
+            # Windows that were created and deleted have no rows, but are in memory until their time is evicted.
+            gone = [place for place in places if place not in changes]
+            self._flushed_puts.append(([start for start, _ in gone], [raw_key for _, raw_key in gone]))
         written = len(self._flushed)
         if changes:
             starts, raw_keys = zip(*changes, strict=True)
