@@ -267,6 +267,15 @@ def test_results_wait_for_the_clock() -> None:
     assert [each[3:] for each in task.results()] == [(("x",), 0), (("y",), 10)]
 
 
+def test_results_do_not_wait_for_a_clock_that_is_set_back() -> None:
+    """A clock that was an hour ahead must not hold them back for an hour."""
+    task = Task(mp.TimeWindows(10 * MS), final=True)
+    task.process("a", "x", 0)
+    task.now -= 3_600_000
+    task.process("a", "y", 10)
+    assert [each[3:] for each in task.results()] == [(("x",), 0)]
+
+
 def test_a_result_does_not_wait_when_the_store_would_lose_it() -> None:
     """Before a put that deletes a window's segment, the window is sent."""
     task = Task(mp.TimeWindows(10 * MS), final=True)

@@ -16,8 +16,11 @@ from tests.state.helpers import commit
 class Join:
     """Both sides of an outer join in one task, over a backend that outlives it."""
 
-    def __init__(self, backend: MemoryBackend, remembered: dict[str, int] | None = None) -> None:
+    def __init__(
+        self, backend: MemoryBackend, remembered: dict[str, int] | None = None, *, emit_interval_ms: int = 0
+    ) -> None:
         self.backend = backend
+        self.now = 10_000_000
         sides = {
             name: WindowStoreBuilder(
                 name=name, key=String, value=String, retention_ms=30, window_size_ms=20, retain_duplicates=True
@@ -27,7 +30,8 @@ class Join:
         self.waiting = OuterJoinStoreBuilder(name="waiting", key=String, value=String, right=String).build(0, backend)
         self.left, self.right = (Node(remembered=remembered, waiting=self.waiting, **sides) for _ in range(2))
         self.left.task = self.right.task
-        self.right.task.config = {EMIT_INTERVAL: 0}
+        self.right.task.config = {EMIT_INTERVAL: emit_interval_ms}
+        self.right.task.now_ms = lambda: self.now  # type: ignore[method-assign]
         self.put: dict[bool, Callable[..., Any]] = {
             right: OuterJoinWindow(
                 "left" if right else "right", "waiting", 10, 10, 10, lambda a, b: f"{a}+{b}", False,
@@ -72,3 +76,13 @@ def test_waiting_records_are_sent_after_a_restart_once() -> None:
     assert last.sent == []
     last.put[True]("y", "c", 142)
     assert last.sent == [("x", "None+b", 121)]
+
+
+def test_records_do_not_wait_for_a_clock_that_is_set_back() -> None:
+    """A clock that was an hour ahead must not hold them back for an hour."""
+    join = Join(MemoryBackend(), emit_interval_ms=1000)
+    join.put[False]("k", "a", 100)
+    join.put[True]("x", "b", 200)
+    join.now -= 3_600_000
+    join.put[False]("y", "c", 300)
+    assert join.sent == [("x", "None+b", 200), ("k", "a+None", 100)]

@@ -138,6 +138,26 @@ def test_memory_holds_the_front_of_a_long_buffer_only() -> None:
     assert task.store.backend_reads < 10
 
 
+def test_a_commit_seldom_evicts_when_memory_is_full() -> None:
+    """An eviction costs a sort of all keys, so that one with each commit would slow the task down."""
+    task = Task(helpers.Memory())
+    for _ in range(2000):
+        task.put("a", 0)
+    task.commit()
+    task.store.cache_limit = task.store.cache_bytes()
+    evicted = 0
+    for _ in range(200):
+        task.put("a", 0)
+        before = len(task.store._records)
+        task.commit()
+        evicted += len(task.store._records) < before
+    assert evicted <= 2
+    assert task.store.cache_bytes() <= task.store.cache_limit
+    task.stream_time += 1000
+    task.evict()
+    assert task.waiting == []
+
+
 def test_numbers_of_an_unknown_writer_are_continued() -> None:
     """A buffer that Kafka Streams filled gets no number twice, so no waiting record is overwritten."""
     at = helpers.Memory()

@@ -155,3 +155,22 @@ def test_giving_up_leaves_the_last_two_records():
     assert [next(closing)[1] for _ in range(3)] == [b"\x010", b"\x011", b"\x012"]
     closing.close()
     assert [data for _, data in store.closed(9, 9, 9)] == [b"\x011", b"\x012", b"\x013"]
+
+
+def test_a_commit_seldom_evicts_when_memory_is_full():
+    """An eviction costs a sort of all keys, so that one with each commit would slow the task down."""
+    backend = MemoryBackend()
+    store = build(backend)
+    for time in range(2000):
+        store.add(side_prefix(time, True) + b"k", b"\x01v", 0)
+    helpers.commit(store, backend)
+    store.cache_limit = store.cache_bytes()
+    evicted = 0
+    for time in range(2000, 2200):
+        store.add(side_prefix(time, True) + b"k", b"\x01v", 0)
+        before = len(store._held)
+        helpers.commit(store, backend)
+        evicted += len(store._held) < before
+        assert store.cache_bytes() <= store.cache_limit
+    assert evicted <= 2
+    assert len(list(store.closed(9999, 9999, 0))) == 2200

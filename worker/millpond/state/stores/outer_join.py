@@ -35,6 +35,7 @@ _VARIABLE_SIZE = b"\x01"
 _count = struct.Struct(">i")
 _SIDE_AT = 8
 _FEWEST_STALE = 1024
+_EVICTED_PART = 8
 
 side_prefix: Callable[[int, bool], bytes] = struct.Struct(">q?").pack
 """Returns the bytes before the key: of the record's time in epoch ms, and whether it is of the left side."""
@@ -314,6 +315,8 @@ class OuterJoinStore(StagedStore[K, Any]):
         self._fresh.clear()
 
     def _evict(self, count: int) -> None:
+        # Each time costs a sort of all keys: so a part of them, and not with each commit.
+        count = max(count, len(self._held) // _EVICTED_PART)
         uncommitted = {key[PARTITION_LENGTH:] for key in self._uncommitted_rows()}
         evicted = sorted(key for key in self._held if key not in self._dirty and key not in uncommitted)[:count]
         if not evicted:

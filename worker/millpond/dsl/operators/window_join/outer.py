@@ -129,7 +129,7 @@ class OuterJoinWindow:
 
         def send_closed(key: Any, value: Any, timestamp: int) -> bool:
             now = now_ms()
-            if now < times.next_emit_ms:
+            if times.next_emit_ms - times.emit_interval_ms <= now < times.next_emit_ms:  # earlier: it was set back
                 return True
             times.next_emit_ms = now + times.emit_interval_ms
             for raw, data in waiting.closed(timestamp - left_open, timestamp - right_open, timestamp):

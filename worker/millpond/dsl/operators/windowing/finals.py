@@ -168,7 +168,7 @@ class FinalResults:
         interval = self._interval
         if interval:
             now = self._now()
-            if now < self._next_ms:
+            if self._next_ms - interval <= now < self._next_ms:  # earlier: the clock was set back
                 return
             self._next_ms = now + interval
         if self.last_close < close or self.last_close == -1:

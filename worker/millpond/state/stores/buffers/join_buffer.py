@@ -37,6 +37,7 @@ _sequence = struct.Struct(">i")
 _MAX_SEQUENCE = 0x7FFFFFFF
 _PART = 500
 """Rows that are read from the backend at once."""
+_EVICTED_PART = 8
 
 
 class Waiting(NamedTuple, Generic[K, V]):
@@ -208,6 +209,8 @@ class JoinBuffer(StagedStore[K, V], Generic[K, V]):
 
     def _evict(self, count: int) -> None:
         """Forget the records at the end that the backend has; they are read again when it is their turn."""
+        # Each time costs a sort of all keys: so a part of them, and not with each commit.
+        count = max(count, len(self._records) // _EVICTED_PART)
         uncommitted = {row[PARTITION_LENGTH:] for row in self._uncommitted_rows()}
         uncommitted.update(key for key, _ in self._changes)
         forgotten = [key for key in sorted(self._records)[-count:] if key not in uncommitted]
