@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -42,6 +43,14 @@ class Ranking(mp.StateStore):
         self.log(word.encode(), b"%d" % count)
         self._set(word, count)
         return count
+
+    def add_all(self, words: Iterable[str]) -> Iterator[int]:
+        for word in words:
+            yield self.add(word)
+
+    def frequent(self) -> Iterator[str]:
+        for count in sorted(self.by_count, reverse=True):
+            yield from sorted(self.by_count[count])
 
     def remove(self, word: str) -> None:
         self.log(word.encode(), None)
@@ -378,6 +387,9 @@ def test_only_the_processor_of_a_global_store_changes_it():
         def process(self, record: mp.Record[str, str]) -> None:
             with pytest.raises(TopologyError, match="store 'ranking' cannot be changed here"):
                 self.ranking.add(record.value)
+            with pytest.raises(TopologyError, match="store 'ranking' cannot be changed here"):
+                list(self.ranking.add_all(["c"]))
+            assert list(self.ranking.frequent()) == ["a"]
             self.context.forward(record.with_value(f"{self.ranking.top()} {self.ranking.counts}"))
 
     builder = mp.StreamsBuilder()

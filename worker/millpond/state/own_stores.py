@@ -9,7 +9,7 @@ task goes back to its last commit, the objects are cleared and made again from t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -181,12 +181,24 @@ class CustomStore(StagedStore[bytes, bytes]):
         return _Reader(self)
 
     def read(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Call a method of the user's store, which must not log."""
+        """Call a method of the user's store, which must not log; if it is a generator, neither while it is read."""
         self._readers += 1
         try:
-            return method(*arguments, **options)
+            found = method(*arguments, **options)
         finally:
             self._readers -= 1
+        return self._reading(found) if isinstance(found, Generator) else found
+
+    def _reading(self, rows: Generator[Any, None, Any]) -> Iterator[Any]:
+        while True:
+            self._readers += 1
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            finally:
+                self._readers -= 1
+            yield row
 
     def attach(self, context: StoreContext) -> None:
         """Attach the store to its task, and make the user's state from the committed rows."""

@@ -61,4 +61,7 @@ def _duration(text: str) -> timedelta:
     found = _ISO.fullmatch(text)
     if found is None or text.upper() in {"P", "PT"} or text.upper().endswith("T"):
         return Duration.parse(text)
-    return timedelta(**{unit: float(number) for unit, number in found.groupdict().items() if number is not None})
+    try:
+        return timedelta(**{unit: float(number) for unit, number in found.groupdict().items() if number is not None})
+    except OverflowError:
+        raise ValueError(f"'{text}' is too long; a duration has at most 999999999 days") from None
