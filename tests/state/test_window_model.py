@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 
 from millpond import serdes
 from millpond.serdes import Windowed
-from millpond.state import SlidingWindowStoreBuilder, ValueAndTimestamp, WindowStoreBuilder
+from millpond.state import MemoryBackend, SlidingWindowStoreBuilder, ValueAndTimestamp, WindowStoreBuilder
 from millpond.state.formats import split_window_key
 from tests.state import helpers
 from tests.support import generated
@@ -220,7 +220,7 @@ class WindowMachine(RuleBasedStateMachine):
         self.written = True
 
     @precondition(lambda self: self.written)
-    @rule(limit=st.sampled_from([0, 600, 1_000_000]))
+    @rule(limit=st.sampled_from([0, 600, 1_500, 1_000_000]))
     def confirm(self, limit):
         self.store.cache_limit = limit
         self.store.committed()
@@ -351,3 +351,22 @@ def test_windows_that_are_deleted_at_once_leave_memory(builder, caching, value):
         if number % 20 == 0:
             helpers.commit(store, backend)
             assert store.cache_bytes() <= 2 * store.cache_limit
+
+
+def test_keys_that_lost_no_rows_are_not_read_from_the_backend():
+    """A store with a little more state than memory reads few of its keys."""
+    backend, count = MemoryBackend(), 1_000
+    builder = SlidingWindowStoreBuilder(
+        name="w", key=serdes.String, value=serdes.Long, timestamped=True, retention_ms=RETENTION, window_size_ms=SIZE
+    )
+    store = builder.build(0, backend)
+    for number in range(count):
+        store.put(f"k{number}", ValueAndTimestamp(number, 0), number * 100)
+    helpers.commit(store, backend)
+    store.cache_limit = store.cache_bytes() * 9 // 10
+    helpers.commit(store, backend)
+    assert store.cache_bytes() <= store.cache_limit
+    for number in range(count):
+        ((start, value, _),) = store.matches(store.serialize_key(f"k{number}"), 0, RETENTION)
+        assert (start, value) == (number * 100, number)
+    assert 0 < store.backend_reads < count // 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import repeat
-from operator import add, itemgetter
+from operator import add
 from typing import Any
 
 from confluent_kafka import murmur2
@@ -29,7 +29,6 @@ Forward = Callable[..., None]
 
 #: The partition that lets librdkafka's murmur2 partitioner choose.
 ANY = -1
-_start_of = itemgetter(0)
 
 
 def bind_sink(sink: SinkNode, task: TaskContext, environment: Environment) -> Forward:
@@ -112,11 +111,11 @@ def _key_part_sink(  # noqa: PLR0913 - two calls, with everything a record needs
 
 def _raw_keys_of(columns: Columns, key_serde: Serde[Any]) -> Sequence[bytes]:
     """Return the keys of columns as the serde serializes them; their windows are appended where that is the same."""
-    windows = columns.windows
-    if windows is not None:
+    starts = columns.starts
+    if starts is not None:
         if key_serde.inner is not columns.key_serde:
             return list(map(key_serde.serialize, columns.keys()))
-        return list(map(add, columns.raw_keys, map(window_start, map(_start_of, windows))))
+        return list(map(add, columns.raw_keys, map(window_start, starts)))
     window = columns.window
     if window is None and key_serde is columns.key_serde:
         return columns.raw_keys
@@ -147,7 +146,8 @@ def _column_sink(
             data = columns.data if same else list(map(value_serde.serialize, columns.values()))
             partitions: Iterable[int] = repeat(ANY)
             if partition_by is not None and count is not None:
-                partitions = [murmur2(partition_by(raw_key), count) for raw_key in raw_keys]
+                inner = columns.raw_keys if key_serde.inner is columns.key_serde else map(partition_by, raw_keys)
+                partitions = list(map(murmur2, inner, repeat(count)))
         except Exception:  # noqa: BLE001 - serdes may be user code
             return False  # the record fails again when it is sent by itself, and then the handler is called
         outbox.extend(zip(repeat(topic), data, raw_keys, partitions, repeat(None), repeat(None), columns.timestamps))

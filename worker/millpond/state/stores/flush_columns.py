@@ -7,7 +7,7 @@ one call per change, or does nothing: then the caller makes those calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ __all__ = (
     "encoded_changes",
     "new_of",
     "timestamp_of",
+    "windows_of",
     "with_columns",
 )
 
@@ -34,12 +35,18 @@ yet), value as the store keeps it, timestamp in ms. A value of None is a deletio
 
 new_of: itemgetter[int] = itemgetter(3)
 timestamp_of: itemgetter[int] = itemgetter(4)
+_MAX_LONG = 2**63 - 1
 _key_of, _data_of = itemgetter(0), itemgetter(2)
 
 
 def encoded_changes(changes: Collection[Change], serde: Serde[Any]) -> list[bytes | None]:
     """Return the encoded value of each change, None for a deletion."""
     return encode_missing(list(map(_data_of, changes)), list(map(new_of, changes)), serde.serialize)
+
+
+def windows_of(starts: Iterable[int], size_ms: int) -> Iterator[tuple[int, int]]:
+    """Return start and end of each window; as in Kafka Streams, no window ends after the highest timestamp."""
+    return ((start, min(start + size_ms, _MAX_LONG)) for start in starts)
 
 
 class Columns:
@@ -52,10 +59,20 @@ class Columns:
         value_serde: the serde of the values.
         timestamps: epoch ms.
         window: start and end of the window that all keys are in, epoch ms; None without a window.
-        windows: start and end of the window of each key, epoch ms; None without windows, or with one for all keys.
+        starts: start of the window of each key, epoch ms; None without windows, or with one for all keys.
     """
 
-    __slots__ = ("_changes", "data", "key_serde", "raw_keys", "timestamps", "value_serde", "window", "windows")
+    __slots__ = (
+        "_changes",
+        "_size_ms",
+        "data",
+        "key_serde",
+        "raw_keys",
+        "starts",
+        "timestamps",
+        "value_serde",
+        "window",
+    )
 
     def __init__(  # noqa: PLR0913  # the columns, once per flush
         self,
@@ -66,22 +83,24 @@ class Columns:
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         window: tuple[int, int] | None = None,
-        windows: Sequence[tuple[int, int]] | None = None,
+        starts: Sequence[int] | None = None,
+        size_ms: int = 0,
     ) -> None:
-        self._changes = changes
+        self._changes, self._size_ms = changes, size_ms
         self.raw_keys: Sequence[bytes] = raw_keys
         self.data: Sequence[bytes] = data
         self.timestamps: Sequence[int] = timestamps
         self.key_serde: Serde[Any] = key_serde
         self.value_serde: Serde[Any] = value_serde
         self.window: tuple[int, int] | None = window
-        self.windows: Sequence[tuple[int, int]] | None = windows
+        self.starts: Sequence[int] | None = starts
 
     def keys(self) -> list[Any]:
         """Return the keys as objects; with a window, as `Windowed`."""
         keys = list(map(_key_of, self._changes))
-        if self.windows is not None:
-            return [Windowed(key, *window) for key, window in zip(keys, self.windows, strict=True)]
+        if self.starts is not None:
+            windows = windows_of(self.starts, self._size_ms)
+            return [Windowed(key, *window) for key, window in zip(keys, windows, strict=True)]
         return keys if self.window is None else [Windowed(key, *self.window) for key in keys]
 
     def values(self) -> list[Any]:

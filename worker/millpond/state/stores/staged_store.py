@@ -205,14 +205,16 @@ class StagedStore(Generic[K, V]):
         data: list[bytes | None],
         timestamps: list[int],
         window: tuple[int, int] | None = None,
-        windows: Sequence[tuple[int, int]] | None = None,
+        starts: Sequence[int] | None = None,
+        size_ms: int = 0,
     ) -> bool:
         """Forward the changes as columns; return False if that is impossible, so that the caller calls the listener."""
         take = self._take_columns
         if take is None or _NOTHING in set(map(type, data)):
             return False
         values = cast("list[bytes]", data)
-        return take(Columns(raw_keys, changes, values, timestamps, self.key_serde, self.value_serde, window, windows))
+        keys, own = self.key_serde, self.value_serde
+        return take(Columns(raw_keys, changes, values, timestamps, keys, own, window, starts, size_ms))
 
     def keep_origins(self) -> None:
         """Keep the origin of each key's last put for the flush, because a downstream node reads the origin.

@@ -2,14 +2,14 @@
 
 Rows are evicted by time, the oldest first, as the store's memory requires it. So records that are about as old as
 stream time find all that they need in memory, whatever the number of keys. The older rows of a key are read when a
-search needs them, and kept until memory is short.
+search needs them, and kept until memory is short. Only keys that have lost rows are read, as long as these are few.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from itertools import chain, islice
 from operator import add
 from typing import Any, TypeVar
 
@@ -67,7 +67,11 @@ class NewestRows(StagedWindows[K, V]):
     ) -> None:
         # All rows from `_known_from` on, and late ones that have been put since.
         self._held: dict[bytes, list[TimedRow]] = {}
-        # Rows from before `_known_from` of the keys that were searched for there, as they were in the backend.
+        # The keys that lost rows from `_known_from` on, with the time of their last such row; the end of these times.
+        self._evicted: dict[bytes, int] = {}
+        self._evicted_end = 0
+        # Rows from before `_known_from` or `_evicted_end` of the keys that were searched for there, as they were in the
+        # backend.
         self._older: dict[bytes, list[TimedRow]] = {}
         # Puts that are flushed and sealed, as the rows of `_flushed` and `_sealed`, and the keys of those in the
         # backend by slice of time: a key may be there several times, and without a row.
@@ -105,12 +109,13 @@ class NewestRows(StagedWindows[K, V]):
     # For operators
 
     def _matching(self) -> Callable[[bytes, int, int], Sequence[TimedRow]]:
-        held, with_older = self._held.get, self._with_older
+        held, with_older, evicted = self._held.get, self._with_older, self._evicted
 
         def matches(raw_key: bytes, first: int, last: int, /) -> Sequence[TimedRow]:
             if first <= self._floor:
                 first = self._floor + 1
-            rows = with_older(raw_key) if first < self._known_from else held(raw_key)
+            unknown = first < self._known_from or (evicted and evicted.get(raw_key, -1) >= first)
+            rows = with_older(raw_key) if unknown else held(raw_key)
             if not rows or rows[-1][0] < first or first > last:
                 return ()
             low = 0 if rows[0][0] >= first else bisect_left(rows, (first,))
@@ -119,25 +124,26 @@ class NewestRows(StagedWindows[K, V]):
         return matches
 
     def _with_older(self, raw_key: bytes) -> list[TimedRow]:
-        """Return all rows of a key, also those from before `_known_from`."""
-        older = self._older.get(raw_key) if self._known_from else []
+        """Return all rows of a key, also those that are not in memory."""
+        end = max(self._known_from, self._evicted_end)
+        older = self._older.get(raw_key) if end else []
         if older is None:
             self._check_open()
             self.backend_reads += 1
-            older = self._older[raw_key] = list(self._rows_before(raw_key))
+            older = self._older[raw_key] = list(self._rows_before(raw_key, end))
             self._row_count += len(older)
         held = self._held.get(raw_key)
         if not held:
             return older
-        if not older or held[0][0] >= self._known_from:
+        if not older or held[0][0] > older[-1][0]:
             return older + held
         # Late rows, which may have been committed before the older ones were read; those of a window replace them.
         rows = {self._identity(row): row for row in (*older, *held)}
         return sorted(rows.values(), key=self._identity)
 
-    def _rows_before(self, raw_key: bytes) -> Iterator[TimedRow]:
-        """Return a key's rows from before `_known_from` that the backend has, in order."""
-        first, last = max(self._floor + 1, 0), self._known_from - 1
+    def _rows_before(self, raw_key: bytes, end: int) -> Iterator[TimedRow]:
+        """Return a key's rows from before a time that the backend has, in order."""
+        first, last = max(self._floor + 1, 0), end - 1
         if last < first:
             return
         # Without staged rows: those are in `_held`.
@@ -168,11 +174,11 @@ class NewestRows(StagedWindows[K, V]):
             kept = [at for at, value in enumerate(data) if value is not None]
             self._flushed_puts.append(([times[at] for at in kept], [raw_keys[at] for at in kept]))
         keys = list(map(add, raw_keys, map(pack_window_suffix, times, sequences)))
-        segment = min(times) // self._interval
+        first, segment = min(times), max(times) // self._interval
         rows: Rows = self._flushed
         simple = (
-            segment == max(times) // self._interval
-            and min(times) > self._floor
+            segment == first // self._interval
+            and first > self._floor
             and (self._persists_deletions or None not in data)
         )
         encode_entries(
@@ -229,6 +235,10 @@ class NewestRows(StagedWindows[K, V]):
         live = (self._floor + 1) // width
         if slices and min(slices) < live:
             self._discard([each for each in slices if each < live], live * width)
+            if self._evicted:
+                floor = self._floor
+                for raw_key in [raw_key for raw_key, time in self._evicted.items() if time <= floor]:
+                    del self._evicted[raw_key]
         super().committed()
 
     def _place(self, times: Sequence[int], raw_keys: Sequence[bytes]) -> None:
@@ -249,11 +259,14 @@ class NewestRows(StagedWindows[K, V]):
             else:
                 of_slice.append(raw_key)
 
-    def _discard(self, slices: list[int], end: int) -> int:
-        """Discard the rows in memory of slices of time, which end at `end` or before; return their number."""
+    def _discard(self, slices: list[int], end: int) -> None:
+        """Discard the rows in memory of slices of time, which end at `end` or before."""
         held, older, oldest = self._held, self._older, (end,)
+        # Expired rows are not missed.
+        evicted, known_from = self._evicted, max(self._known_from, self._floor + 1)
         # Keys with a late row that is not in the backend yet keep their rows until it is.
-        staged = chain(self._places_since_flush(), *(zip(*puts, strict=True) for puts in self._flushed_puts))
+        flushed = (zip(*puts, strict=True) for puts in self._flushed_puts if min(puts[0], default=end) < end)
+        staged = chain(self._places_since_flush(), *flushed)
         uncommitted = {raw_key for time, raw_key in staged if time < end}
         count = 0
         for each in slices:
@@ -266,41 +279,48 @@ class NewestRows(StagedWindows[K, V]):
                     continue
                 if raw_key in older:
                     count += len(older.pop(raw_key))
-                if rows[-1][0] < end:
-                    count += len(held.pop(raw_key))
+                gone = len(rows) if rows[-1][0] < end else bisect_left(rows, oldest)
+                if rows[gone - 1][0] >= known_from:
+                    evicted[raw_key] = max(rows[gone - 1][0], evicted.get(raw_key, 0))
+                if gone == len(rows):
+                    del held[raw_key]
                 else:
-                    gone = bisect_left(rows, oldest)
                     del rows[:gone]
-                    count += gone
+                count += gone
         self._row_count -= count
-        return count
 
     def _discard_entries(self) -> None:
         super()._discard_entries()
         self._held.clear()
         self._older.clear()
+        self._evicted.clear()
+        self._evicted_end = 0
         self._flushed_puts = []
         self._sealed_puts = []
         self._slices.clear()
         self._row_count = 0
 
     def _evict(self, count: int) -> None:
-        older = sum(map(len, self._older.values()))
-        count -= older + len(self._older)
-        self._row_count -= older
+        enough = self._entry_count() - count
+        self._row_count -= sum(map(len, self._older.values()))
         self._older.clear()
         for each in sorted(self._slices):
-            if count <= 0:
-                return
+            if self._entry_count() <= enough:
+                break
             end = (each + 1) * self._slice_ms
-            self._known_from = max(self._known_from, end)
-            count -= self._discard([each], end)
+            self._evicted_end = max(self._evicted_end, end)
+            self._discard([each], end)
+        if len(self._evicted) > self._row_count:
+            # It takes less memory to read every key.
+            self._known_from = max(self._known_from, self._evicted_end)
+            self._evicted.clear()
 
     def _entry_count(self) -> int:
-        return self._row_count + len(self._older)
+        return self._row_count + len(self._older) + len(self._evicted) // 2
 
     def _some_entries(self) -> Iterable[object]:
-        # The first row of a key stands for the key, too.
+        # The first row of a key stands for the key and its list, too.
         for raw_key, rows in self._held.items():
-            yield from zip(chain((raw_key,), repeat(None)), rows, strict=False)
+            yield raw_key, rows[0]
+            yield from islice(rows, 1, None)
         yield from self._older.items()

@@ -22,7 +22,7 @@ from millpond.state.formats import (
     window_suffix,
 )
 from millpond.state.stores.encoding import Produced
-from millpond.state.stores.flush_columns import Change, encoded_changes, timestamp_of
+from millpond.state.stores.flush_columns import Change, encoded_changes, timestamp_of, windows_of
 from millpond.state.stores.staged_store import ABSENT, changed_since_flush, forward_changes
 from millpond.state.stores.time_ordered import TimeOrderedWindowStore
 from millpond.state.stores.window import TimestampedWindowStore
@@ -38,7 +38,6 @@ V = TypeVar("V")
 WindowRow = tuple[int, Any, int]
 """Start in epoch ms, value (an object of an immutable serde, else its bytes; None if deleted), timestamp in ms."""
 
-_MAX_LONG = 2**63 - 1
 _ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
 
 _Place = tuple[int, bytes]
@@ -81,7 +80,8 @@ class WindowsByKey(NewestRows[K, V], TimestampedWindowStore[K, V]):
         self._check_open()
         if start > self._observed or start <= self._floor:
             return None
-        rows = self._with_older(raw_key) if start < self._known_from else self._held.get(raw_key)
+        unknown = start < self._known_from or self._evicted.get(raw_key, -1) >= start
+        rows = self._with_older(raw_key) if unknown else self._held.get(raw_key)
         if not rows:
             return None
         at = bisect_left(rows, (start,))
@@ -189,15 +189,18 @@ class WindowsByKey(NewestRows[K, V], TimestampedWindowStore[K, V]):
             origins.clear()
         if self._listener is None:
             return
-        windows = [(start, min(start + size, _MAX_LONG)) for start in starts]
-        if records is None and self._forward_columns(raw_keys, changes.values(), data, timestamps, windows=windows):
+        if records is None and self._forward_columns(
+            raw_keys, changes.values(), data, timestamps, starts=starts, size_ms=size
+        ):
             return
         forward_changes(
             self._listener,
             self._context,
             [
                 (Windowed(key, *window), old, new, timestamp)
-                for window, (key, old, _, new, timestamp) in zip(windows, changes.values(), strict=True)
+                for window, (key, old, _, new, timestamp) in zip(
+                    windows_of(starts, size), changes.values(), strict=True
+                )
             ],
             records,
             None if self.value_serde.immutable else self.value_serde.deserialize,
