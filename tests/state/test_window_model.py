@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -370,3 +370,37 @@ def test_keys_that_lost_no_rows_are_not_read_from_the_backend():
         ((start, value, _),) = store.matches(store.serialize_key(f"k{number}"), 0, RETENTION)
         assert (start, value) == (number * 100, number)
     assert 0 < store.backend_reads < count // 4
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 15), st.integers(0, 20_000)), max_size=30),
+    st.lists(st.integers(0, 10), min_size=3, max_size=3),
+)
+def test_keys_that_lost_rows_are_read_with_those_in_memory(late, memory):
+    """Rows in memory, evicted rows and late ones make up the windows of each key, whatever fits into memory."""
+    backend = MemoryBackend()
+    builder = SlidingWindowStoreBuilder(
+        name="w", key=serdes.String, value=serdes.Long, timestamped=True, retention_ms=RETENTION, window_size_ms=SIZE
+    )
+    store = builder.build(0, backend)
+    written: dict[bytes, dict[int, int]] = {}
+
+    def put(key: int, start: int) -> None:
+        store.put(f"k{key}", ValueAndTimestamp(start + key, 0), start)
+        written.setdefault(b"k%d" % key, {})[start] = start + key
+
+    def check() -> None:
+        for raw_key, rows in written.items():
+            assert [(start, value) for start, value, _ in store.matches(raw_key, 0, RETENTION)] == sorted(rows.items())
+            assert all(store.entry(raw_key, start)[0] == value for start, value in rows.items())
+
+    for at, tenths in enumerate(memory):
+        for number in range(40):
+            put(number % 16, at * 20_000 + number * 500)
+        for key, start in late[at::3]:
+            put(key, start + at * 10_000)
+        store.cache_limit = 2**40
+        helpers.commit(store, backend)
+        store.cache_limit = store.cache_bytes() * tenths // 10
+        helpers.commit(store, backend)
+        check()
