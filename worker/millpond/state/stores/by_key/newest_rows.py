@@ -48,6 +48,8 @@ class NewestRows(StagedWindows[K, V]):
     matches: Callable[[bytes, int, int], Sequence[TimedRow]]
     """Returns the rows of a serialised key with first <= time <= last (epoch ms), in their order."""
 
+    backend_reads: int
+
     _persists_deletions: bool = False
     """Whether a put of None deletes a row of the backend."""
 
