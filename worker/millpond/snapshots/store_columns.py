@@ -27,7 +27,7 @@ from millpond.serdes import Bytes, Serde, Windowed
 from millpond.state.builders import StoreBuilder, store_serdes
 from millpond.state.formats import (
     PARTITION_LENGTH,
-    SEGMENT_LENGTH,
+    ROW_PREFIX_LENGTH,
     TIMESTAMP_LENGTH,
     decode_buffer_value,
     split_session_key,
@@ -107,11 +107,11 @@ def split_function(layout: StoreLayout) -> Callable[[bytes, bytes], SplitRow]:
         return SplitRow(raw, None, None, version_of(value), timestamp, partition_of(key))
 
     def windowed(key: bytes, value: bytes) -> SplitRow:
-        raw, start, _ = split_window_key(key, PARTITION_LENGTH + SEGMENT_LENGTH)
+        raw, start, _ = split_window_key(key, ROW_PREFIX_LENGTH)
         return SplitRow(raw, start, None, *_timed(value, timestamped=timestamped), partition_of(key))
 
     def of_session(key: bytes, value: bytes) -> SplitRow:
-        raw, end, start = split_session_key(key, PARTITION_LENGTH + SEGMENT_LENGTH)
+        raw, end, start = split_session_key(key, ROW_PREFIX_LENGTH)
         return SplitRow(raw, start, end, value, None, partition_of(key))
 
     def plain(key: bytes, value: bytes) -> SplitRow:

@@ -53,6 +53,9 @@ TIMESTAMP_LENGTH = _long.size
 PARTITION_LENGTH = _int.size
 SEGMENT_LENGTH = _long.size
 
+ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
+"""Bytes before the key in a local row of a store of windows or sessions."""
+
 ABSENT_SEQUENCE = 0
 """The sequence number of every row of a store that keeps one value per key and window."""
 

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from millpond.serdes import Long, Serde
 from millpond.state.backend import Backend
 from millpond.state.formats import (
-    PARTITION_LENGTH,
-    SEGMENT_LENGTH,
+    ROW_PREFIX_LENGTH,
     segment_interval,
     segment_prefix,
     session_suffix,
@@ -20,15 +19,12 @@ from millpond.state.rows import first_live_segment
 
 from .staged_store import Headers, StagedStore
 
-__all__ = ("ABOVE", "ROW_PREFIX_LENGTH", "Put", "Session", "SessionPuts", "Stage")
+__all__ = ("ABOVE", "Put", "Session", "SessionPuts", "Stage")
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _MAX_LONG = 2**63 - 1
-
-ROW_PREFIX_LENGTH: int = PARTITION_LENGTH + SEGMENT_LENGTH
-"""Bytes before the key in a local row."""
 
 ABOVE: bytes = session_suffix(_MAX_LONG, _MAX_LONG) + b"\0"
 """Bytes after a key that are above those of all its sessions."""

@@ -22,6 +22,7 @@ import msgspec
 from millpond.serdes import Serde, Windowed
 from millpond.state.backend import Backend, Rows
 from millpond.state.formats import (
+    ROW_PREFIX_LENGTH,
     SESSION_SUFFIX_LENGTH,
     segment_prefix,
     split_session_key,
@@ -30,7 +31,7 @@ from millpond.state.rows import session_rows
 
 from .encoding import Produced
 from .merge import merge
-from .session_puts import ABOVE, ROW_PREFIX_LENGTH, Put, Session, SessionPuts
+from .session_puts import ABOVE, Put, Session, SessionPuts
 from .staged_store import ChangelogRecord, StoreContext, forward_changes
 
 __all__ = ("Session", "StagedSessions")

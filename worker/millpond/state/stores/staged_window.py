@@ -22,8 +22,7 @@ from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
 from millpond.state.formats import (
     MAX_SEQUENCE,
-    PARTITION_LENGTH,
-    SEGMENT_LENGTH,
+    ROW_PREFIX_LENGTH,
     TIMESTAMP_LENGTH,
     segment_interval,
     segment_prefix,
@@ -47,7 +46,6 @@ V = TypeVar("V")
 
 _value, _timestamp = itemgetter(0), itemgetter(1)
 _MAX_LONG = 2**63 - 1
-_ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
 #: Fewer changed keys of a window are encoded one by one.
 _FEW = 8
 
@@ -378,7 +376,7 @@ class StagedWindows(WindowPuts[K, V]):
         staged: dict[bytes, Entry] = {}
         windows = self._windows
         for key in self._uncommitted_rows():
-            raw_key, start, _ = split_window_key(key, _ROW_PREFIX_LENGTH)
+            raw_key, start, _ = split_window_key(key, ROW_PREFIX_LENGTH)
             if first <= start <= last:
                 staged[key] = windows[start][0][raw_key]
         for start, (entries, dirty, _) in self._touched:
@@ -435,7 +433,7 @@ class StagedWindows(WindowPuts[K, V]):
     ) -> Iterator[tuple[bytes, int, Entry]]:
         decode, immutable = self.value_serde.deserialize, self.value_serde.immutable
         for key, row in rows:
-            raw_key, start, _ = split_window_key(key, _ROW_PREFIX_LENGTH)
+            raw_key, start, _ = split_window_key(key, ROW_PREFIX_LENGTH)
             if start < first or start > last:
                 continue
             if (key_from is not None and raw_key < key_from) or (key_to is not None and raw_key > key_to):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar, overload
 
-from millpond.state.formats import PARTITION_LENGTH, SEGMENT_LENGTH, split_window_key
+from millpond.state.formats import ROW_PREFIX_LENGTH, split_window_key
 from millpond.state.rows import first_live_segment
 from millpond.state.values import ValueAndTimestamp
 
@@ -24,7 +24,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _MAX_LONG = 2**63 - 1
-_ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
 
 
 class TimeOrderedWindowStore(TimestampedWindowStore[K, V]):
@@ -57,7 +56,7 @@ class TimeOrderedWindowStore(TimestampedWindowStore[K, V]):
         # Values stay as they are: one that cannot be decoded is an error when it is sent.
         committed = self._committed(None, None, first, last, reverse=False)
         for key, row in merge(committed, self._staged_between(first, last), reverse=False):
-            raw_key, start, _ = split_window_key(key, _ROW_PREFIX_LENGTH)
+            raw_key, start, _ = split_window_key(key, ROW_PREFIX_LENGTH)
             if first <= start <= last and (isinstance(row, bytes) or row[0] is not None):
                 yield raw_key, start
 

@@ -15,8 +15,7 @@ from millpond.serdes import Serde
 from millpond.state.backend import Backend, Rows
 from millpond.state.formats import (
     MAX_SEQUENCE,
-    PARTITION_LENGTH,
-    SEGMENT_LENGTH,
+    ROW_PREFIX_LENGTH,
     segment_prefix,
     split_window_key,
     window_suffix,
@@ -38,8 +37,6 @@ JoinRow = tuple[int, int, Any]
 
 _Put = tuple[bytes, int, int, bytes | None, int]
 """Raw key, time, sequence number, encoded value, and the timestamp of the record."""
-
-_ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
 
 
 class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
@@ -157,7 +154,7 @@ class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
         low, high = prefix + window_suffix(time), prefix + window_suffix(time, MAX_SEQUENCE) + b"\0"
         # The rows of a key that begins with this one, or the other way around, may be among them.
         for key, _ in self._backend.range(self.name, low, high, reverse=True):
-            found, start, sequence = split_window_key(key, _ROW_PREFIX_LENGTH)
+            found, start, sequence = split_window_key(key, ROW_PREFIX_LENGTH)
             if found == raw_key and start == time:
                 self._sequence = max(self._sequence, sequence)
                 return
@@ -226,6 +223,6 @@ class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
             staged.update(
                 (key, data)
                 for key, data in rows
-                if data is not None and first <= split_window_key(key, _ROW_PREFIX_LENGTH)[1] <= last
+                if data is not None and first <= split_window_key(key, ROW_PREFIX_LENGTH)[1] <= last
             )
         return staged

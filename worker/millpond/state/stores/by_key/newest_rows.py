@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 from millpond.serdes import Serde
 from millpond.state.backend import Backend, Row, Rows
 from millpond.state.formats import (
-    PARTITION_LENGTH,
-    SEGMENT_LENGTH,
+    ROW_PREFIX_LENGTH,
     pack_timestamp,
     pack_window_suffix,
     segment_prefix,
@@ -37,7 +36,6 @@ TimedRow = tuple[int, Any, Any]
 _Placed = tuple[Sequence[int], Sequence[bytes]]
 """The times of puts, and their raw keys."""
 
-_ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
 #: Rows are evicted in slices of time; the retention has this many.
 _SLICES = 32
 
@@ -150,7 +148,7 @@ class NewestRows(StagedWindows[K, V]):
             return
         # Without staged rows: those are in `_held`.
         for key, data in self._committed(raw_key, raw_key, first, last, reverse=False):
-            found, time, sequence = split_window_key(key, _ROW_PREFIX_LENGTH)
+            found, time, sequence = split_window_key(key, ROW_PREFIX_LENGTH)
             if found == raw_key and first <= time <= last:
                 yield self._decode_held(time, sequence, data)
 

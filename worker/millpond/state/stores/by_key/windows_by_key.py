@@ -15,8 +15,7 @@ from millpond.serdes import Long, Windowed
 from millpond.state.backend import Backend
 from millpond.state.formats import (
     ABSENT_SEQUENCE,
-    PARTITION_LENGTH,
-    SEGMENT_LENGTH,
+    ROW_PREFIX_LENGTH,
     segment_prefix,
     split_window_key,
     window_suffix,
@@ -38,7 +37,6 @@ V = TypeVar("V")
 WindowRow = tuple[int, Any, int]
 """Start in epoch ms, value (an object of an immutable serde, else its bytes; None if deleted), timestamp in ms."""
 
-_ROW_PREFIX_LENGTH = PARTITION_LENGTH + SEGMENT_LENGTH
 
 _Place = tuple[int, bytes]
 """Window start and raw key."""
@@ -229,7 +227,7 @@ class WindowsByKey(NewestRows[K, V], TimestampedWindowStore[K, V]):
             staged.update(
                 (key, ABSENT if data is None else data)
                 for key, data in rows
-                if first <= split_window_key(key, _ROW_PREFIX_LENGTH)[1] <= last
+                if first <= split_window_key(key, ROW_PREFIX_LENGTH)[1] <= last
             )
         partition, interval = self.partition, self._interval
         staged.update(
