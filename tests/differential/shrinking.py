@@ -78,8 +78,9 @@ def _without_options(case: Case) -> Iterator[Case]:
     steps = case["steps"]
     if case.get("config"):
         yield _with(case, config={})
-    if "rocksdb" in case:
-        yield {key: value for key, value in case.items() if key != "rocksdb"}
+    for setting in ("rocksdb", "pressure"):
+        if setting in case:
+            yield {key: value for key, value in case.items() if key != setting}
     for at, step in enumerate(steps):
         for option in ("name", "store", "keyed", "stores", "records", "bytes", "logging", "by"):
             if option in step:

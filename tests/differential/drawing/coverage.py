@@ -27,8 +27,10 @@ def pairs_of(case: dict[str, Any], reached: Collection[str] | None = None) -> se
 
 
 def options_of(case: dict[str, Any]) -> set[str]:
-    """Return the options and settings of a case, such as `store.retention` and `store.caching=False`."""
+    """Return the options and settings of a case, such as `store.retention`, `store.caching=False` and `pressure`."""
     found = {_shown(f"config.{name}", value) for name, value in case["config"].items()}
+    if case.get("pressure"):
+        found.add("pressure")
     for step in case["steps"]:
         for name, value in step.items():
             if isinstance(value, dict):

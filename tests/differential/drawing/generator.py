@@ -49,6 +49,8 @@ _KINDS = {
 }
 """The kinds of operators that make several."""
 _LETTERS = "abc"
+_PRESSED = 25
+"""The percentage of cases that millpond runs without any entry in its stores' memory; see ours/pressure.py."""
 _OPTIMIZATIONS = ("all", "all", *OPTIMIZATIONS)
 _WITHOUT_MERGES = ("reuse.ktable.source.topics", "single.store.self.join")
 
@@ -99,6 +101,8 @@ class Generator:
             )
         if draft.disk:
             case["rocksdb"] = True
+        if rng.randrange(100) < _PRESSED:
+            case["pressure"] = True
         case["steps"] = draft.steps
         case["input"] = _input(draft)
         rules.avoid(case)

@@ -18,6 +18,7 @@ from millpond.state import (
 )
 from millpond.testing import TopologyTestDriver
 from tests.differential.ours.functions import text
+from tests.differential.ours.pressure import PressedDriver
 from tests.differential.ours.topologies import Built, build
 
 Case = dict[str, Any]
@@ -55,7 +56,7 @@ def answer_and_reached(case: Case) -> tuple[Answer, set[str]]:
         found["describe"] = str(topology.describe())
         found["internal"] = _internal(topology)
         config = {**_CONFIG, **case.get("config", {})}
-        with TopologyTestDriver(topology, config, initial_wall_clock=case.get("now", 0)) as driver:
+        with _driver(case)(topology, config, initial_wall_clock=case.get("now", 0)) as driver:
             outputs: list[Any] = []
             found["outputs"] = outputs
             for each in case["input"]:
@@ -74,6 +75,10 @@ def answer_and_reached(case: Case) -> tuple[Answer, set[str]]:
     except Exception as error:
         found["error"] = {"at": at, "text": f"{type(error).__name__}: {error}"}
     return found, reached
+
+
+def _driver(case: Case) -> type[TopologyTestDriver]:
+    return PressedDriver if case.get("pressure") else TopologyTestDriver
 
 
 def _reached(case: Case, built: Built, records: dict[str, int]) -> set[str]:

@@ -44,6 +44,7 @@ from millpond.state import (
     VersionedKeyValueStore,
     WindowStore,
 )
+from millpond.state.backend import OrderedBackend
 from millpond.topology import Subtopology, TaskId, Topology
 from millpond.topology.settings.checking import check_built, check_topology
 from millpond.topology.user_metrics import UserMetrics
@@ -88,7 +89,7 @@ class TopologyTestDriver:
             config = Config.of({"application.id": "test-application", **(config or {})}, required=())
         check_built(topology, config.topology_optimization, explicit=config.ensure_explicit_internal_resource_naming)
         self._now_ms = epoch_ms(initial_wall_clock) if initial_wall_clock is not None else time.time_ns() // 1_000_000
-        self._backend = MemoryBackend()
+        self._backend = self._open_backend()
         self._outputs: dict[str, deque[RawRecord]] = {}
         self._produced: set[str] = set()
         self._offsets: dict[str, int] = {}
@@ -118,6 +119,10 @@ class TopologyTestDriver:
         whole = _whole(topology)
         self._pattern_sources = [source for source in whole.sources if source.pattern]
         self._task = self._make_task(whole, frozenset(topology.repartition_topics), config)
+
+    def _open_backend(self) -> OrderedBackend:
+        """Return the backend of all stores."""
+        return MemoryBackend()
 
     def _task_directory(self, task: TaskId) -> Path:
         """Return the directory of the task's own files: a temporary one, until the driver is closed."""
