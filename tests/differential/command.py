@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from millpond.broker import java
 from tests.differential import stored
 from tests.differential.drawing.generator import possible_pairs
 from tests.differential.original import Original
@@ -30,9 +31,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=None, help="begin no new case after so many seconds")
     parser.add_argument("--most", type=int, default=5, help="end after so many differences")
     parser.add_argument("--replay", type=Path, default=None, help="compare the case of this file instead")
+    parser.add_argument("--optional", action="store_true", help="succeed without a JDK, and compare nothing")
     parser.add_argument("--answers", action="store_true", help="write the original's answers beside all stored cases")
     given = parser.parse_args()
     console = Console(soft_wrap=True, highlight=False, markup=False)
+    if given.optional:
+        try:
+            java.find_jdk()
+        except java.JavaNotFound as missing:
+            console.print(f"nothing was compared: {missing}")
+            return 0
     if given.answers:
         _write_answers()
         return 0

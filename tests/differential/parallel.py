@@ -13,6 +13,7 @@ from tests.differential.original import Original
 from tests.differential.running import Result, run
 
 _NO_END = 10**9
+_LASTING_S = 120.0
 
 
 def run_in_processes(
@@ -90,6 +91,6 @@ def _work(connection: Connection, stop: Event, seed: int, seconds: float | None,
         connection.send(result)
         return not stop.is_set()
 
-    with Original(lasting=seconds is None) as original:
+    with Original(lasting=seconds is None or seconds > _LASTING_S) as original:
         run(original, _NO_END, seed, seconds=seconds, most=most, progress=progress)
     connection.close()
