@@ -15,7 +15,9 @@ _CHAOS_AROUND_S = 45.0
 """The time of a chaos run before the first fault and after the last, in seconds."""
 _FULL_FAULTS, _FEWEST_FAULTS = 200, 6
 _FULL_ORDEAL_S = 600.0
-_FULL_DIFFERENTIAL_S = 600.0
+_FULL_DIFFERENTIAL_S, _LEAST_DIFFERENTIAL_S = 600.0, 15.0
+_DIFFERENTIAL_AROUND_S = 5.0
+"""The time until the original runs, in seconds."""
 _ORDEAL_AROUND_S = 45.0
 """The time until both tenants run, in seconds."""
 _KILLS = (
@@ -87,13 +89,9 @@ def _model(_seed: int, left_s: float | None) -> list[str]:
 
 
 def _differential(seed: int, left_s: float | None) -> list[str]:
-    if left_s is not None:
-        # A share of a soak gates changes: it repeats cases that are known to be equal.
-        return _pytest(seed, "tests/differential/test_generated_cases.py")
-    return [
-        *(_PYTHON, "-m", "tests.differential", "--cases", "1000000"),
-        *("--seconds", f"{_FULL_DIFFERENTIAL_S:.0f}", "--seed", str(seed)),
-    ]
+    seconds = _FULL_DIFFERENTIAL_S if left_s is None else max(_LEAST_DIFFERENTIAL_S, left_s - _DIFFERENTIAL_AROUND_S)
+    command = [_PYTHON, "-m", "tests.differential", "--optional", "--cases", "1000000"]
+    return [*command, "--seconds", f"{seconds:.0f}", "--seed", str(seed)]
 
 
 def _tenants(seed: int, left_s: float | None) -> list[str]:
