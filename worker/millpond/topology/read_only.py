@@ -11,7 +11,7 @@ __all__ = ("ReadOnlyStore",)
 _WRITING = frozenset(
     {
         "attach", "close", "committed", "delete", "detach", "evict_while", "flush", "keep_origins", "on_flush", "put",
-        "put_all", "put_if_absent", "put_raw", "remove", "restore", "revert", "seal", "stage",
+        "put_all", "put_if_absent", "put_raw", "remove", "restore", "revert", "seal", "shrink", "stage",
     }
 )  # fmt: skip
 """All methods that change a store; the others read."""

@@ -162,9 +162,10 @@ class WorkerSettings:
         "RocksDB's block cache, for all stores of the worker. Write buffers are charged to it.",
     )  # fmt: skip
     rocksdb_row_cache_bytes: int = _setting(
-        "rocksdb.row.cache.bytes", as_bytes(0), 64 * 1024**2,
-        "Memory for decoded committed rows, for all stores of the worker. A larger one means fewer reads from RocksDB, "
-        "and changes nothing else.",
+        "rocksdb.row.cache.bytes", as_bytes(0, besides=(-1,)), -1,
+        "Memory for decoded committed rows, which all stores of the worker share. A larger one means fewer reads from "
+        "RocksDB, and changes nothing else. -1 means 256 MiB, and in a container with a memory limit at most a quarter "
+        "of the limit.",
     )  # fmt: skip
     rocksdb_write_buffer_bytes: int = _setting(
         "rocksdb.write.buffer.bytes", as_bytes(64 * 1024), 32 * 1024**2,

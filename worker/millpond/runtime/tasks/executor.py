@@ -445,9 +445,8 @@ class TaskExecutor:
         started = [self.held[task] for task in each.tasks]
         self.active.start(started, self.globals.by_name())
         self._operations.stop_restoring(started)
-        stores = self.active_stores()
-        for store in stores:
-            store.cache_limit = self._environment.row_cache_bytes // len(stores)
+        for store in self.active_stores():
+            store.cache_limit = self._environment.row_cache_bytes
         return _NOTHING
 
     @_do.register

@@ -33,6 +33,8 @@ from millpond.state import StateFile, StateFileOptions
 from millpond.topology import Topology
 from millpond.topology.user_metrics import UserMetrics
 
+from .memory_limit import row_cache_bytes
+
 __all__ = ("Assembly", "assemble")
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -218,7 +220,7 @@ def _environment(topology: Topology, config: Config, cluster: KafkaAdmin) -> Env
         max_task_idle_ms=config.max_task_idle_ms,
         cache_bytes=config.statestore_cache_max_bytes,
         dsl_stores_in_memory=config.default_dsl_store == "in_memory",
-        row_cache_bytes=config.rocksdb_row_cache_bytes,
+        row_cache_bytes=row_cache_bytes(config.rocksdb_row_cache_bytes),
         settings=config.as_mapping(),
         partition_count=cluster.partition_count,
         metrics=UserMetrics(config.metrics_recording_level),

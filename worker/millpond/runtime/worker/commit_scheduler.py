@@ -13,6 +13,7 @@ from millpond.runtime.listeners import CommitStats, WorkerListener
 from millpond.runtime.processing.stream_task import CommitRows
 from millpond.runtime.restoring.changelog_reader import Restoration
 from millpond.runtime.restoring.reusable_state import longest_unwritten_ms
+from millpond.state.stores.row_cache import RowCache
 
 from .assembly import Assembly
 from .gc import GarbageCollector
@@ -54,6 +55,7 @@ class CommitScheduler:
         self._cluster, self._plan, self._executor = assembly.cluster, assembly.plan, assembly.executor
         self._consumer = assembly.consumer
         self._cache_bytes = assembly.environment.cache_bytes
+        self._row_cache = RowCache(assembly.environment.row_cache_bytes)
         self._now_ms = assembly.environment.now_ms
         self._config = config
         self._interval_s = config.commit_interval_ms / 1000
@@ -235,6 +237,7 @@ class CommitScheduler:
                 backend.write(groups, written, provenances)
         for store, _, _ in commit.rows:
             store.committed()
+        self._row_cache.shrink(self._executor.active_stores())
 
     def _offset(
         self, commit: Commit, source: Restoration | None, backend: Any, key: tuple[str, int], *, changed: bool

@@ -120,7 +120,8 @@ class StagedStore(Generic[K, V]):
     """True: changes are forwarded at flush, through the listener. False: the operator forwards each one itself."""
 
     cache_limit: int
-    """The bytes that all entries, clean and staged, may take; enforced in `committed`."""
+    """The bytes that all entries of this store, clean and staged, may take; enforced in `committed`. All stores of a
+    worker together have another limit (`row_cache`)."""
 
     serialize_key: Callable[[K], bytes]
 
@@ -274,7 +275,11 @@ class StagedStore(Generic[K, V]):
     def committed(self) -> None:
         """Confirm that the rows of the last `seal` are in the backend; evict entries above `cache_limit`."""
         self._sealed = Rows()
-        excess = self.cache_bytes() - self.cache_limit
+        self.shrink(self.cache_limit)
+
+    def shrink(self, limit: int) -> None:
+        """Evict entries whose rows are in the backend, so that the store takes about `limit` bytes."""
+        excess = self.cache_bytes() - limit
         if excess > 0 and self._entry_size.value:
             self._evict(int(excess / (self._entry_size.value + DICT_SLOT)) + 1)
 

@@ -265,7 +265,8 @@ class NewestRows(StagedWindows[K, V]):
         # Expired rows are not missed.
         evicted, known_from = self._evicted, max(self._known_from, self._floor + 1)
         # Keys with a late row that is not in the backend yet keep their rows until it is.
-        flushed = (zip(*puts, strict=True) for puts in self._flushed_puts if min(puts[0], default=end) < end)
+        puts = chain(self._sealed_puts, self._flushed_puts)
+        flushed = (zip(*each, strict=True) for each in puts if min(each[0], default=end) < end)
         staged = chain(self._places_since_flush(), *flushed)
         uncommitted = {raw_key for time, raw_key in staged if time < end}
         count = 0
