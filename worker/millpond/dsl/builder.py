@@ -289,8 +289,8 @@ class StreamsBuilder:
                 `reuse.ktable.source.topics` (KIP-295), `merge.repartition.topics` (KIP-295) and
                 `single.store.self.join` (KIP-862). Default: the setting, if millpond loads the application, else none.
                 With the first one, compact the topics of tables: rows that their retention deletes are missing after a
-                restore. Rewrites change internal topics and names, so an application that has run needs a reset when
-                they change.
+                restore, and a worker warns of it at its start. Rewrites change internal topics and names, so an
+                application that has run needs a reset when they change.
 
         Raises:
             TopologyError: the operators contradict each other; the message names them and the cure. Or names are

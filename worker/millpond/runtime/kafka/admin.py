@@ -308,6 +308,16 @@ class KafkaAdmin:
 
         return self._retry(request, "the ids and configurations of topics")
 
+    def configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
+        """Return the configuration of each topic, without topics whose configuration may not be read.
+
+        Raises:
+            BrokerError: no broker answered in time.
+        """
+        return self._retry(
+            lambda admin, timeout_s: topic_configs(admin, topics, timeout_s), "the configurations of topics"
+        )
+
     def max_message_bytes(self, topic: str) -> int | None:
         """Return the largest batch that a topic accepts, in bytes; None if that cannot be read now."""
         try:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-__all__ = ("TopicIdentity", "delete_retention_ms", "is_only_compacted", "topic_configs", "topic_ids")
+__all__ = ("TopicIdentity", "delete_retention_ms", "deletion", "is_only_compacted", "topic_configs", "topic_ids")
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -63,6 +63,16 @@ def topic_configs(admin: AdminClient, topics: Collection[str], timeout_s: float)
 def is_only_compacted(config: Mapping[str, str] | None) -> bool:
     """Return `TopicIdentity.only_compacted` for a topic's configuration; False if that is unknown."""
     return config is not None and config.get("cleanup.policy") == "compact"
+
+
+def deletion(config: Mapping[str, str]) -> str | None:
+    """Return the settings by which brokers delete old records of a topic whatever their keys; None if they do not."""
+    policy = config.get("cleanup.policy", "delete")
+    limits = {name: config.get(name, "-1") for name in ("retention.ms", "retention.bytes")}
+    reached = {name: limit for name, limit in limits.items() if limit != "-1"}
+    if "delete" not in policy or not reached:
+        return None
+    return ", ".join(f"'{name}' is {value}" for name, value in {"cleanup.policy": policy, **reached}.items())
 
 
 def delete_retention_ms(config: Mapping[str, str] | None) -> int | None:

@@ -28,6 +28,7 @@ from millpond.runtime.tasks.resources import TaskResources
 from millpond.runtime.tasks.task_stores import TaskStores
 from millpond.runtime.topics.lost_changelogs import check_changelogs
 from millpond.runtime.topics.plan import Plan, plan_with
+from millpond.runtime.topics.state_sources import state_sources, warn_of_deletions
 from millpond.runtime.topics.watch import TopicWatch
 from millpond.state import StateFile, StateFileOptions
 from millpond.topology import Topology
@@ -125,6 +126,8 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         bootstrap = open_bootstrap(config, stores.backend, environment.now_ms)
         newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
         cluster.ensure(plan.internal, newest, config.replication_factor)
+        of_globals = [(each.store, each.source.topics[0]) for each in topology.global_stores]
+        warn_of_deletions(state_sources(plan, of_globals), cluster.configs)
     except BaseException:
         state_file.close()
         raise
