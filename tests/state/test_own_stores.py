@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -20,7 +22,9 @@ from hypothesis.stateful import (
 import millpond as mp
 from millpond.errors import ConfigError, MillpondError, SerializationError, StateError, TopologyError
 from millpond.state import MemoryBackend
+from millpond.state.own_stores import CustomStore
 from millpond.testing import TopologyTestDriver
+from millpond.topology.read_only import ReadOnlyStore
 from tests.state import helpers
 from tests.support import generated
 
@@ -34,6 +38,13 @@ class Ranking(mp.StateStore):
         self.counts: dict[str, int] = {}
         self.by_count: dict[int, set[str]] = {}
         self.events: list[str] = []
+        self.seen: set[str] = set()
+        self.recent: deque[str] = deque()
+
+    @property
+    def logged(self) -> bool:
+        self.log(b"logged", b"")
+        return True
 
     def init(self) -> None:
         self.events.append(f"init {self.name} {self.partition}")
@@ -390,6 +401,7 @@ def test_only_the_processor_of_a_global_store_changes_it():
             with pytest.raises(TopologyError, match="store 'ranking' cannot be changed here"):
                 list(self.ranking.add_all(["c"]))
             assert list(self.ranking.frequent()) == ["a"]
+            _reject_changes(self.ranking)
             self.context.forward(record.with_value(f"{self.ranking.top()} {self.ranking.counts}"))
 
     builder = mp.StreamsBuilder()
@@ -406,3 +418,53 @@ def test_only_the_processor_of_a_global_store_changes_it():
         words_topic.pipe_input("k", "a")
         source.pipe_input("k", "b")
         assert out.read_value() == "{'a'} {'a': 2}"
+
+
+def _reject_changes(ranking: Any) -> None:
+    """Try to change a store that may only be read, in other ways than by methods that log."""
+    for change in (
+        ranking.clear,
+        lambda: ranking.restore(b"a", b"7", 0),
+        lambda: setattr(ranking, "counts", {}),
+        lambda: delattr(ranking, "counts"),
+        lambda: operator.setitem(ranking, "a", 7),
+        lambda: operator.delitem(ranking, "a"),
+        lambda: ranking.logged,
+    ):
+        with pytest.raises(TopologyError, match=r"ranking' (here|cannot be changed here), because only the processor"):
+            change()
+    with pytest.raises(TypeError):
+        ranking.counts["a"] = 7
+    with pytest.raises(AttributeError):
+        ranking.events.clear()
+    with pytest.raises(AttributeError):
+        ranking.seen.add("b")
+
+
+def test_a_store_that_may_only_be_read_is_read_like_any_other():
+    """Operators of Python work, and containers in attributes are not copied."""
+
+    class Words(Ranking):
+        def __len__(self) -> int:
+            return len(self.counts)
+
+        def __contains__(self, word: object) -> bool:
+            return word in self.counts
+
+        def __getitem__(self, word: str) -> int:
+            return self.counts[word]
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(self.counts)
+
+    words, plain = Words(), Ranking()
+    for each in (words, plain):
+        each.counts["a"], each.seen, each.recent = 2, {"a"}, deque(["a", "b"])
+    read: Any = ReadOnlyStore(CustomStore("words", 0, MemoryBackend(), words).of_reader)
+    assert (len(read), "a" in read, "b" in read, read["a"], list(read), bool(read)) == (1, True, False, 2, ["a"], True)
+    assert bool(ReadOnlyStore(CustomStore("plain", 0, MemoryBackend(), plain).of_reader))
+    assert read.seen | {"b"} == {"a", "b"}
+    assert (str(read.seen), str(read.recent), str(read.counts)) == ("{'a'}", "deque(['a', 'b'])", "{'a': 2}")
+    assert (read.recent[1], len(read.recent), list(read.recent)) == ("b", 2, ["a", "b"])
+    words.seen.add("b")
+    assert "b" in read.seen

@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -29,6 +28,7 @@ from millpond.state.formats import (
 from millpond.state.rows import timestamped_key_value_rows
 
 from .builders import StoreBuilder
+from .store_readers import StoreReader
 from .stores.encoding import Produced, encode_entries
 from .stores.staged_store import ChangelogRecord, StagedStore, StoreContext
 
@@ -140,20 +140,6 @@ class StateStore(ABC):
         self.__log = owner
 
 
-class _Reader:
-    """A user's store whose methods may only read."""
-
-    __slots__ = ("_owner",)
-
-    def __init__(self, owner: CustomStore) -> None:
-        self._owner = owner
-
-    def __getattr__(self, name: str) -> Any:
-        owner = self._owner
-        found = getattr(owner.of_user, name)
-        return partial(owner.read, found) if callable(found) else found
-
-
 class CustomStore(StagedStore[bytes, bytes]):
     """The rows of a `StateStore`, between it and the runtime."""
 
@@ -177,8 +163,8 @@ class CustomStore(StagedStore[bytes, bytes]):
 
     @property
     def of_reader(self) -> Any:
-        """The user's store for processors that may only read it, because a topic fills it: its methods must not log."""
-        return _Reader(self)
+        """The user's store for processors that may only read it, because a topic fills it; see `StoreReader`."""
+        return StoreReader(self)
 
     def read(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Call a method of the user's store, which must not log; if it is a generator, neither while it is read."""
