@@ -312,3 +312,37 @@ def _check(store, done, retention):
                 found = None
             got = store.get(key, as_of)
             assert (None if got is None else (got.timestamp, got.value)) == found, (key, as_of)
+
+
+def _reads(store, times):
+    """What all kinds of reads find."""
+    return [
+        (store.get(key), [store.get(key, each) for each in times], list(store.versions(key, *bounds)))
+        for key in "abc"
+        for bounds in ((None, None), (None, times[1]), (times[0], None), (times[0], times[1]))
+    ]
+
+
+@given(
+    puts=st.lists(
+        st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 9)), st.integers(0, 400)), max_size=25
+    ),
+    retention=st.sampled_from([0, 7, 50, 100]),
+    interval=st.sampled_from([None, 1, 30]),
+    times=st.tuples(st.integers(0, 400), st.integers(0, 400)),
+)
+def test_expired_versions_are_not_read_although_their_rows_are_there(puts, retention, interval, times):
+    """Reads and puts have the same results whether expired rows were deleted or a sweep has yet to come."""
+    swept, kept = (build(MemoryBackend(), retention, segment_interval_ms=interval) for _ in range(2))
+    kept._sweep = list
+    kept._take_expired = lambda history: []
+    for key, value, timestamp in puts:
+        results = []
+        for store in (swept, kept):
+            results.append(store.put(key, value, timestamp))
+            store.flush([])
+            store._backend.write([("s", 0, store.seal())], {("s", 0): (1, store.metadata())})
+            store.cache_limit = -(2**40)
+            store.committed()
+        assert results[0] == results[1]
+        assert _reads(swept, times) == _reads(kept, times)
