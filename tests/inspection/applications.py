@@ -33,9 +33,10 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 def topology(source: str) -> mp.Topology:
-    """Return counts per key, Structs per key, counts per key and hour, and a suppress buffer."""
+    """Return counts per key, Structs per key, versions, counts per key and hour, and a suppress buffer."""
     builder = mp.StreamsBuilder()
     stream = builder.stream(source, key=mp.String, value=mp.String)
+    stream.to_table(store="versions", history_retention=timedelta(minutes=20))
     grouped = stream.group_by_key()
     grouped.count(store="counts")
     grouped.aggregate(

@@ -15,7 +15,7 @@ _changes = st.lists(st.tuples(_keys, st.one_of(st.none(), st.sampled_from([b"", 
 def replay(changes: list[Change], end: int) -> dict[bytes, bytes]:
     """Return the rows after the changes before an offset, by a plain loop."""
     rows: dict[bytes, bytes] = {}
-    for offset, key, value in changes:
+    for offset, key, value, _ in changes:
         if offset < end:
             rows.pop(key, None)
             if value is not None:

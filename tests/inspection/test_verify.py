@@ -7,7 +7,7 @@ from millpond.state.formats import partition_prefix
 from tests.cli.conftest import Millpond
 from tests.inspection.conftest import APP, LATER, VERSION, Stage
 
-STORES = ("counts", "hourly", "seen")
+STORES = ("counts", "hourly", "seen", "versions")
 
 
 def damage(stage: Stage, store: str, value: bytes) -> bytes:
@@ -57,6 +57,20 @@ def test_one_damaged_row_is_found_and_named(millpond: Millpond, stopped) -> None
         ended = millpond("state", "verify", *stage.options, "--url", running.worker.metrics.http.url)
         assert (ended.status, f"key {key[4:].hex()}" in ended.out) == (1, True), ended.out
         assert ended.out.count("expected") == 1
+
+
+def test_a_wrong_version_is_found_and_named(millpond: Millpond, stopped) -> None:
+    """A versioned store has several rows for a key, each with its time."""
+    stage = stopped(400)
+    stage.snapshot()
+    with StateFile(stage.state / stage.app_id / "w0") as file:
+        *_, (key, _) = file.range("versions", partition_prefix(1), partition_prefix(2))
+        file.write([("versions", 1, [(key, b"\x01wrong")])])
+    ended = millpond("state", "verify", *stage.options, "--app", APP, "--state-dir", stage.state)
+    assert ended.status == 1
+    assert f"w0, store versions, partition 1: key {key[4:-8].decode()}\n  expected v" in ended.out
+    assert "\n  found    wrong (" in ended.out
+    assert "1 keys differ from snapshot" in ended.err
 
 
 def test_a_directory_that_is_behind_is_compared_unless_deletions_may_be_missing(millpond: Millpond, stopped) -> None:

@@ -25,6 +25,8 @@ class Change(NamedTuple):
     """Key of the row in store format."""
     value: bytes | None
     """The new value; None deletes the row."""
+    timestamp: int = 0
+    """The timestamp of the record in epoch ms: the time of a version."""
 
 
 class Difference(NamedTuple):
@@ -62,7 +64,7 @@ def split_changes(changes: Iterable[Change], lower: int, higher: int) -> tuple[d
     """Return the last value by key of changes with lower <= offset < higher, and the keys with later changes."""
     between: dict[bytes, bytes | None] = {}
     later: set[bytes] = set()
-    for offset, key, value in changes:
+    for offset, key, value, _ in changes:
         if offset >= higher:
             later.add(key)
         elif offset >= lower:

@@ -190,6 +190,7 @@ class Tail:
         offset = message.offset()
         if key is None or offset < self._read_to:
             return
-        full, value = self._row(key, message.value(), message.timestamp()[1], message.headers())
-        self._changes.append(Change(offset, full, value))
+        timestamp = message.timestamp()[1]
+        full, value = self._row(key, message.value(), timestamp, message.headers())
+        self._changes.append(Change(offset, full, value, timestamp))
         self._read_to = offset + 1

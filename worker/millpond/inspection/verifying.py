@@ -17,10 +17,11 @@ from millpond.snapshots.layouts import StoreKind, StoreLayout, expired_before, t
 from millpond.snapshots.manifest import StoreSnapshot
 from millpond.state.provenance import Provenance
 
-from .comparing import Comparison, apply, compare, split_changes
+from .comparing import Change, Comparison, apply, compare, split_changes
 from .snapshot import SnapshotSource
 from .sources import HeldStore, NotReadable, Row, RowSource, StoreRows
 from .tails import Changelogs, Tail
+from .version_rows import VersionsOf, accepted_puts, live_rows
 
 __all__ = ("Checked", "verify")
 
@@ -79,11 +80,10 @@ def verify(  # noqa: PLR0913 - keyword options after its three inputs
         if chosen is not None and name not in chosen:
             continue
         store = manifest.store(name)
-        left_out = "" if store is None else _not_compared(store.layout)
-        if left_out:
+        if store is not None and store.layout.is_global:
             where = [(source.name, held) for source, held in holders] or [("", HeldStore(name, number, "", None))]
             for source_name, held in where:
-                yield Checked(source_name, held, reason=left_out)
+                yield Checked(source_name, held, reason="global stores are not compared")
         elif store is None or store.part(number) is None:
             for source, held in holders:
                 yield Checked(source.name, held, reason="the snapshot does not have this partition")
@@ -92,14 +92,6 @@ def verify(  # noqa: PLR0913 - keyword options after its three inputs
         else:
             log = logs.get(Partition(store.topic, number))
             yield from comparer.partition(store, number, holders, log)
-
-
-def _not_compared(layout: StoreLayout) -> str:
-    """Return why stores of a layout are not compared, as a clause; empty if they are."""
-    if layout.is_global:
-        return "global stores are not compared"
-    # A changelog record is no row of them.
-    return "versioned stores are not compared" if layout.kind is StoreKind.VERSIONED else ""
 
 
 @dataclass(frozen=True)
@@ -163,7 +155,10 @@ def _compared(layout: StoreLayout, reference: StoreRows, rows: StoreRows, tail: 
     lower, higher = sorted((reference.offset, rows.offset))
     if lower < tail.first:
         raise NotReadable("the worker restarted the restore of this partition meanwhile: retry")
-    between, later = split_changes(tail.changes(higher), lower, higher)
+    changes = tail.changes(higher)
+    if layout.kind is StoreKind.VERSIONED:
+        return _compared_versions(layout, reference, rows, changes, examples)
+    between, later = split_changes(changes, lower, higher)
     expected: Iterator[Row] = reference.rows
     found: Iterator[Row] = rows.rows
     if reference.offset < rows.offset:
@@ -179,12 +174,32 @@ def _compared(layout: StoreLayout, reference: StoreRows, rows: StoreRows, tail: 
     )
 
 
+def _compared_versions(
+    layout: StoreLayout, reference: StoreRows, rows: StoreRows, changes: list[Change], examples: int
+) -> Comparison:
+    older, newer = sorted((reference, rows), key=lambda each: each.offset)
+    between = [each for each in changes if older.offset <= each.offset < newer.offset]
+    puts, observed = accepted_puts(between, layout, _stream_time(older.metadata))
+    observed = max(observed, _stream_time(newer.metadata))
+    return compare(
+        live_rows(reference.rows, puts if reference is older else {}, layout, observed),
+        live_rows(rows.rows, puts if rows is older else {}, layout, observed),
+        undecided=VersionsOf({each.key for each in changes if each.offset >= newer.offset}),
+        expired=lambda _key: False,
+        examples=examples,
+    )
+
+
+def _stream_time(metadata: bytes) -> int:
+    """Return the stream time of a store of windows, sessions or versions, in epoch ms; -1 without metadata."""
+    return msgspec.msgpack.decode(metadata, type=dict[str, int])["observed_stream_time"] if metadata else -1
+
+
 def _expired(layout: StoreLayout, metadata: Iterable[bytes]) -> Callable[[bytes], bool]:
     """Return whether the window or session of a row has expired, by the latest stream time of both sides."""
     if not layout.windowed:
         return lambda _key: False
-    times = [msgspec.msgpack.decode(each, type=dict[str, int])["observed_stream_time"] for each in metadata if each]
-    bound = expired_before(layout, max(times, default=-1)) or 0
+    bound = expired_before(layout, max(map(_stream_time, metadata), default=-1)) or 0
 
     def expired(key: bytes) -> bool:
         time = time_of(layout, key)
