@@ -32,9 +32,14 @@ from tests.support.scheduling import GroupScheduling, group_of, write_groups
 # Threads that outlive a test, such as simulated workers, may log to what pytest captured for it and has closed since.
 logging.raiseExceptions = False
 
+# Until all tests are collected: the imports of conftest files begin here.
+gc.disable()
+
 #: Most brokers live for seconds: what the JVM's second compiler and its parallel collector win comes too late for them.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _OTHER_BROKER = "MILLPOND_TEST_BOOTSTRAP_SERVERS"
+#: Of tests that need something. Spark's are one long group, which is not to be the last one.
+_ORDER = ("spark", "java", "process", "broker", "apiserver")
 _SESSION = pytest.StashKey[dict[str, str]]()
 
 
@@ -113,22 +118,27 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what only `make soak` runs, choose the shares of long tests, and put the others in order.
 
-    Tests that need nothing come first, while what the others need is fetched and built. Long tests come before short.
-    Of several processes one has the real API server's tests to itself, and begins with them.
+    Tests that need nothing come first, while what the others need is fetched and built. Long tests come before short:
+    those with a higher limit of time, and those that are marked. Of several processes one has the real API server's
+    tests to itself, and begins with them; short tests that need nothing come last, so that all processes end together.
     """
     if not config.option.soak:
         long = [each for each in items if each.get_closest_marker("soak")]
         long += seeds.left_out((each for each in items if each not in long), config.option.seed)
         items[:] = [each for each in items if each not in long]
         config.hook.pytest_deselected(items=long)
-    # Spark's tests are one long group, which is not to be the last one.
-    ranks = {"apiserver": 4, "spark": 1, "broker": 3, "process": 2}
     several = hasattr(config, "workerinput")
 
-    def place(item: pytest.Item) -> tuple[int, bool]:
-        markers = {each.name for each in item.iter_markers()}
-        rank = next((rank for marker, rank in ranks.items() if marker in markers), 0)
-        return -1 if several and group_of(item) == "apiserver" else rank, "slow" not in markers
+    def place(item: pytest.Item) -> tuple[int, float, bool]:
+        needed = {each.name for each in item.iter_markers()} & MARKERS.keys() - {"share", "soak"}
+        if several and group_of(item) == "apiserver":
+            rank = 0
+        elif needed <= {"slow"}:
+            rank = 1 if needed or not several else len(_ORDER) + 3
+        else:
+            rank = 2 + next((at for at, marker in enumerate(_ORDER) if marker in needed), len(_ORDER))
+        limit = item.get_closest_marker("timeout")
+        return rank, -float(limit.args[0]) if limit and limit.args else 0.0, "slow" not in needed
 
     items.sort(key=place)
     if several:
@@ -138,10 +148,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         preparing.start(Path(config.stash[_SESSION]["directory"]), needed)
 
 
-def pytest_collection_finish() -> None:
-    """Spare the garbage collector the tests themselves: simulations call it often."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the garbage collector the tests themselves: simulations call it often, and collection only adds objects."""
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before the test's time limit begins
