@@ -136,6 +136,14 @@ LOST_WINDOWS = (
 )
 """Generated cases give such stores a retention that no input outlasts."""
 
+SENT_SOONER = (
+    "records without a partner when memory is short",
+    "A left or outer join of streams remembers the time of a waiting record, up to which it looks for none to send, "
+    "and which may be later than that of the oldest. When the oldest records are only on disk, millpond sends each with "
+    "the first record beyond its window (docs/differences.md).",
+)
+"""Cases under pressure read all waiting records back before this time is taken."""
+
 PROCESSORS_ABOVE_TOPICS = (
     "repartition topics below processors",
     "The rewrite merge.repartition.topics of Kafka Streams 4.1 moves a repartition topic to above process(), which may "

@@ -17,6 +17,7 @@ from millpond.state.backend import Row, Rows, Written
 from millpond.state.formats import PARTITION_LENGTH, partition_prefix
 from millpond.state.provenance import Provenance
 from millpond.state.rocksdb.state_file import StateFile
+from millpond.state.stores.outer_join import OuterJoinStore
 from millpond.testing import TopologyTestDriver
 
 __all__ = ("PressedDriver",)
@@ -24,6 +25,7 @@ __all__ = ("PressedDriver",)
 _MEMORY = Path("/dev/shm")
 _NO_ROOM = -(2**50)
 """A limit below zero, since stores evict by an estimate of their size."""
+_NEVER = 2**63 - 1
 
 
 class PressedDriver(TopologyTestDriver):
@@ -33,6 +35,8 @@ class PressedDriver(TopologyTestDriver):
         super().__init__(*arguments, **options)
         for store in self._stores():
             store.cache_limit = _NO_ROOM
+            if isinstance(store, OuterJoinStore):
+                _send_as_with_memory(store)
 
     def backend_reads(self) -> int:
         """Return how many single reads of all stores went to the backend."""
@@ -43,6 +47,17 @@ class PressedDriver(TopologyTestDriver):
 
     def _open_backend(self) -> Any:
         return _state_file().backend_of_a_case()
+
+
+def _send_as_with_memory(store: OuterJoinStore[Any]) -> None:
+    """Let a join look for due records when it would with all waiting records in memory; see rules.SENT_SOONER."""
+    next_min_time = store._next_min_time
+
+    def with_all_rows(last_closed: bytes | None, read_below: int) -> int:
+        store._read_below(_NEVER)
+        return next_min_time(last_closed, read_below)
+
+    store._next_min_time = with_all_rows  # type: ignore[method-assign]
 
 
 class _Shared:
