@@ -220,15 +220,9 @@ class StreamsBuilder:
             >>> rates = mp.KeyValueStoreBuilder(name="rates", key=mp.String, value=mp.Double, logging=False)
             >>> builder = builder.add_global_store(rates, "rates", Rates, key=mp.String, value=mp.Double)
         """
-        check_builder("add_global_store()", builder)
-        check_source_topics("add_global_store()", (topic,))
-        check_supplier("add_global_store()", supplier)
-        timestamp_extractor(timestamp)
-        graph = self._graph
-        source = graph.name_or(name, "KSTREAM-SOURCE-", "-source")
-        name = graph.name_or(name, "KTABLE-SOURCE-")
-        graph.add(GlobalStoreGraphNode(source, name, topic, builder, supplier, key, value, timestamp), graph.root)
-        return self
+        return self._add_filled_store(
+            "add_global_store()", GlobalStoreGraphNode, name, topic, builder, supplier, key, value, timestamp
+        )
 
     def add_read_only_state_store(  # noqa: PLR0913 - options are keywords
         self,
@@ -268,14 +262,31 @@ class StreamsBuilder:
             ...     limits, "spending-limits", Limits, key=mp.String, value=mp.Double
             ... )
         """
-        check_builder("add_read_only_state_store()", builder)
-        check_source_topics("add_read_only_state_store()", (topic,))
-        check_supplier("add_read_only_state_store()", supplier)
+        return self._add_filled_store(
+            "add_read_only_state_store()", ReadOnlyStoreGraphNode, name, topic, builder, supplier, key, value, timestamp
+        )
+
+    def _add_filled_store(  # noqa: PLR0913 - the arguments of both methods
+        self,
+        what: str,
+        kind: type[GlobalStoreGraphNode],
+        name: str | None,
+        topic: str,
+        builder: StoreBuilder,
+        supplier: Any,
+        key: Serde[Any] | None,
+        value: Serde[Any] | None,
+        timestamp: TimestampOf[Any] | None,
+    ) -> StreamsBuilder:
+        """Add a store that a processor of the user's fills from a topic."""
+        check_builder(what, builder)
+        check_source_topics(what, (topic,))
+        check_supplier(what, supplier)
         timestamp_extractor(timestamp)
         graph = self._graph
         source = graph.name_or(name, "KSTREAM-SOURCE-", "-source")
-        name = graph.name_or(name, "KSTREAM-PROCESSOR-")
-        graph.add(ReadOnlyStoreGraphNode(source, name, topic, builder, supplier, key, value, timestamp), graph.root)
+        processor = graph.name_or(name, kind.generated_name)
+        graph.add(kind(source, processor, topic, builder, supplier, key, value, timestamp), graph.root)
         return self
 
     def build(self, *, optimization: str | Iterable[str] | None = None, explicit_names: bool = False) -> Topology:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from millpond.calls import checked
 from millpond.dsl.operators.lookup import Lookup, StoreLookup
@@ -71,6 +71,9 @@ class GlobalTableGraphNode(GraphNode):
 class GlobalStoreGraphNode(GraphNode):
     """A topic that is read into a global store through a user's processor."""
 
+    generated_name: ClassVar[str] = "KTABLE-SOURCE-"
+    """What the generated name of the processor begins with."""
+
     def __init__(  # noqa: PLR0913 - the arguments of add_global_store(), resolved
         self,
         source: str,
@@ -102,6 +105,8 @@ class GlobalStoreGraphNode(GraphNode):
 
 class ReadOnlyStoreGraphNode(GlobalStoreGraphNode):
     """A topic that tasks read into a store through a user's processor, and that is the store's changelog."""
+
+    generated_name: ClassVar[str] = "KSTREAM-PROCESSOR-"
 
     def write(self, topology: Topology) -> None:
         """Add the read-only store with its source and its processor."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millpond.dsl.operators.guard import FATAL
-from millpond.dsl.operators.windowing.finals import FinalResults, unreadable
+from millpond.dsl.operators.windowing.finals import FinalResults
 from millpond.dsl.session_windows import SessionWindows
 from millpond.serdes import Windowed
 from millpond.topology import NodeContext, StreamForward
@@ -88,28 +88,19 @@ class AggregateFinalSessions:
 
 
 def _final_results(node: NodeContext, store: Any) -> FinalResults:
-    entry, decode, forward = store.entry, store.key_serde.deserialize, node.forward
+    entry, decode = store.entry, store.key_serde.deserialize
 
     def in_order(sessions: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         # In Kafka Streams, too, the order depends on the kind of the store.
         return sorted(sessions) if store.persistent else sorted(sessions, key=lambda each: (each[1], -each[0]))
 
-    def send(end: int, sessions: Iterable[tuple[int, bytes]]) -> None:
-        for start, raw in sessions:
-            try:
-                value = entry(raw, start, end)
-                if value is None:
-                    continue
-                key = Windowed(decode(raw), start, end)
-            except FATAL:
-                raise
-            except Exception as error:  # noqa: BLE001 - user code raises anything
-                unreadable(node, store, error, end)
-                continue
-            forward(key, value, None, end)
+    def read(end: int, session: tuple[int, bytes]) -> tuple[Windowed[Any], Any, int] | None:
+        start, raw = session
+        value = entry(raw, start, end)
+        return None if value is None else (Windowed(decode(raw), start, end), value, end)
 
     def unsent(first: int | None, last: int) -> Iterator[tuple[int, tuple[int, bytes]]]:
         found = ((end, (start, raw)) for raw, start, end in store.unsent(first, last))
         return iter([(first, each) for each in in_order(place for _, place in found)]) if first == last else found
 
-    return FinalResults(node, store, 1, send, unsent, in_order)
+    return FinalResults(node, store, 1, read, unsent, in_order)

@@ -13,7 +13,7 @@ from millpond.serdes import Windowed
 from millpond.state.formats import window_suffix
 from millpond.topology import NodeContext, StreamForward
 
-from .finals import FinalResults, unreadable
+from .finals import FinalResults
 
 __all__ = ("AggregateFinalWindows", "final_results")
 
@@ -86,22 +86,11 @@ class AggregateFinalWindows:
 
 def final_results(node: NodeContext, store: Any, windows: TimeWindows | SlidingWindows) -> FinalResults:
     """Return the windows of a task that have not been sent; they are sent in the order of start and serialised key."""
-    entry, decode, forward = store.entry, store.key_serde.deserialize, node.forward
-    size = windows.size_ms
+    entry, decode, size = store.entry, store.key_serde.deserialize, windows.size_ms
 
-    def send(start: int, keys: Iterable[bytes]) -> None:
-        for raw in keys:
-            try:
-                value, timestamp = entry(raw, start)
-                if value is None:
-                    continue
-                key = Windowed(decode(raw), start, start + size)
-            except FATAL:
-                raise
-            except Exception as error:  # noqa: BLE001 - user code raises anything
-                unreadable(node, store, error, start)
-                continue
-            forward(key, value, None, timestamp)
+    def read(start: int, raw: bytes) -> tuple[Windowed[Any], Any, int] | None:
+        value, timestamp = entry(raw, start)
+        return None if value is None else (Windowed(decode(raw), start, start + size), value, timestamp)
 
     def unsent(first: int | None, last: int) -> Iterator[tuple[int, bytes]]:
         found = ((start, raw) for raw, start in store.unsent(first, last))
@@ -109,7 +98,7 @@ def final_results(node: NodeContext, store: Any, windows: TimeWindows | SlidingW
 
     # The end of a sliding window is inclusive.
     reach = size + 1 if isinstance(windows, SlidingWindows) else size
-    return FinalResults(node, store, reach, send, unsent)
+    return FinalResults(node, store, reach, read, unsent)
 
 
 def _ascending(start: int, keys: Iterable[bytes]) -> Iterator[bytes]:

@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any
 
+from millpond.dsl.operators.guard import FATAL
 from millpond.errors import SerializationError
 from millpond.topology import NodeContext
 
-__all__ = ("EMIT_INTERVAL", "FinalResults", "Send", "unreadable")
+__all__ = ("EMIT_INTERVAL", "FinalResults", "Read")
 
 EMIT_INTERVAL = "__emit.interval.ms.kstreams.windowed.aggregation__"
 """The setting of Kafka Streams for the time between two searches for closed windows, in ms."""
@@ -30,15 +31,35 @@ _MOST_WINDOWS = 250_000
 _LONGEST_CAUSE = 200
 _NEVER = 2**63
 
-Send = Callable[[int, Iterable[Any]], None]
-"""f(time, places): sends the results of the windows with this time, in the given order."""
+Read = Callable[[int, Any], tuple[Any, Any, int] | None]
+"""f(time, place): reads the key, the value and the timestamp of a result; None for a window that was deleted."""
 
 Unsent = Callable[[int | None, int], Iterator[tuple[int, Any]]]
 """f(first, last): reads the windows of these times, both inclusive, from the store: time and place. For one time, the
 places are ascending. None is the first time that readers of the store see."""
 
 
-def unreadable(node: NodeContext, store: Any, error: Exception, timestamp: int) -> None:
+def _sender(node: NodeContext, store: Any, read: Read) -> Callable[[int, Iterable[Any]], None]:
+    """Return the function that sends the results of the windows of one time, in the given order."""
+    forward = node.forward
+
+    def send(time: int, places: Iterable[Any]) -> None:
+        for place in places:
+            try:
+                result = read(time, place)
+            except FATAL:
+                raise
+            except Exception as error:  # noqa: BLE001 - user code raises anything
+                _unreadable(node, store, error, time)
+                continue
+            if result is not None:
+                key, value, timestamp = result
+                forward(key, value, None, timestamp)
+
+    return send
+
+
+def _unreadable(node: NodeContext, store: Any, error: Exception, timestamp: int) -> None:
     """Give the processing handler the error of a serde that cannot decode a result; the result is not sent.
 
     Args:
@@ -90,7 +111,7 @@ class FinalResults:
         node: NodeContext,
         store: Any,
         reach: int,
-        send: Send,
+        read: Read,
         unsent: Unsent,
         in_order: Callable[[set[Any]], list[Any]] = sorted,
     ) -> None:
@@ -100,7 +121,7 @@ class FinalResults:
             node: the node of the aggregation.
             store: its store.
             reach: a window has closed if its time is at most the close time less this, in ms.
-            send: see `Send`.
+            read: see `Read`.
             unsent: see `Unsent`.
             in_order: puts the places of one time in the order in which they are sent.
         """
@@ -111,7 +132,7 @@ class FinalResults:
         self._now: Callable[[], int] = node.task.now_ms
         self._next_ms = 0
         self._reach = reach
-        self._send = send
+        self._send = _sender(node, store, read)
         self._unsent = unsent
         self._in_order = in_order
         self._most = self._room = _MOST_WINDOWS
