@@ -139,7 +139,7 @@ LOST_WINDOWS = (
 SENT_SOONER = (
     "records without a partner when memory is short",
     "A left or outer join of streams remembers the time of a waiting record, up to which it looks for none to send, "
-    "and which may be later than that of the oldest. When the oldest records are only on disk, millpond sends each with "
+    "and which may be later than that of the oldest. When the oldest are only on disk, millpond sends each with "
     "the first record beyond its window (docs/differences.md).",
 )
 """Cases under pressure read all waiting records back before this time is taken."""
