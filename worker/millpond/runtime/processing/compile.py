@@ -210,9 +210,14 @@ def fan_out(children: tuple[Forward, ...]) -> Forward:
     if len(children) == 2:
         first, second = children
 
-        def both(*record: Any) -> None:
-            first(*record)
-            second(*record)
+        # Named arguments, since calls with a tuple of them cost more; tables forward a fourth one.
+        def both(key: Any, value: Any, third: Any, *others: Any) -> None:
+            if others:
+                first(key, value, third, *others)
+                second(key, value, third, *others)
+            else:
+                first(key, value, third)
+                second(key, value, third)
 
         return both
 

@@ -24,6 +24,7 @@ PAIR = 56
 _SAMPLE = 16
 _WEIGHT_OF_NEWEST = 0.25
 _MAX_DEPTH = 4
+_PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
 
 
 class Average:
@@ -49,7 +50,14 @@ class Average:
 def size_of(item: object, depth: int = 0) -> int:
     """Return the bytes of memory of an object and its parts, down to a few levels; shared parts count each time."""
     size = sys.getsizeof(item)
-    if depth == _MAX_DEPTH or item is None or isinstance(item, (int, float, str, bytes)):
+    kind = type(item)
+    if kind in _PLAIN or depth == _MAX_DEPTH:
+        return size
+    if kind is tuple:
+        for part in item:  # type: ignore[attr-defined]
+            size += sys.getsizeof(part) if type(part) in _PLAIN else size_of(part, depth + 1)
+        return size
+    if isinstance(item, (int, float, str, bytes)):
         return size
     if isinstance(item, dict):
         return size + sum(size_of(key, depth + 1) + size_of(value, depth + 1) for key, value in item.items())

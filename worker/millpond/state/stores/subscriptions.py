@@ -46,9 +46,13 @@ class SubscriptionStore(TimestampedKeyValueStore[bytes, bytes]):
 
     def seal(self) -> Rows:
         """See `StagedStore`."""
-        for prefix, each in self._staged_by_prefix.items():
-            self._sealed_by_prefix.setdefault(prefix, {}).update(each)
-        self._staged_by_prefix.clear()
+        staged, sealed = self._staged_by_prefix, self._sealed_by_prefix
+        if sealed:
+            for prefix, each in staged.items():
+                sealed.setdefault(prefix, {}).update(each)
+        else:
+            sealed.update(staged)
+        staged.clear()
         return super().seal()
 
     def committed(self) -> None:

@@ -30,34 +30,43 @@ class JoinWindow:
     right: bool
     """Whether this is the right side, whose value the joiner takes last."""
 
-    def bind(self, node: NodeContext) -> StreamForward:
+    def bind(self, node: NodeContext) -> StreamForward:  # noqa: C901 - one flat function per record
         """Return the function that one task calls for each record."""
         store = node.store(self.other_store)
         serialize, matches = store.serialize_key, store.matches
         decode = None if store.value_serde.immutable else store.value_serde.deserialize
-        combine = joiner_of_side(self.combine, with_key=self.with_key, right=self.right)
+        combine, with_key, right = self.combine, self.with_key, self.right
         before, after = self.before_ms, self.after_ms
         forward, failed, dropped = node.forward, node.failed, node.dropped
 
-        def join(key: Any, value: Any, timestamp: int) -> None:
+        def join(key: Any, value: Any, timestamp: int) -> None:  # noqa: C901
             if key is None or value is None:
                 return dropped()
             last = timestamp + after
-            try:
+            if last < 0:
                 # As in Kafka Streams: a range that ends before the epoch becomes that of time 0.
-                found = matches(serialize(key), timestamp - before, max(0, last))
+                last = 0
+            try:
+                found = matches(serialize(key), timestamp - before, last)
             except FATAL:
                 raise
             except Exception as error:  # noqa: BLE001 - the serdes are the user's
                 return failed(error, key, value, timestamp)
             for time, _, other in found:
                 try:
-                    joined = combine(key, value, other if decode is None else decode(other))
+                    if decode is not None:
+                        other = decode(other)
+                    if with_key:
+                        joined = combine(key, other, value) if right else combine(key, value, other)
+                    else:
+                        joined = combine(other, value) if right else combine(value, other)
                 except FATAL:
                     raise
                 except Exception as error:  # noqa: BLE001 - user code raises anything
                     return failed(error, key, value, timestamp)
-                forward(key, joined, max(timestamp, time))
+                if time < timestamp:
+                    time = timestamp
+                forward(key, joined, time)
 
         return join
 

@@ -116,10 +116,13 @@ class NewestRows(StagedWindows[K, V]):
                 first = self._floor + 1
             unknown = first < self._known_from or (evicted and evicted.get(raw_key, -1) >= first)
             rows = with_older(raw_key) if unknown else held(raw_key)
-            if not rows or rows[-1][0] < first or first > last:
+            if not rows:
+                return ()
+            newest = rows[-1][0]
+            if newest < first:
                 return ()
             low = 0 if rows[0][0] >= first else bisect_left(rows, (first,))
-            return rows[low:] if rows[-1][0] <= last else rows[low : bisect_left(rows, (last + 1,), low)]
+            return rows[low:] if newest <= last else rows[low : bisect_left(rows, (last + 1,), low)]
 
         return matches
 

@@ -21,7 +21,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any
 
-from mmh3 import mmh3_x64_128_digest
+from mmh3 import mmh3_x64_128_utupledigest
 
 from millpond.serdes import Serde
 from millpond.topology import StreamPartitioner
@@ -57,12 +57,14 @@ _HASH_LENGTH = 16
 _PARTITION_LENGTH = 4
 _HASH_SEED = 104729
 _pack_length = Struct(">I").pack
+_pack_hash = Struct(">QQ").pack
+_WITH_HASH = _VERSION
+"""The first byte of nearly every subscription: of version 1, with a hash."""
 
 
 def hash128(left_value: bytes) -> bytes:
     """Return the hash of a serialised left value: Murmur3 with 128 bits, both halves big-endian."""
-    digest = mmh3_x64_128_digest(left_value, _HASH_SEED)
-    return digest[7::-1] + digest[:7:-1]
+    return _pack_hash(*mmh3_x64_128_utupledigest(left_value, _HASH_SEED))
 
 
 def instruction_heads(flag: int = 0) -> tuple[bytes, ...]:
@@ -78,6 +80,9 @@ def prefix(foreign_key: bytes) -> bytes:
 def subscriber(subscription: bytes) -> tuple[bytes, bytes, int | None]:
     """Return the head of responses to a subscription, the left key, and the partition to send them to, if known."""
     flags = subscription[0]
+    if flags == _WITH_HASH:
+        partition = int.from_bytes(subscription[-_PARTITION_LENGTH:], "big")
+        return b"\x00" + subscription[2:18], subscription[18:-_PARTITION_LENGTH], partition
     if flags & NO_HASH:
         head, start = b"\x80", 2
     else:
@@ -90,6 +95,8 @@ def subscriber(subscription: bytes) -> tuple[bytes, bytes, int | None]:
 def left_key_of(subscription: bytes) -> bytes:
     """Return the left key of a subscription."""
     flags = subscription[0]
+    if flags == _WITH_HASH:
+        return subscription[18:-_PARTITION_LENGTH]
     start = 2 if flags & NO_HASH else 18
     return subscription[start:-_PARTITION_LENGTH] if flags & ~NO_HASH else subscription[start:]
 
