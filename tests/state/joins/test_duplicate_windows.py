@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millpond import serdes
@@ -11,6 +11,7 @@ from millpond.errors import ConfigError
 from millpond.serdes import Windowed
 from millpond.state import MemoryBackend, WindowStoreBuilder
 from millpond.state.formats import split_window_key
+from millpond.state.stores.by_key import duplicate_windows
 from tests.state import helpers
 from tests.support import generated
 
@@ -251,3 +252,47 @@ def test_puts_that_are_not_kept_take_no_memory(persistent):
         helpers.commit(store, backend)
     assert store.cache_bytes() < 1000
     assert [value for _, _, value in store.matches(b"k", 0, 10_000_000)] == [1]
+
+
+@pytest.fixture
+def few_lookups(monkeypatch):
+    """All rows are looked at after the second late put since a restart, two rows with each flush."""
+    monkeypatch.setattr(duplicate_windows, "_MANY_LOOKUPS", 1)
+    monkeypatch.setattr(duplicate_windows, "_PART", 2)
+
+
+@settings(max_examples=generated.examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=steps)
+def test_a_store_that_looked_at_all_rows_equals_a_list_of_puts(few_lookups, steps):
+    """No late put replaces a row of an earlier task, whether its number was looked up or not."""
+    place = helpers.BACKENDS["memory"]()
+    compare(place, steps, mutable=False, persistent=True)
+
+
+def test_late_puts_after_a_restart_read_the_backend_a_limited_number_of_times(few_lookups):
+    """Each looks for used numbers, until the numbers are above those of all rows."""
+
+    class Counting(MemoryBackend):
+        ranges = 0
+
+        def range(self, *arguments, **options):
+            self.ranges += 1
+            return super().range(*arguments, **options)
+
+    backend = Counting()
+    first = build(backend)
+    values = list(range(9))
+    for number in values:
+        first.put("a", number, 10)
+    helpers.commit(first, backend)
+    store = build(backend)
+    reads = []
+    for number in range(9, 50):
+        before = backend.ranges
+        store.put("ab"[number % 2], number, 10)
+        reads.append(backend.ranges - before)
+        helpers.commit(store, backend)
+        values += [] if number % 2 else [number]
+    assert reads == sorted(reads, reverse=True)
+    assert (reads[0], reads[20:]) == (1, [0] * 21)
+    assert [value for _, value in build(backend).fetch("a", 0, 100)] == values

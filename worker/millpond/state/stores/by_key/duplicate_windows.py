@@ -3,12 +3,16 @@
 Each put gets a sequence number, which is the last part of its key in the changelog. Numbers start at 1 with each task,
 as in Kafka Streams. There, a put after a restart may replace an older one of the same key and time; here, it gets a
 number above those of the rows that the task found.
+
+To find it, a late put after a restart reads the backend, which takes longer than the put. After many of them, all rows
+are read, a part with each flush; then the numbers are above all that were used, and late puts read nothing.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from millpond.serdes import Serde
@@ -16,6 +20,7 @@ from millpond.state.backend import Backend, Rows
 from millpond.state.formats import (
     MAX_SEQUENCE,
     ROW_PREFIX_LENGTH,
+    partition_prefix,
     segment_prefix,
     split_window_key,
     window_suffix,
@@ -34,6 +39,13 @@ V = TypeVar("V")
 
 JoinRow = tuple[int, int, Any]
 """Time in epoch ms, sequence number, value: an object of an immutable serde, else its bytes."""
+
+_MANY_LOOKUPS = 10_000
+"""Late puts after a restart that look for used sequence numbers each; then all rows are looked at once."""
+_PART = 2_000
+"""Rows that are looked at with each flush."""
+_SEQUENCE_LENGTH = 4
+"""Bytes at the end of the key of a row."""
 
 _Put = tuple[bytes, int, int, bytes | None, int]
 """Raw key, time, sequence number, encoded value, and the timestamp of the record."""
@@ -88,6 +100,7 @@ class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
         )
         # The time up to which the backend may have rows with sequence numbers of an earlier task.
         self._inherited = self._observed
+        self._look_up_again()
 
     def attach(self, context: StoreContext) -> None:
         """Attach the store to its task."""
@@ -150,6 +163,7 @@ class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
 
     def _skip_used_sequences(self, raw_key: bytes, time: int) -> None:
         """Raise the sequence number above those of rows of this key and time that an earlier task put."""
+        self._lookups += 1
         prefix = segment_prefix(self.partition, time // self._interval) + raw_key
         low, high = prefix + window_suffix(time), prefix + window_suffix(time, MAX_SEQUENCE) + b"\0"
         # The rows of a key that begins with this one, or the other way around, may be among them.
@@ -158,6 +172,28 @@ class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
             if found == raw_key and start == time:
                 self._sequence = max(self._sequence, sequence)
                 return
+
+    def _look_up_again(self) -> None:
+        """Look up the sequence numbers of late puts from now on."""
+        self._lookups = 0
+        # The largest number of the rows that were looked at, and the full key from which on they are.
+        self._largest_used = 0
+        self._unseen_from = self._prefix
+
+    def _look_at_rows(self) -> None:
+        """Look at the sequence numbers of the next rows of the backend; after the last one, use larger ones only."""
+        rows = self._backend.range(self.name, self._unseen_from, partition_prefix(self.partition + 1))
+        keys = [key for key, _ in islice(rows, _PART)]
+        used = max((int.from_bytes(key[-_SEQUENCE_LENGTH:], "big") for key in keys), default=0)
+        self._largest_used = max(self._largest_used, used)
+        if len(keys) == _PART:
+            self._unseen_from = keys[-1] + b"\0"
+            return
+        largest = self._largest_used
+        self._look_up_again()
+        if largest < MAX_SEQUENCE // 2:  # else the numbers may begin again at 0 soon
+            self._sequence = max(self._sequence, largest)
+            self._inherited = -1
 
     def _stage(  # noqa: PLR0913  # the signature of `stage`
         self, raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /
@@ -183,17 +219,21 @@ class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
         self._row_size.sample(self._flushed[written : written + 16])
         self._entry_size.sample(self._some_entries())
         self._sweep_memory()
+        if self._lookups > _MANY_LOOKUPS:
+            self._look_at_rows()
 
     def restore(self, records: Iterable[ChangelogRecord]) -> Rows:
         """Return the backend rows of changelog records, to write with their offset and `metadata()`; skip null keys."""
         rows = super().restore(records)
         self._inherited = self._observed
+        self._look_up_again()
         return rows
 
     def revert(self) -> None:
         """Go back to the backend's rows and stream time."""
         super().revert()
         self._inherited = max(self._inherited, self._observed)
+        self._look_up_again()
 
     def _discard_entries(self) -> None:
         super()._discard_entries()
