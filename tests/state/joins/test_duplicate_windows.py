@@ -269,8 +269,9 @@ def test_a_store_that_looked_at_all_rows_equals_a_list_of_puts(few_lookups, step
     compare(place, steps, mutable=False, persistent=True)
 
 
-def test_late_puts_after_a_restart_read_the_backend_a_limited_number_of_times(few_lookups):
+def test_late_puts_after_a_restart_read_the_backend_a_limited_number_of_times(few_lookups, monkeypatch):
     """Each looks for used numbers, until the numbers are above those of all rows."""
+    monkeypatch.setattr(duplicate_windows, "_PART", 100)
 
     class Counting(MemoryBackend):
         ranges = 0
@@ -284,6 +285,8 @@ def test_late_puts_after_a_restart_read_the_backend_a_limited_number_of_times(fe
     values = list(range(9))
     for number in values:
         first.put("a", number, 10)
+    for number in range(300):
+        first.put("z", number, 11)
     helpers.commit(first, backend)
     store = build(backend)
     reads = []
@@ -295,4 +298,7 @@ def test_late_puts_after_a_restart_read_the_backend_a_limited_number_of_times(fe
         values += [] if number % 2 else [number]
     assert reads == sorted(reads, reverse=True)
     assert (reads[0], reads[20:]) == (1, [0] * 21)
+    store.put("z", 300, 11)
+    helpers.commit(store, backend)
+    assert [value for _, value in build(backend).fetch("z", 0, 100)] == list(range(301))
     assert [value for _, value in build(backend).fetch("a", 0, 100)] == values
