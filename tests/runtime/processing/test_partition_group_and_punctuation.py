@@ -105,6 +105,17 @@ def test_task_chooses_records_by_kip_353_and_kip_695(steps, partitions, idle):
                 queue.chunks.popleft()
 
 
+def test_punctuators_that_are_due_at_the_same_time_fire_in_the_order_of_the_original():
+    """That of Java's heap: the last schedule takes the place of the first one while that fires."""
+    queue = PunctuationQueue()
+    fired: list[str] = []
+    for name in "abcde":
+        queue.schedule(0, 10, lambda _now, name=name: fired.append(name))
+    queue.fire(0)
+    queue.fire(25)
+    assert "".join(fired) == "aebdc" + "dceab"
+
+
 @given(
     interval=st.integers(1, 50),
     steps=st.lists(st.integers(0, 200), min_size=1, max_size=40),

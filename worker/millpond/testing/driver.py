@@ -30,6 +30,8 @@ from millpond.runtime.offsets.metadata import OffsetMetadata, Partition
 from millpond.runtime.processing.context import Outgoing
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.processing.handlers import Handlers
+from millpond.runtime.processing.java_heap import JavaHeap
+from millpond.runtime.processing.record_queue import RecordQueue
 from millpond.runtime.processing.stream_task import StreamTask
 from millpond.runtime.restoring.global_updater import GlobalStateUpdater
 from millpond.runtime.topics.identity import TopicIdentity
@@ -49,7 +51,6 @@ from millpond.topology import Subtopology, TaskId, Topology
 from millpond.topology.settings.checking import check_built, check_topology
 from millpond.topology.user_metrics import UserMetrics
 
-from .input_order import InputOrder
 from .stores import KeyValueStoreFacade, WindowStoreFacade
 from .topics import Instant, RawRecord, TestInputTopic, TestOutputTopic, epoch_ms
 
@@ -93,7 +94,9 @@ class TopologyTestDriver:
         self._outputs: dict[str, deque[RawRecord]] = {}
         self._produced: set[str] = set()
         self._offsets: dict[str, int] = {}
-        self._order = InputOrder()
+        # The inputs that have records. Of those whose next records have the same time, this order decides which is
+        # next, as in Kafka Streams' driver. A worker has none, since records do not come to it in a defined order.
+        self._order = JavaHeap(RecordQueue.head_timestamp)
         self._directory: Path | None = None
         self._environment = Environment(
             application_id=config.application_id,

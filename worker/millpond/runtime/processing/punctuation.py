@@ -1,14 +1,15 @@
 """The schedules of punctuators: a heap for each kind of time (Kafka Streams' `PunctuationQueue`).
 
 Stream-time schedules are aligned to zero, and fire as soon as stream time is known. Wall-clock schedules first fire
-after one interval. After a late firing, missed firings are skipped, so that no burst follows a gap.
+after one interval. After a late firing, missed firings are skipped, so that no burst follows a gap. Schedules that are
+due at the same time fire in the order of Java's heap.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from itertools import count
+
+from .java_heap import JavaHeap
 
 __all__ = ("PunctuationQueue", "Schedule")
 
@@ -18,9 +19,10 @@ Punctuator = Callable[[int], None]
 class Schedule:
     """One scheduled punctuator. `cancel()` may be called at any time, also in the punctuator itself."""
 
-    __slots__ = ("cancelled", "interval_ms", "punctuator")
+    __slots__ = ("cancelled", "due_ms", "interval_ms", "punctuator")
 
-    def __init__(self, interval_ms: int, punctuator: Punctuator) -> None:
+    def __init__(self, first_ms: int, interval_ms: int, punctuator: Punctuator) -> None:
+        self.due_ms: int = first_ms
         self.interval_ms: int = interval_ms
         self.punctuator: Punctuator = punctuator
         self.cancelled: bool = False
@@ -33,32 +35,36 @@ class Schedule:
 class PunctuationQueue:
     """Schedules of one kind of time, for one task."""
 
-    __slots__ = ("_heap", "_order")
+    __slots__ = ("_heap",)
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Schedule]] = []
-        self._order = count()
+        self._heap = JavaHeap[Schedule](lambda schedule: schedule.due_ms)
 
     def schedule(self, first_ms: int, interval_ms: int, punctuator: Punctuator) -> Schedule:
         """Call `punctuator(now_ms)` every `interval_ms`, first at `first_ms`."""
-        schedule = Schedule(interval_ms, punctuator)
-        heapq.heappush(self._heap, (first_ms, next(self._order), schedule))
+        schedule = Schedule(first_ms, interval_ms, punctuator)
+        self._heap.offer(schedule)
         return schedule
 
     def next_due(self) -> int | None:
         """Return the time of the next firing in epoch milliseconds; None without a schedule."""
-        return self._heap[0][0] if self._heap else None
+        first = self._heap.first()
+        return None if first is None else first.due_ms
 
     def fire(self, now_ms: int) -> int:
         """Fire all punctuators that are due at `now_ms`; return how many fired."""
         fired = 0
-        while self._heap and self._heap[0][0] <= now_ms:
-            due, order, schedule = heapq.heappop(self._heap)
+        heap = self._heap
+        while (schedule := heap.first()) is not None and schedule.due_ms <= now_ms:
+            heap.poll()
             if schedule.cancelled:
                 continue
-            interval = schedule.interval_ms
-            missed = (now_ms - due) // interval
-            heapq.heappush(self._heap, (due + (missed + 1) * interval, order, schedule))
-            schedule.punctuator(now_ms)
+            try:
+                schedule.punctuator(now_ms)
+            finally:
+                if not schedule.cancelled:
+                    missed = (now_ms - schedule.due_ms) // schedule.interval_ms
+                    schedule.due_ms += (missed + 1) * schedule.interval_ms
+                    heap.offer(schedule)
             fired += 1
         return fired
