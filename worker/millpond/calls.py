@@ -1,7 +1,7 @@
 """Decorators that check the arguments of public methods: their names, their number, and serdes.
 
 A whole class is decorated, so that no method is forgotten. The methods are called while a topology is built, and
-never per record.
+never per record, except by tests that pipe records.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def _checked(function: F, shown: str) -> F:  # noqa: C901 - two functions
     serdes = [name for name in _SERDES if name in known]
     flags = [name for name in _FLAGS if name in known]
     texts = [name for name in _TEXTS if name in known]
+    least, by_name = _plain_calls(signature)
 
     def check_keywords(keywords: dict[str, Any]) -> None:
         for name in keywords:
@@ -86,13 +87,33 @@ def _checked(function: F, shown: str) -> F:  # noqa: C901 - two functions
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
         check_keywords(keywords)
-        try:
-            signature.bind(*arguments, **keywords)
-        except TypeError as error:
-            raise TopologyError(_misfit(shown, arguments, keywords, signature, options, error)) from None
+        if not (least <= len(arguments) < len(by_name) and keywords.keys() <= by_name[len(arguments)]):
+            try:
+                signature.bind(*arguments, **keywords)
+            except TypeError as error:
+                raise TopologyError(_misfit(shown, arguments, keywords, signature, options, error)) from None
         return function(*arguments, **keywords)
 
     return call  # type: ignore[return-value]
+
+
+def _plain_calls(signature: inspect.Signature) -> tuple[int, list[frozenset[str]]]:
+    """Describe the calls that need no closer look: those whose unnamed arguments include all that are required.
+
+    Returns:
+        The lowest number of unnamed arguments; and, for each number up to the highest one, the names of those that may
+        be named. The list is empty if all calls need a closer look.
+    """
+    parameters = signature.parameters.values()
+    named = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
+    unnamed = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    if any(each.default is each.empty for each in named):
+        return 0, []
+    by_name = [
+        frozenset(each.name for each in (*unnamed[count:], *named) if each.kind is not each.POSITIONAL_ONLY)
+        for count in range(len(unnamed) + 1)
+    ]
+    return sum(each.default is each.empty for each in unnamed), by_name
 
 
 def explains_names(cls: C) -> C:

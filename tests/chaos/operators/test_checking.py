@@ -15,6 +15,8 @@ from tests.chaos.operators.replaying import replay
 from tests.chaos.operators.sums import wrong_sums
 from tests.support.kafka import Row
 
+pytestmark = pytest.mark.xdist_group("checks of every operator")  # the outputs are made once
+
 Rows = dict[str, list[Row]]
 _START_MS = 1_700_000_000_000
 _RECORDS, _STEP_MS = 500, 80

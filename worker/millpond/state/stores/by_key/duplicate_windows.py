@@ -216,8 +216,8 @@ class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
         if puts:
             raw_keys, times, sequences, data, timestamps = zip(*puts, strict=True)
             self._encode_puts(times, raw_keys, sequences, data, timestamps, out)
-        self._row_size.sample(self._flushed[written : written + 16])
-        self._entry_size.sample(self._some_entries())
+            self._row_size.sample(self._flushed[written : written + 16])
+            self._entry_size.sample(self._some_entries())
         self._sweep_memory()
         if self._lookups > _MANY_LOOKUPS:
             self._look_at_rows()
