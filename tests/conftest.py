@@ -120,7 +120,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Tests that need nothing come first, while what the others need is fetched and built. Long tests come before short:
     those with a higher limit of time, and those that are marked. Of several processes one has the real API server's
-    tests to itself, and begins with them; short tests that need nothing come last, so that all processes end together.
+    tests to itself, and begins with them; short tests that need nothing come last, where the scheduler has a process
+    begin too, so that some tests compute while others wait, and all processes end together.
     """
     if not config.option.soak:
         long = [each for each in items if each.get_closest_marker("soak")]

@@ -11,7 +11,6 @@ worker are models that may do anything at any time. A state consists of the foll
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -81,6 +80,13 @@ class Request(NamedTuple):
     epoch: int = 0
 
 
+def _copied(item: Any) -> Any:
+    """Return what `copy.copy` does for an object with attributes only, in a third of the time."""
+    other = object.__new__(type(item))
+    vars(other).update(vars(item))
+    return other
+
+
 _LATE = Request("lookup", -1, read=True, owner=ME)
 
 
@@ -120,18 +126,19 @@ class Worker:
 
     def copied(self) -> Worker:
         """Return another world in the same state."""
-        other = copy.copy(self)
-        lifecycle = copy.copy(self.lifecycle)
+        other = _copied(self)
+        lifecycle = _copied(self.lifecycle)
         lifecycle.tasks = {task: replace(record) for task, record in self.lifecycle.tasks.items()}
         lifecycle.story = Story(20)
         other.lifecycle = lifecycle
         for name in ("follower", "check"):
             part = getattr(self, name)
             if part is not None:
-                part = copy.copy(part)
-                for field, value in vars(part).items():
-                    if isinstance(value, set | dict):
-                        setattr(part, field, copy.copy(value))
+                part = _copied(part)
+                fields = vars(part)
+                for field, value in fields.items():
+                    if isinstance(value, (set, dict)):
+                        fields[field] = value.copy()
                 part._lifecycle = lifecycle
                 setattr(other, name, part)
         return other

@@ -202,7 +202,7 @@ def _check(world: World, name: str, directory, subtests, capsys, sample: random.
                     raise point.error
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_kill_after_any_write_converges_to_the_same_state(name, world, tmp_path, subtests, capsys):
@@ -210,7 +210,7 @@ def test_kill_after_any_write_converges_to_the_same_state(name, world, tmp_path,
     _check(world, name, tmp_path, subtests, capsys)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_real_operators_that_are_killed_end_the_same_too(name, real_world, tmp_path, subtests, capsys, seed):

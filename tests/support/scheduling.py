@@ -19,6 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 __all__ = ("GroupScheduling", "group_of", "write_groups")
 
 _MARK = "xdist_group"
+_FROM_THE_END = 2
 
 
 def group_of(item: pytest.Item) -> str | None:
@@ -38,6 +39,9 @@ def write_groups(directory: Path, items: Iterable[pytest.Item]) -> None:
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Distributes tests in their order, and a group at the place of its first test.
 
+    The third of three processes begins at the end: tests there compute, and those in front of them wait for brokers, so
+    that all processors are busy all the time.
+
     Args:
         config: of pytest's main process.
         log: given by pytest-xdist.
@@ -49,6 +53,11 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
         super().__init__(config, log)
         self._directory = directory
         self._groups: Mapping[str, str] | None = None
+
+    def _assign_work_unit(self, node: Any) -> None:
+        if int(node.gateway.id.removeprefix("gw")) % 3 == _FROM_THE_END:
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         if self._groups is None:
