@@ -69,6 +69,31 @@ def test_stores_without_a_changelog_are_left_out() -> None:
     assert found.skipped == {"unlogged": "has no changelog"}
 
 
+class _Keep(Processor[Any, Any, None, None]):
+    def process(self, record: Any) -> None:
+        self.context.get_state_store("versions").put(record.key, record.value, record.timestamp)
+
+
+def test_lru_stores_and_global_versioned_stores_are_left_out() -> None:
+    """Also an LRU store that is global. The changelog of a store that is left out need not exist."""
+    lru, versions = _global_table(max_entries=5), mp.StreamsBuilder()
+    kept = mp.VersionedKeyValueStoreBuilder(
+        name="versions", key=mp.String, value=mp.String, history_retention_ms=1, logging=False
+    )
+    versions.stream("in", key=mp.String, value=mp.String).group_by_key().count(store="counts")
+    versions.add_global_store(kept, "rates", _Keep, key=mp.String, value=mp.String)
+    existing = {"in": 3, "rates": 1, "app-counts-changelog": 3, "app-a-changelog": 3}
+    found = stores_of(versions.build(), existing, config())
+    assert [each.name for each in found.logged] == ["counts"]
+    assert found.skipped == {"versions": "is a global store that a processor fills: every worker reads its topic"}
+    recent = KeyValueStoreBuilder(name="recent", key=serdes.Bytes, value=serdes.Bytes, max_entries=5)
+    assert stores_of(topology(store("a"), recent), existing, config()).skipped == {
+        "recent": "is of a kind that snapshots do not cover"
+    }
+    with pytest.raises(SnapshotError, match="'rates' is a global store of a kind that snapshots do not cover"):
+        stores_of(lru, existing, config())
+
+
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("kind", BUILDERS)
 def test_every_kind_of_store_is_covered_wherever_it_is_kept(kind: str, persistent: bool) -> None:
