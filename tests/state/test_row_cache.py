@@ -44,7 +44,7 @@ def commit(store: object) -> None:
 def test_within_the_limit_nothing_is_evicted_however_uneven_the_stores_are() -> None:
     large, small = filled("large", 2000), filled("small", 10)
     before = large.cache_bytes(), small.cache_bytes()
-    RowCache(sum(before)).shrink([large, small])
+    RowCache(sum(before)).shrink([large, small], [])
     assert (large.cache_bytes(), small.cache_bytes()) == before
 
 
@@ -52,11 +52,42 @@ def test_above_the_limit_the_largest_stores_give_way() -> None:
     large, middle, small = filled("large", 4000), filled("middle", 1000), filled("small", 10)
     before = middle.cache_bytes(), small.cache_bytes()
     limit = large.cache_bytes() // 2 + sum(before)
-    RowCache(limit).shrink([large, middle, small])
+    RowCache(limit).shrink([large, middle, small], [large])
     assert (middle.cache_bytes(), small.cache_bytes()) == before
     left = large.cache_bytes() + sum(before)
     assert limit * 0.9 < left <= limit
     assert large.get("00000000") == 0, "an evicted row is read again"
+
+
+def test_only_changed_stores_are_measured_and_closed_ones_do_not_count() -> None:
+    one, other = Measured(600), Measured(600)
+    cache = RowCache(1000)
+    cache.shrink([one], [one])
+    cache.shrink([one, other], [other])
+    assert (one.measured, other.measured) == (1, 1)
+    assert [one.size, other.size] == [469, 469]
+    one.size = 900
+    cache.shrink([one, other], [one])
+    assert [one.size, other.size] == [469, 469], "the size of the other one is known"
+    assert (one.measured, other.measured) == (2, 1)
+    one.size = 990
+    cache.shrink([one], [one])
+    assert one.size == 990, "a closed store takes nothing"
+
+
+class Measured:
+    """A store that counts how often it is measured."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.measured = 0
+
+    def cache_bytes(self) -> int:
+        self.measured += 1
+        return self.size
+
+    def shrink(self, limit: int) -> None:
+        self.size = min(self.size, limit)
 
 
 def test_writes_that_are_not_committed_stay() -> None:
@@ -67,7 +98,7 @@ def test_writes_that_are_not_committed_stay() -> None:
     sealed = store.seal()
     for number in range(200, 300):
         store.put(f"{number:08}", number)
-    RowCache(0).shrink([store])
+    RowCache(0).shrink([store], [store])
     assert [store.get(f"{number:08}") for number in (100, 199, 200, 299)] == [100, 199, 200, 299]
     assert len(sealed) == 100
 
@@ -84,7 +115,7 @@ def test_rows_of_a_join_that_are_sealed_stay() -> None:
         store.append(b"key", "key", f"value {time}", time, time)
     store.flush([])
     store.seal()
-    RowCache(0).shrink([store])
+    RowCache(0).shrink([store], [store])
     assert [row[0] for row in store.matches(b"key", 0, 299)] == list(range(300))
 
 

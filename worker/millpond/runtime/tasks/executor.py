@@ -446,7 +446,7 @@ class TaskExecutor:
         self.active.start(started, self.globals.by_name())
         self._operations.stop_restoring(started)
         for store in self.active_stores():
-            store.cache_limit = self._environment.row_cache_bytes
+            store.cache_limit = None  # all share one, which is enforced after each commit
         return _NOTHING
 
     @_do.register

@@ -237,7 +237,7 @@ class CommitScheduler:
                 backend.write(groups, written, provenances)
         for store, _, _ in commit.rows:
             store.committed()
-        self._row_cache.shrink(self._executor.active_stores())
+        self._row_cache.shrink(self._executor.active_stores(), [store for store, _, _ in commit.rows])
 
     def _offset(
         self, commit: Commit, source: Restoration | None, backend: Any, key: tuple[str, int], *, changed: bool

@@ -5,7 +5,7 @@ A store takes as much as it needs while the sum is within the limit. Above it, t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 __all__ = ("CachingStore", "RowCache", "fair_share")
@@ -31,20 +31,29 @@ class RowCache:
         limit: the limit in bytes.
     """
 
-    __slots__ = ("limit",)
+    __slots__ = ("_sizes", "limit")
 
     def __init__(self, limit: int) -> None:
         self.limit: int = limit
+        self._sizes: dict[CachingStore, int] = {}
 
-    def shrink(self, stores: Sequence[CachingStore]) -> None:
-        """If the stores take more than the limit, evict entries of the largest ones. Called after each commit."""
-        sizes = [store.cache_bytes() for store in stores]
-        if sum(sizes) <= self.limit:
+    def shrink(self, stores: Iterable[CachingStore], changed: Iterable[CachingStore]) -> None:
+        """If the stores take more than the limit, evict entries of the largest ones. Called after each commit.
+
+        Args:
+            stores: all stores of the worker.
+            changed: those that were read or written since the last call. Only these and new ones are measured.
+        """
+        known = self._sizes
+        known.update((store, store.cache_bytes()) for store in changed)
+        self._sizes = sizes = {store: known[store] if store in known else store.cache_bytes() for store in stores}
+        if sum(sizes.values()) <= self.limit:
             return
-        share = fair_share(sizes, self.limit - self.limit // _SLACK)
-        for store, size in zip(stores, sizes, strict=True):
+        share = fair_share(sizes.values(), self.limit - self.limit // _SLACK)
+        for store, size in sizes.items():
             if size > share:
                 store.shrink(share)
+                sizes[store] = share
 
 
 def fair_share(sizes: Collection[int], limit: int) -> int:

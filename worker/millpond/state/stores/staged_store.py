@@ -119,9 +119,9 @@ class StagedStore(Generic[K, V]):
     caching: bool
     """True: changes are forwarded at flush, through the listener. False: the operator forwards each one itself."""
 
-    cache_limit: int
-    """The bytes that all entries of this store, clean and staged, may take; enforced in `committed`. All stores of a
-    worker together have another limit (`row_cache`)."""
+    cache_limit: int | None
+    """The bytes that all entries of this store, clean and staged, may take; enforced in `committed`. None in a worker,
+    where all stores share one limit (`row_cache`)."""
 
     serialize_key: Callable[[K], bytes]
 
@@ -275,7 +275,8 @@ class StagedStore(Generic[K, V]):
     def committed(self) -> None:
         """Confirm that the rows of the last `seal` are in the backend; evict entries above `cache_limit`."""
         self._sealed = Rows()
-        self.shrink(self.cache_limit)
+        if self.cache_limit is not None:
+            self.shrink(self.cache_limit)
 
     def shrink(self, limit: int) -> None:
         """Evict entries whose rows are in the backend, so that the store takes about `limit` bytes."""
