@@ -192,6 +192,7 @@ def test_large_input_and_state_stay_within_the_memory_limits(broker, create_topi
         "statestore_cache_max_bytes": 2 * 2**20,
         "statestore_uncommitted_max_bytes": 4 * 2**20,
         "rocksdb_block_cache_bytes": 8 * 2**20,
+        "rocksdb_row_cache_bytes": 64 * 2**20,
         "rocksdb_write_buffer_bytes": 4 * 2**20,
         "consumer.queued.max.messages.kbytes": 8 * 2**10,
         "producer.queue.buffering.max.kbytes": 8 * 2**10,
