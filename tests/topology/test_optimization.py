@@ -50,6 +50,29 @@ def test_the_topics_below_one_key_change_become_the_first_of_them() -> None:
     assert topics(builder) == ["first-repartition"]
 
 
+def test_a_topic_above_a_join_of_a_global_table_carries_the_values_before_the_join() -> None:
+    builder = mp.StreamsBuilder()
+    names = builder.global_table("names", key=mp.String, value=mp.String)
+    numbers = builder.stream("in", key=mp.String, value=mp.Long).select_key(lambda _key, _value: "k", key=mp.String)
+    joined = numbers.left_join(names, lambda number, name: f"{number} {name}", on=lambda key, _: key, value=mp.String)
+    joined.to_table(store="last").to_stream().to("out")
+    topology = builder.build(optimization="all")
+    with TopologyTestDriver(topology) as driver:
+        driver.create_input_topic("names", key=mp.String, value=mp.String).pipe_input("k", "a")
+        driver.create_input_topic("in", key=mp.String, value=mp.Long).pipe_input("x", 7)
+        assert driver.create_output_topic("out", key=mp.String, value=mp.String).read_values_to_list() == ["7 a"]
+
+
+def test_a_topic_stays_below_a_step_over_batches() -> None:
+    builder = mp.StreamsBuilder()
+    numbers = builder.stream("in", key=mp.String, value=mp.Long).select_key(lambda _key, _value: "k", key=mp.String)
+    texts = numbers.map_batches(lambda batch: [str(value) for value in batch], value=mp.String)
+    texts.to_table(store="last").to_stream().to("out")
+    with TopologyTestDriver(builder.build(optimization="all")) as driver:
+        driver.create_input_topic("in", key=mp.String, value=mp.Long).pipe_input("x", 7)
+        assert driver.create_output_topic("out", key=mp.String, value=mp.String).read_values_to_list() == ["7"]
+
+
 def test_two_groupings_below_one_filter_share_a_topic() -> None:
     builder = mp.StreamsBuilder()
     filtered = rekeyed(builder).filter(keep)

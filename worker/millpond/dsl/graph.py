@@ -55,6 +55,9 @@ class GraphNode:
         key_changing: whether it changes keys, and a repartition topic can move to directly below it.
         rekeys: whether it may change keys.
         value_changing: whether it may change values, so that no repartition topic can move from below to above it.
+        joins_globally: whether it joins a global table: it makes other values, but a repartition topic can move from
+            below to above it.
+        value: for operators that change keys, and joins of global tables, the serde of their values; None if not given.
         is_merge: whether it merges two streams.
         output_versioned: for tables with options of a store, whether that store is versioned (KIP-914); None for other
             operators, which are versioned if all their inputs are.
@@ -68,6 +71,8 @@ class GraphNode:
         self.key_changing = False
         self.rekeys = False
         self.value_changing = False
+        self.joins_globally = False
+        self.value: Serde[Any] | None = None
         self.is_merge = False
         self.parents: list[GraphNode] = []
         self.children: list[GraphNode] = []

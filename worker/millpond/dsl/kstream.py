@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
 from millpond.dsl.operators.conversion import PassThrough
-from millpond.dsl.operators.flattening import FlatMapValues
-from millpond.dsl.operators.mapping import MapValues, SelectKey
+from millpond.dsl.operators.mapping import SelectKey
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology import (
@@ -324,6 +323,7 @@ class KStream(RecordSteps[K, V], TableJoins[K, V], Generic[K, V]):
         check_function("group_by()", selector, "key", "value")
         node = OperatorNode(self._graph.name_or(name, "KSTREAM-KEY-SELECT-"), lambda: SelectKey(selector))
         node.key_changing = node.rekeys = True
+        node.value = value or self._value
         self._graph.add(node, self._node)
         return KGroupedStream(
             self._graph,
@@ -347,15 +347,17 @@ class KStream(RecordSteps[K, V], TableJoins[K, V], Generic[K, V]):
         value: Serde[Any] | None,
         *,
         rekeyed: bool = False,
+        changes_values: bool = True,
     ) -> KStream[Any, Any]:
         node = OperatorNode(self._graph.name_or(name, prefix), lambda: body)
         node.key_changing = node.rekeys = rekeyed
-        node.value_changing = isinstance(body, MapValues | FlatMapValues)
+        node.value_changing = changes_values and not rekeyed
+        node.value = value
         self._graph.add(node, self._node)
         return self._below(node, key, value, rekeyed=rekeyed)
 
     def _same(self, body: Body, prefix: str, name: str | None) -> KStream[K, V]:
-        return self._next(body, prefix, name, self._key, self._value)
+        return self._next(body, prefix, name, self._key, self._value, changes_values=False)
 
     def _below(
         self, node: GraphNode, key: Serde[Any] | None, value: Serde[Any] | None, *, rekeyed: bool = False

@@ -101,5 +101,7 @@ def join_global_table(  # noqa: PLR0913 - the arguments of join()
         lambda: JoinGlobalTable(table.lookup, selector, combine, with_key, left),
         relaxed_null_key=left,
     )
+    node.joins_globally = True
+    node.value = value
     stream._graph.add(node, stream._node)
     return stream._below(node, stream._key, value)

@@ -8,8 +8,10 @@ operator that may change keys or values, or to where not all of its records pass
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from millpond.dsl.graph import Graph, GraphNode, RepartitionGraphNode
+from millpond.serdes import Serde
 
 __all__ = ("merge_repartition_topics",)
 
@@ -22,7 +24,7 @@ def merge_repartition_topics(graph: Graph) -> None:
         if not moved:
             continue
         key = next((topic.key for topic in moved if topic.key is not None), None)
-        value = next((topic.value for topic in moved if topic.value is not None), None)
+        value = next((value for topic in moved if (value := _value_above(topic, above)) is not None), above.value)
         merged = RepartitionGraphNode(graph, next(iter(moved)).topic, key, value, named=True)
         merged.priority = above.priority
         for topic, child in moved.items():
@@ -79,6 +81,20 @@ def _keeps_keys(topic: GraphNode, above: GraphNode, children: set[GraphNode], ot
                 seen.add(parent)
                 pending.append(parent)
     return True
+
+
+def _value_above(topic: RepartitionGraphNode, above: GraphNode) -> Serde[Any] | None:
+    """Return the serde of a topic's values, unless it is that of a join that the topic moves above."""
+    pending, seen = list(topic.parents), {above}
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        if node.joins_globally and node.value is topic.value:
+            return None
+        seen.add(node)
+        pending += node.parents
+    return topic.value
 
 
 def _topics_to_merge(nodes: Iterable[GraphNode]) -> dict[GraphNode, list[RepartitionGraphNode]]:
