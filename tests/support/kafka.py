@@ -40,6 +40,11 @@ _QUICK = {
     "topic.metadata.refresh.fast.interval.ms": 10,
     "log_level": 3,  # errors only
 }
+_NO_LEADER_YET = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
 
 Produced = Sequence[Any]
 """`(key, value)`, `(key, value, timestamp_ms)` or `(key, value, timestamp_ms, partition)`."""
@@ -226,12 +231,21 @@ def end_offsets(bootstrap_servers: str, topic: str, *, isolation: str = "read_co
     consumer = _consumer(bootstrap_servers, isolation)
     try:
         partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
-        return {
-            each: consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=_TIMEOUT_S)[1]
-            for each in sorted(partitions)
-        }
+        return {each: _end_offset(consumer, TopicPartition(topic, each)) for each in sorted(partitions)}
     finally:
         consumer.close()
+
+
+def _end_offset(consumer: Consumer, partition: TopicPartition) -> int:
+    """Return the end offset of a partition, whose leader may not know of it yet if its topic is new."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_S)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def committed_offsets(bootstrap_servers: str, group: str, topic: str) -> dict[int, tuple[int, str | None]]:

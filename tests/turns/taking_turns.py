@@ -25,7 +25,8 @@ _SOURCE = Path(__file__).parent / "java" / "Turns.java"
 _END_S = 90.0
 _KEYS = [f"k{number}" for number in range(7)]
 _WEIGHTS = {"left": 8, "right": 5, "table": 3, "other": 2, "versions": 2}
-_START_MS = 1_700_000_000_000
+_START_MS = int(time.time()) // 600 * 600_000 - 3_600_000
+"""An hour ago: the broker deletes older records of changelogs with a retention, half a minute after its start."""
 
 
 @dataclass(frozen=True)

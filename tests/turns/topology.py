@@ -1,8 +1,8 @@
 """One application with every stateful operator, which a Java application and a millpond worker run in turns.
 
 `java/Turns.java` has the same topology, in the same order. The results of each key come in one order, whoever runs it,
-except those of `LAST_OF_KEY`: they pass through a repartition topic, where the records of several partitions meet in
-any order, so only the last one of each key is determined.
+except those of `LAST_OF_KEY` and `FOREIGN`: they pass through a repartition topic, where records of several partitions
+meet in any order, so only the last one of each key is determined.
 
 A join of a stream with a table with a grace period is left out: a Java application that is restarted loses the records
 that wait in such a join, without any move (7 turns of Kafka Streams 4.1.0 alone).
@@ -15,7 +15,18 @@ from typing import Any, NamedTuple
 
 import millpond as mp
 
-__all__ = ("ANY_ORDER", "INPUTS", "LAST_OF_KEY", "OUTPUTS", "SENT_AGAIN", "Inputs", "Out", "add_operators", "topology")
+__all__ = (
+    "ANY_ORDER",
+    "FOREIGN",
+    "INPUTS",
+    "LAST_OF_KEY",
+    "OUTPUTS",
+    "SENT_AGAIN",
+    "Inputs",
+    "Out",
+    "add_operators",
+    "topology",
+)
 
 SECOND = timedelta(seconds=1)
 WINDOW = 10 * SECOND
@@ -261,8 +272,11 @@ def _outputs() -> tuple[str, ...]:
 OUTPUTS = _outputs()
 """The names of all outputs."""
 
-LAST_OF_KEY = frozenset({"foreign-inner", "foreign-left", "regrouped", "rekeyed"})
+LAST_OF_KEY = frozenset({"regrouped", "rekeyed"})
 """Those of which only the last record of each key is determined."""
+
+FOREIGN = frozenset({"foreign-inner", "foreign-left"})
+"""Those that depend on which of two tables is ahead: whether a row had a partner before its last change."""
 
 ANY_ORDER = frozenset({"stream-left", "stream-outer"})
 """Those whose results without a partner come when the wall clock allows it, before or after other results."""

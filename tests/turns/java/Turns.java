@@ -95,7 +95,7 @@ public final class Turns {
         final AtomicInteger failures = new AtomicInteger();
         streams.setUncaughtExceptionHandler(error -> {
             error.printStackTrace();
-            if (failures.incrementAndGet() > 3) {
+            if (failures.incrementAndGet() > 20) {
                 Runtime.getRuntime().halt(3);
             }
             return StreamThreadExceptionResponse.REPLACE_THREAD;
