@@ -6,6 +6,8 @@ So the puts since are applied to the history of their key, and both sides are co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge
+from operator import itemgetter
 
 from millpond.snapshots.layouts import StoreLayout
 from millpond.state.stores.versioned.history import (
@@ -65,36 +67,31 @@ def live_rows(rows: Iterable[Row], puts: Puts, layout: StoreLayout, observed: in
         observed: a stream time in epoch ms that no version is beyond.
     """
     newest = pack_version(max(observed, 0))
-    waiting = sorted(puts, reverse=True)
+    found = ((row, row[:-VERSION_LENGTH], _version(row, value)) for row, value in rows)
+    put_keys = ((key, key, None) for key in sorted(puts))
     # Rows of a key that begins with another one may be between the rows of that key. All of them are taken together.
     histories: dict[bytes, list[Version]] = {}
     end = b""
 
     def taken() -> list[Row]:
-        found: list[Row] = []
+        live: list[Row] = []
         for key, history in histories.items():
             for timestamp, data in puts.get(key, ()):
                 put_version(history, timestamp, data)
             take_expired(history, observed, layout.retention_ms, layout.segment_ms)
-            found += [(key + pack_version(version[0]), row_of(version)) for version in history]
+            live += [(key + pack_version(version[0]), row_of(version)) for version in history]
         histories.clear()
-        return sorted(found)
+        return sorted(live)
 
-    for row, value in rows:
-        key = row[:-VERSION_LENGTH]
-        while waiting and waiting[-1] <= row:
-            put = waiting.pop()
-            if put > end:
-                yield from taken()
-            histories.setdefault(put, [])
-            end = max(end, put + newest)
+    for _, key, version in merge(put_keys, found, key=itemgetter(0)):
         if key > end:
             yield from taken()
-        histories.setdefault(key, []).append((int.from_bytes(row[-VERSION_LENGTH:], "big"), version_of(value)))
+        history = histories.setdefault(key, [])
+        if version is not None:
+            history.append(version)
         end = max(end, key + newest)
-    for put in reversed(waiting):
-        if put > end:
-            yield from taken()
-        histories.setdefault(put, [])
-        end = max(end, put + newest)
     yield from taken()
+
+
+def _version(row: bytes, value: bytes) -> Version:
+    return int.from_bytes(row[-VERSION_LENGTH:], "big"), version_of(value)
