@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from millpond.runtime.blockers import Blockers
 from millpond.runtime.commit.pipeline import OffsetCommitter
+from millpond.runtime.config.memory_limit import row_cache_bytes
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, COPY_AHEAD_KIB, make_consumer, make_offset_reader
@@ -33,8 +34,6 @@ from millpond.runtime.topics.watch import TopicWatch
 from millpond.state import StateFile, StateFileOptions
 from millpond.topology import Topology
 from millpond.topology.user_metrics import UserMetrics
-
-from .memory_limit import row_cache_bytes
 
 __all__ = ("Assembly", "assemble")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.runtime.worker.memory_limit import container_limit, row_cache_bytes
+from millpond.runtime.config.memory_limit import container_limit, row_cache_bytes
 
 MIB = 1024**2
 V2 = "0::/\n"
