@@ -17,7 +17,7 @@ from tests.soak.parts import PARTS, Part
 from tests.support import seeds
 
 _LOGS = Path("build/soak")
-_TAIL_LINES = 60
+_TAIL_LINES, _LAST_LINES = 60, 12
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def main() -> int:
     console.print(f"seed {seed}; logs are in {_LOGS}")
     _LOGS.mkdir(parents=True, exist_ok=True)
     table = Table("part", "seed", "seconds", "result", title=f"make soak, seed {seed}")
-    failed = 0
+    failed = []
     for part in chosen:
         share = None if given.minutes is None else given.minutes * 60 * part.weight / weights
         for each in rounds(part, seed, share):
@@ -80,10 +80,17 @@ def main() -> int:
             console.print(f"{each.part}: seed {each.seed}, {each.seconds:.0f} s, {result}")
             table.add_row(each.part, str(each.seed), f"{each.seconds:.0f}", result)
             if each.status != 0:
-                failed += 1
-                console.print("\n".join(each.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]), markup=False)
+                failed.append(each)
+                console.print(_tail(each.log, _TAIL_LINES), markup=False)
     console.print(table)
-    return min(failed, 1)
+    # Again, because of a long output often only the end is kept.
+    for each in failed:
+        console.print(f"{each.part}, seed {each.seed}, ends with:\n{_tail(each.log, _LAST_LINES)}", markup=False)
+    return 1 if failed else 0
+
+
+def _tail(log: Path, lines: int) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 
 if __name__ == "__main__":
