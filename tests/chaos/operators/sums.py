@@ -80,7 +80,7 @@ def _foreign(rows: Iterable[Row], inputs: Inputs, *, left_join: bool) -> Iterabl
     table, other = ({row.key or b"": row.value for row in inputs[name]} for name in ("table", "other"))
     wanted: dict[bytes, bytes] = {}
     for key, value in table.items():
-        partner = None if value is None else other.get(b"k" + value[-1:])
+        partner = None if value is None else other.get(_partner(value))
         if value is not None and (partner is not None or left_join):
             wanted[key] = value + b"/" + (b"-" if partner is None else partner)
     last = {}
@@ -98,12 +98,20 @@ def _foreign(rows: Iterable[Row], inputs: Inputs, *, left_join: bool) -> Iterabl
 def _outrun(key: bytes, value: bytes, table: Iterable[Row]) -> bool:
     """Return whether an inner join may keep a result although the row of its key has no partner any more.
 
-    In Kafka Streams, the answer that unsets a result is dropped if the row has changed again when it arrives, and the
-    second change of a row without a partner has no answer.
+    In Kafka Streams, the answer that unsets a result is dropped if the row has changed again when it arrives, and a
+    change without a partner has no answer unless it changes the foreign key. So it takes two changes of the row, or,
+    when the partner was deleted, one that leaves the foreign key as it was.
     """
-    rows = [row.value for row in table if row.key == key]
+    *before, last = (row.value for row in table if row.key == key)
     joined = value.split(b"/")[0]
-    return rows[-1] is not None and joined in rows[:-2]
+    if last is None or joined not in before:
+        return False
+    return joined in before[:-1] or _partner(joined) == _partner(last)
+
+
+def _partner(value: bytes) -> bytes:
+    """Return the foreign key of a row of `table`."""
+    return b"k" + value[-1:]
 
 
 def _foreign_inner(rows: Iterable[Row], inputs: Inputs) -> Iterable[str]:
