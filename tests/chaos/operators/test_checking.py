@@ -102,22 +102,26 @@ def test_a_lost_last_record_is_found(inputs: Rows, outputs: Rows, name: str, mon
 
 
 @pytest.mark.parametrize(
-    ("changes", "findings"),
+    ("changes", "partner", "findings"),
     [
-        (["a1", None, "b2"], 0),
-        (["a1", "b1"], 0),
-        (["a1", "b2"], 1),
-        (["a1"], 1),
-        (["a1", None], 1),
-        (["a1", "b1", None], 1),
+        (["a1", None, "b2"], ["x0"], 0),
+        (["a1", "b2"], ["x0"], 1),
+        (["a1", "b2", None], ["x0"], 1),
+        (["a1", "b1"], ["x0", None], 0),
+        (["a1", "b2"], ["x0", None], 1),
+        (["a1"], ["x0", None], 1),
+        (["a1", None], ["x0", None], 1),
+        (["a1", "b1", None], ["x0", None], 1),
     ],
 )
 def test_an_inner_join_keeps_a_result_only_if_the_answer_that_unsets_it_was_outrun(
-    changes: list[str | None], findings: int
+    changes: list[str | None], partner: list[str | None], findings: int
 ) -> None:
     """A change of the row may outrun it, as in Kafka Streams, unless the change has an answer of its own."""
-    table = [Row(b"k", None if each is None else each.encode(), 0, 0, at) for at, each in enumerate(changes)]
-    other = [Row(b"k1", b"x0", 0, 0, 0), Row(b"k1", None, 0, 0, 1)]
+    table, other = (
+        [Row(key, None if each is None else each.encode(), 0, 0, at) for at, each in enumerate(values)]
+        for key, values in ((b"k", changes), (b"k1", partner))
+    )
     results = [Row(b"k", b"a1/x0", 0, 0, 0)]
     assert len(list(wrong_sums("foreign-inner", results, {"table": table, "other": other}))) == findings
 
