@@ -29,5 +29,5 @@ def run_examples(page: str, replaced: Mapping[str, str]) -> tuple[dict[str, Any]
             for before, after in replaced.items():
                 text = text.replace(before, after)
             # Line numbers of an error are those of the page.
-            exec(compile("\n" * block.line + text, ROOT / page, "exec"), names)
+            exec(compile("\n" * block.line + text, ROOT / page, "exec", dont_inherit=True), names)
     return names, printed.getvalue()

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import millpond as mp
 from millpond.errors import BrokerError, ConfigError, SerializationError
 from tests.serdes.registry_server import RegistryServer, serve
 
@@ -314,6 +315,20 @@ def test_a_registry_that_cannot_be_reached_is_a_broker_error() -> None:
         Avro(registry=registry).deserialize(b"\x00\x00\x00\x00\x01x")
     assert "hunter2" not in str(refused.value)
     assert "hunter2" not in repr(registry)
+
+
+@pytest.mark.parametrize("handler", ["fail", "continue"])
+def test_a_registry_that_is_down_drops_no_record(server: RegistryServer, handler: str) -> None:
+    """The error is raised past the handler of bad records, which would drop a good record."""
+    data = Avro(registry=connect(server.url), schema=FLIGHT).for_topic("t", is_key=False).serialize({"carrier": "AA"})
+    builder = mp.StreamsBuilder()
+    builder.stream("t", key=mp.String, value=Avro(registry=connect(server.url))).to("u", key=mp.String, value=mp.Json())
+    server.failing = 503
+    with mp.testing.TopologyTestDriver(builder.build(), {"deserialization.exception.handler": handler}) as driver:
+        topic = driver.create_input_topic("t", key=mp.String, value=mp.Bytes)
+        with pytest.raises(BrokerError, match="cannot be used now"):
+            topic.pipe_input("a", data)
+        assert driver.metrics()["dropped"] == 0
 
 
 @pytest.mark.parametrize(

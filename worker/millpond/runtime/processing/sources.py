@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from millpond.errors import ProcessingFailed
+from millpond.errors import BrokerError, ProcessingFailed
 from millpond.topology import ConsumerRecordView, FailOnInvalidTimestamp, SourceNode
 
 from .context import TaskContext, headers_of
@@ -39,9 +39,14 @@ def make_decoder(source: SourceNode, topic: str, task: TaskContext, environment:
 
 
 def on_bad_record(node: str, task: TaskContext, handlers: Handlers) -> Any:
-    """Return the function that calls the deserialization handler (KIP-161) for a bad record."""
+    """Return the function that calls the deserialization handler (KIP-161) for a bad record.
+
+    A schema registry that cannot be reached is no fault of a record: its error stops the worker, as in other nodes.
+    """
 
     def handle(bad: BadRecord) -> None:
+        if isinstance(bad.error, BrokerError):
+            raise bad.error
         task.message = bad.message
         context = handlers.describe("Decoding", node, task)
         try:

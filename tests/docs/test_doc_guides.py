@@ -1,0 +1,40 @@
+"""The examples of docs/guides run: Python blocks one after the other, settings through `Config`."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from millpond.runtime.config.model import Config
+
+from .examples import run_examples
+from .pages import PAGES, blocks
+
+GUIDES = tuple(page for page in PAGES if page.startswith("docs/guides/"))
+LANGUAGES = {"python": "run", "toml": "read by Config", "sh": "test_doc_commands.py", "promql": "test_doc_metrics.py"}
+"""Languages of blocks, and what tests them."""
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_the_examples_of_a_guide_run(page: str) -> None:
+    """A guide states its results with `assert`."""
+    python = [block.text for block in blocks(page) if block.language == "python"]
+    assert not python or any("assert " in text for text in python)
+    run_examples(page, {})
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_the_settings_of_a_guide_are_valid(page: str) -> None:
+    for block in blocks(page):
+        assert block.language in LANGUAGES, f"nothing tests the block {page}:{block.line}"
+        if block.language == "toml":
+            Config.of(_flat(tomllib.loads(block.text)), required=())
+
+
+def _flat(table: dict[str, object], prefix: str = "") -> dict[str, object]:
+    """Return the settings of a file by their whole keys."""
+    found: dict[str, object] = {}
+    for key, value in table.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
