@@ -32,6 +32,9 @@ _COMMANDS = {
     "drain": "Move the tasks of a worker to other workers.",
     "logs": "Show the logs of workers.",
     "query": "Query the stores of a running application.",
+    "topics": "Show topics, or the partitions of one.",
+    "produce": "Write JSON lines to a topic, as records.",
+    "consume": "Show the records of a topic as JSON lines.",
     "topology": "Show the topology of an application as text, Mermaid or SVG.",
     "reset": "Make an application start over: offsets, internal topics, local state.",
     "snapshot": "Make, list, verify and delete snapshots of the state.",
@@ -43,7 +46,11 @@ _COMMANDS = {
 _FOLDERS = frozenset({"run", "dev", "logs", "query", "reset", "snapshot", "state", "status"})
 """Commands with a folder of their own."""
 
-_IN_FOLDERS = {"tasks": "status.tasks", "drain": "status.drain"}
+_IN_FOLDERS = {
+    "tasks": "status.tasks",
+    "drain": "status.drain",
+    **{each: f"records.{each}" for each in ("topics", "produce", "consume")},
+}
 """Commands in the folder of another one."""
 
 _EPILOG = """\b

@@ -15,7 +15,7 @@ from millpond.runtime.config.model import Config
 
 from .session import Session
 
-__all__ = ("DEFAULT_FILE", "configuration_options", "load_config", "target_argument", "verbose_option")
+__all__ = ("DEFAULT_FILE", "configuration_options", "key_and_value", "load_config", "target_argument", "verbose_option")
 
 DEFAULT_FILE = "millpond.toml"
 """The configuration file that is read by default, if it exists."""
@@ -67,7 +67,7 @@ def configuration_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def with_configuration(file: Path | None, more: tuple[str, ...], **arguments: Any) -> Any:
         flags = {key: arguments.pop(name) for name, key in _FLAGS.items()}
-        given: dict[str, object] = dict(map(_key_and_value, more))
+        given: dict[str, object] = dict(map(key_and_value, more))
         given.update({key: value for key, value in flags.items() if value is not None})
         return function(file=file, flags=given, **arguments)
 
@@ -88,7 +88,12 @@ def load_config(
     return Config.load(file, flags=flags, required=required)
 
 
-def _key_and_value(text: str) -> tuple[str, str]:
+def key_and_value(text: str) -> tuple[str, str]:
+    """Return the two parts of ``KEY=VALUE``.
+
+    Raises:
+        ConfigError: the text has no equals sign, or no key.
+    """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         # The message does not repeat the text, which may be a password.

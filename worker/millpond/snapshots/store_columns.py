@@ -42,14 +42,23 @@ from .layouts import StoreKind, StoreLayout, layout_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ("Batch", "SplitRow", "StoreColumns", "columns_of", "split_function")
+__all__ = (
+    "BUFFER_TIME_LENGTH",
+    "SEQUENCE_LENGTH",
+    "SIDE_LENGTH",
+    "Batch",
+    "SplitRow",
+    "StoreColumns",
+    "columns_of",
+    "split_function",
+)
 
 _MAX_LONG = 2**63 - 1
-_BUFFER_TIME_LENGTH = 9
+BUFFER_TIME_LENGTH = 9
 """Bytes before the key in a join buffer: a zero byte, and the time."""
-_SEQUENCE_LENGTH = 4
+SEQUENCE_LENGTH = 4
 """Bytes after the key in a join buffer."""
-_SIDE_LENGTH = 9
+SIDE_LENGTH = 9
 """Bytes before the key of a record that waits for a partner: its time, and its side."""
 
 
@@ -94,12 +103,12 @@ def split_function(layout: StoreLayout) -> Callable[[bytes, bytes], SplitRow]:
 
     def waiting(key: bytes, value: bytes) -> SplitRow:
         held, _ = decode_buffer_value(value)
-        raw = key[PARTITION_LENGTH + _BUFFER_TIME_LENGTH : -_SEQUENCE_LENGTH]
+        raw = key[PARTITION_LENGTH + BUFFER_TIME_LENGTH : -SEQUENCE_LENGTH]
         return SplitRow(raw, None, None, held.new, held.context.timestamp, partition_of(key))
 
     def unmatched(key: bytes, value: bytes) -> SplitRow:
         (timestamp,) = unpack_timestamp(key, PARTITION_LENGTH)
-        return SplitRow(key[PARTITION_LENGTH + _SIDE_LENGTH :], None, None, value, timestamp, partition_of(key))
+        return SplitRow(key[PARTITION_LENGTH + SIDE_LENGTH :], None, None, value, timestamp, partition_of(key))
 
     def version(key: bytes, value: bytes) -> SplitRow:
         (timestamp,) = unpack_timestamp(key, len(key) - VERSION_LENGTH)

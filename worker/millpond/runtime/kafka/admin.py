@@ -318,6 +318,31 @@ class KafkaAdmin:
             lambda admin, timeout_s: topic_configs(admin, topics, timeout_s), "the configurations of topics"
         )
 
+    def groups(self) -> list[str]:
+        """Return the consumer groups, without those of brokers that do not answer.
+
+        Raises:
+            BrokerError: no broker answered in time.
+        """
+        return self._retry(
+            lambda admin, timeout_s: [
+                each.group_id for each in admin.list_consumer_groups(request_timeout=timeout_s).result().valid
+            ],
+            "the consumer groups",
+        )
+
+    def create(self, topic: str, partitions: int, replication_factor: int) -> None:
+        """Create a topic that is not internal, and wait until it has leaders.
+
+        Raises:
+            BrokerError: the broker rejected it, or it got no leader in time.
+        """
+        try:
+            self._admin.create_topics([NewTopic(topic, partitions, replication_factor)])[topic].result()
+        except KafkaException as error:
+            raise BrokerError(f"topic '{topic}' cannot be created: {error.args[0].str()}.") from error
+        self._await_leaders([topic])
+
     def max_message_bytes(self, topic: str) -> int | None:
         """Return the largest batch that a topic accepts, in bytes; None if that cannot be read now."""
         try:

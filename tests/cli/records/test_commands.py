@@ -1,0 +1,152 @@
+"""`millpond topics`, `produce` and `consume` on a real broker."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.cli.conftest import Ended, Millpond
+from tests.conftest import CreateTopic
+from tests.support import kafka
+from tests.support.broker import Broker
+
+
+class _Cluster:
+    """The commands, on the broker of the tests."""
+
+    def __init__(self, millpond: Millpond, servers: str) -> None:
+        self._millpond = millpond
+        self._servers = ("--bootstrap-servers", servers)
+
+    def __call__(self, *arguments: object) -> Ended:
+        return self._millpond(*arguments, *self._servers)
+
+    def lines(self, *arguments: object) -> list[dict[str, Any]]:
+        """Return the lines of `millpond consume`."""
+        ended = self("consume", *arguments)
+        assert ended.status == 0, ended.err
+        return [json.loads(line) for line in ended.out.splitlines()]
+
+
+@pytest.fixture
+def cluster(millpond: Millpond, broker: Broker) -> _Cluster:
+    return _Cluster(millpond, broker.bootstrap_servers)
+
+
+def test_records_are_written_and_shown_as_json_lines(
+    cluster: _Cluster, create_topic: CreateTopic, tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is shown can be written to another topic as it is, and has the same bytes there."""
+    topic, copy = create_topic("orders", partitions=2), create_topic("copy", partitions=2)
+    records = [
+        {"key": "a", "value": {"n": 1}, "timestamp": 1_000, "partition": 0},
+        {"key": "b", "value": "text", "timestamp": 2_000, "partition": 1, "headers": [["x", "1"], ["x", None]]},
+        {"key": None, "value": None, "timestamp": 3_000, "partition": 0},
+        {"key": "a", "value": {"n": 2}, "timestamp": 1_500, "partition": 0},
+    ]
+    written = tmp_path / "orders.jsonl"
+    written.write_text("\n".join(map(json.dumps, records)))
+    assert "4 records written" in cluster("produce", topic, written).err
+    shown = sorted(cluster.lines(topic), key=lambda line: (line["partition"], line["offset"]))
+    given = [*records[::2], records[3], records[1]]
+    assert [{name: line[name] for name in each} for line, each in zip(shown, given, strict=True)] == given
+    assert [line["offset"] for line in shown] == [0, 1, 2, 0]
+    assert {line["timestamp"] for line in cluster.lines(topic, "--from", "1500", "--until", "3000")} == {1_500, 2_000}
+    assert [line["value"] for line in cluster.lines(topic, "--key-is", "a")] == [{"n": 1}, {"n": 2}]
+    assert [line["offset"] for line in cluster.lines(topic, "--partition", 0, "--max", 2)] == [0, 1]
+    assert cluster.lines(topic, "--from", "now") == []
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(cluster("consume", topic).out.encode())))
+    assert cluster("produce", copy).status == 0
+    assert kafka.read(broker.bootstrap_servers, copy) == kafka.read(broker.bootstrap_servers, topic)
+
+    rows = {row["topic"]: row for row in json.loads(cluster("topics", "--json").out)["topics"]}
+    assert rows[topic] == {"topic": topic, "partitions": 2, "records": 4, "cleanupPolicy": "delete"}
+    assert [row["records"] for row in json.loads(cluster("topics", topic, "--json").out)["partitions"]] == [3, 1]
+
+
+def test_a_wrong_line_ends_the_command_after_the_lines_before_it(
+    cluster: _Cluster, create_topic: CreateTopic, tmp_path: Path
+) -> None:
+    """The message says which line it is, what is written, and how to go on; going on writes nothing twice."""
+    topic, lines = create_topic("orders"), tmp_path / "lines"
+    lines.write_text("a:1\nb:2\nc:x\nd:4\n")
+    options = (topic, lines, "--key-separator", ":", "--value", "long")
+    ended = cluster("produce", *options)
+    assert ended.status == 1
+    assert "line 3: 'x' is no value of Long" in ended.err
+    assert f"2 records went to {topic}" in ended.err
+    assert "--from-line 3" in ended.err
+    lines.write_text("a:1\nb:2\nc:3\nd:4\n")
+    assert cluster("produce", *options, "--from-line", 3).status == 0
+    assert [line["value"] for line in cluster.lines(topic, "--value", "long")] == [1, 2, 3, 4]
+    wrong = cluster("consume", topic, "--value", "int", "--max", 1)
+    (line,) = [json.loads(each) for each in wrong.out.splitlines()]
+    assert line["value"] == {"base64": "AAAAAAAAAAE="}
+    assert "Int cannot decode 8 bytes" in line["error"]
+    assert "1 record could not be decoded" in wrong.err
+    lines.write_text("a:" + "x" * 2_000_000)
+    assert "line 1: the record cannot be sent" in cluster("produce", topic, lines, "--key-separator", ":").err
+
+
+def test_only_committed_records_are_shown(
+    cluster: _Cluster, create_topic: CreateTopic, broker: Broker, app_id: str
+) -> None:
+    """Records of an aborted transaction are not shown, and those of an open one are said to be missing."""
+    topic = create_topic("orders")
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id})
+    producer.init_transactions()
+    for value, end in (
+        ("aborted", producer.abort_transaction),
+        ("committed", producer.commit_transaction),
+        ("open", None),
+    ):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        producer.flush()
+        if end is not None:
+            end()
+    kafka.produce(broker.bootstrap_servers, topic, [(None, "behind")])
+    ended = cluster("consume", topic)
+    assert [json.loads(line)["value"] for line in ended.out.splitlines()] == ["committed"]
+    assert "an open transaction holds back records at the end of the partitions 0 (2)" in ended.err
+    everything = cluster.lines(topic, "--isolation", "read_uncommitted")
+    assert [line["value"] for line in everything] == ["aborted", "committed", "open", "behind"]
+    producer.abort_transaction()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (["consume", "no-such-topic-at-all"], "does not exist"),
+        (["produce", "no-such-topic-at-all"], "--create PARTITIONS creates it"),
+        (["produce", "app-counts-changelog"], "only its application writes"),
+        (["consume", "x", "--follow", "--until", "1h"], "leave out one of them"),
+        (["consume", "x", "--from", "soon"], "is no time"),
+        (["consume", "x", "--application", "a:b", "--value", "long"], "--application gives the formats"),
+        (["consume", "x", "--window", "1"], "is not a duration"),
+        (["topics", "--session", "x"], "exclude each other"),
+    ],
+)
+def test_mistakes_are_told(
+    cluster: _Cluster, arguments: list[str], cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    ended = cluster(*arguments)
+    assert ended.status in (1, 2)
+    assert cause in ended.err
+
+
+def test_without_a_broker_the_commands_say_how_to_name_one(
+    millpond: Millpond, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    ended = millpond("topics")
+    assert ended.status == 2
+    assert "no broker is known: start `millpond dev`" in ended.err

@@ -1,0 +1,212 @@
+"""Lines of `millpond produce` as records, and formats of keys and values."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import murmur2
+
+from millpond.cli.records.application_coders import coders_of_topic, with_windows
+from millpond.cli.records.coders import FORMATS, named, of_serde
+from millpond.cli.records.lines import BadLine, Line, parser
+from millpond.cli.records.topics import TopicRow, application_of, retention
+from millpond.durations import Duration
+from millpond.errors import ConfigError
+from millpond.runtime.config.model import Config
+from millpond.serdes import Json, Serde, String, Windowed
+
+
+class View(msgspec.Struct):
+    """A type of values."""
+
+    page: str
+    count: int = 0
+
+
+def _parse(text: str, key: Any = "auto", value: Any = "auto", **options: Any) -> Line | None:
+    """Return the record of a line for a topic with 4 partitions."""
+    coders = [
+        of_serde(each) if isinstance(each, Serde) else named(each, "topic", is_key=is_key)
+        for each, is_key in ((key, True), (value, False))
+    ]
+    return parser(*coders, 4, **options)(text.encode())
+
+
+def test_a_line_with_all_fields_is_a_record() -> None:
+    """Fields of its origin are ignored."""
+    line = _parse(
+        '{"key": "a", "value": {"b": 1}, "timestamp": "2026-01-31T12:00:00Z", "headers": {"x": "y", "z": null}, '
+        '"partition": 3, "topic": "elsewhere", "offset": 17}'
+    )
+    assert line == Line(b"a", b'{"b":1}', 1769860800000, (("x", b"y"), ("z", None)), 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "raw"),
+    [
+        ('"text"', b"text"), ('"ü"', "ü".encode()), ("5", b"5"), ("true", b"true"), ("[1]", b"[1]"), ("null", None),
+    ],
+)  # fmt: skip
+def test_without_a_format_strings_are_text_and_other_values_are_json(text: str, raw: bytes | None) -> None:
+    line = _parse(f'{{"value": {text}}}')
+    assert line is not None
+    assert (line.key, line.value, line.timestamp_ms, line.partition) == (None, raw, 0, -1)
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "raw"),
+    [
+        ("string", '"a"', b"a"),
+        ("json", '"a"', b'"a"'),
+        ("long", "7", struct.pack(">q", 7)),
+        ("int", "-7", struct.pack(">i", -7)),
+        ("short", "7", struct.pack(">h", 7)),
+        ("double", "7", struct.pack(">d", 7)),
+        ("double", '"-Infinity"', struct.pack(">d", float("-inf"))),
+        ("float", "0.5", struct.pack(">f", 0.5)),
+        ("boolean", "true", b"\x01"),
+        ("uuid", f'"{uuid.UUID(int=1)}"', str(uuid.UUID(int=1)).encode()),
+        ("bytes", '"AAE="', b"\0\1"),
+        ("msgpack", "[1]", b"\x91\x01"),
+    ],
+)
+def test_each_format_writes_its_bytes_and_shows_them_again(format: str, text: str, raw: bytes) -> None:
+    coder = named(format, "topic", is_key=False)
+    value = msgspec.json.decode(text)
+    assert coder.encode(value) == raw
+    assert coder.decode(raw) == value
+
+
+def test_formats_for_options_are_those_that_have_coders() -> None:
+    assert all(named(each, "topic", is_key=True).encode for each in FORMATS if each != "avro")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "cause"),
+    [
+        ("{", {}, "it is not JSON"),
+        ("[]", {}, "no JSON object"),
+        ("{}", {}, 'no "value"'),
+        ('{"value": 1, "kye": 2}', {}, 'Did you mean "key"?'),
+        ('{"value": 1, "xyz": 2}', {}, "The fields are key, value"),
+        ('{"value": 1, "timestamp": 0}', {}, "must be above 0"),
+        ('{"value": 1, "timestamp": "soon"}', {}, "is no time"),
+        ('{"value": 1, "timestamp": 1.5}', {}, "is no time"),
+        ('{"value": 1, "headers": {"a": 5}}', {}, '"headers" are wrong'),
+        ('{"value": 1, "partition": 4}', {}, "the partitions 0 to 3"),
+        ('{"value": 1, "partition": true}', {}, "the partitions 0 to 3"),
+        ('{"key": "a", "value": 1, "window": {"start": 0, "end": 1}}', {}, "Give --window"),
+        ('{"value": {"base64": "AAE="}}', {}, "choose a format"),
+        ('{"value": "a"}', {"value": "long"}, '"value": Long needs an integer, not a string'),
+        ('{"value": true}', {"value": "long"}, "not true or false"),
+        ('{"value": 1e300}', {"value": "float"}, "Float cannot encode"),
+        (f'{{"value": {2**63}}}', {"value": "long"}, "Long cannot encode"),
+        ('{"value": 1}', {"value": "boolean"}, "Boolean cannot encode"),
+        ('{"value": "a"}', {"value": "uuid"}, "UUID needs a string such as"),
+        ('{"value": "a"}', {"value": "bytes"}, "base64"),
+        ('{"value": {"page": 1}}', {"value": Json(View)}, "does not accept it: Expected `str`, got `int`"),
+        ("a", {"separator": ":"}, "no ':' between key and value"),
+        ("a:b", {"separator": ":", "value": "long"}, "'b' is no value of Long"),
+    ],
+)
+def test_a_line_that_is_no_record_says_why(text: str, options: dict[str, Any], cause: str) -> None:
+    with pytest.raises(BadLine) as error:
+        _parse(text, **options)
+    assert cause in str(error.value)
+
+
+def test_lines_with_a_separator_are_text_or_values_of_the_format() -> None:
+    assert _parse("a:1:2\n", separator=":") == Line(b"a", b"1:2")
+    assert _parse("a:7", separator=":", value="long") == Line(b"a", struct.pack(">q", 7))
+    assert _parse('a:{"page": "x"}', separator=":", value=Json(View)) == Line(b"a", b'{"page":"x"}')
+
+
+def test_empty_lines_are_no_records() -> None:
+    assert _parse(" \n") is None
+
+
+def test_partitions_of_lines_can_be_ignored() -> None:
+    line = _parse('{"value": 1, "partition": 9}', keep_partitions=False)
+    assert line is not None
+    assert line.partition == -1
+
+
+def test_keys_in_windows_have_the_partition_of_their_key_alone() -> None:
+    serde = with_windows(String, Duration.parse("1m"), "counts")
+    line = _parse('{"key": "a", "window": {"start": 60000, "end": 120000}, "value": 1}', key=serde)
+    assert line is not None
+    assert line.key == b"a" + struct.pack(">q", 60_000)
+    assert line.partition == murmur2(b"a", 4)
+    with pytest.raises(BadLine, match="the key is windowed"):
+        _parse('{"key": "a", "value": 1}', key=serde)
+
+
+@pytest.mark.parametrize(
+    ("topic", "kind", "application"),
+    [
+        ("orders", "", ""),
+        ("a-counts-changelog", "changelog", "a"),
+        ("a-b-counts-changelog", "changelog", "a-b"),
+        ("a-by-word-repartition", "repartition", "a"),
+        ("other-counts-changelog", "changelog", ""),
+    ],
+)
+def test_internal_topics_belong_to_the_longest_application_that_fits(topic: str, kind: str, application: str) -> None:
+    assert application_of(topic, ["a", "a-b", "b"]) == (kind, application)
+
+
+@pytest.mark.parametrize(
+    ("policy", "retention_ms", "shown"),
+    [
+        ("delete", None, "for ever"),
+        ("delete", 604_800_000, "7 d"),
+        ("compact", None, "newest of each key"),
+        ("compact,delete", 90_000, "newest of each key, 90 s"),
+        ("", None, "unknown"),
+    ],
+)
+def test_the_list_says_how_long_records_are_kept(policy: str, retention_ms: int | None, shown: str) -> None:
+    assert retention(TopicRow("t", 1, 0, policy, retention_ms)) == shown
+
+
+_APPLICATION = """
+from datetime import timedelta
+import millpond as mp
+
+builder = mp.StreamsBuilder()
+words = builder.stream("words", key=mp.String, value=mp.String)
+grouped = words.group_by(lambda _, word: word, key=mp.String, value=mp.String, name="by-word")
+windows = grouped.windowed_by(mp.TimeWindows(timedelta(minutes=1), grace=timedelta(0)))
+windows.count(store="per-minute").suppress(mp.until_window_closes(), name="held").to_stream()
+grouped.windowed_by(mp.SessionWindows(timedelta(minutes=1), grace=timedelta(0))).count(store="sessions")
+grouped.count(store="counts")
+topology = builder.build()
+"""
+
+
+def test_topics_of_an_application_have_the_serdes_of_its_topology() -> None:
+    """Changelogs are split into what the application put into the store."""
+    names: dict[str, Any] = {}
+    exec(_APPLICATION, names)
+    config = Config.of({"application.id": "app"}, required=())
+
+    def coders(topic: str) -> Any:
+        return coders_of_topic(names["topology"], config, topic)
+
+    number = struct.pack(">q", 2)
+    assert coders("words").value.decode(b"x") == "x"
+    assert coders("app-by-word-repartition").key.decode(b"x") == "x"
+    assert coders("app-counts-changelog").value.decode(number) == 2
+    assert coders("app-counts-changelog").split(b"x", None) == (b"x", None, None, None)
+    window = coders("app-per-minute-changelog").split(b"x" + struct.pack(">qi", 60_000, 0), number)
+    assert window == (b"x", number, 60_000, 120_000)
+    session = coders("app-sessions-changelog").split(b"x" + struct.pack(">qq", 9_000, 5_000), number)
+    assert session == (b"x", number, 5_000, 9_000)
+    held = coders("app-held-store-changelog")
+    assert held.key.decode(b"x" + struct.pack(">q", 60_000)) == Windowed("x", 60_000, 120_000)
+    with pytest.raises(ConfigError, match="neither reads nor writes topic 'word'; did you mean 'words'"):
+        coders("word")

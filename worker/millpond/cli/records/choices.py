@@ -1,0 +1,82 @@
+"""The options about the formats of keys and values, and the coders that they choose."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from millpond.cli.application import attribute_name, load_topology
+from millpond.durations import Duration
+from millpond.errors import ConfigError
+from millpond.serdes import Serde
+
+from .application_coders import Coders, coders_of_topic, with_windows
+from .broker import Place
+from .coders import FORMATS, named, of_serde, serde_named
+
+__all__ = ("format_options",)
+
+_SESSIONS = "session"
+
+
+def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options about formats to a command, which gets a function (place, topic) -> coders as `coders`."""
+
+    @click.option("--key", "key_format", type=click.Choice(FORMATS), help="The format of keys. Default: auto.")
+    @click.option("--value", "value_format", type=click.Choice(FORMATS), help="The format of values. Default: auto.")
+    @click.option("--window", metavar="SIZE", help="Keys are in windows: of this size, such as 1h, or `session`.")
+    @click.option("--application", metavar="MODULE:ATTRIBUTE", help="Take the formats from this application's serdes.")
+    @click.option("--registry", metavar="URL", help="The schema registry of avro. Default: $SCHEMA_REGISTRY_URL.")
+    @functools.wraps(function)
+    def with_formats(
+        key_format: str | None,
+        value_format: str | None,
+        window: str | None,
+        application: str | None,
+        registry: str | None,
+        **arguments: Any,
+    ) -> Any:
+        if application is not None and (key_format or value_format or window):
+            raise click.UsageError(
+                "--application gives the formats: leave out --key, --value and --window, or --application."
+            )
+
+        def coders(place: Place, topic: str) -> Coders:
+            if application is not None:
+                return _of_application(application, place, topic)
+            key = named(key_format or "auto", topic, is_key=True, registry=registry)
+            if window is not None:
+                key = of_serde(with_windows(_inner(key_format), _size(window), topic))
+            return Coders(key, named(value_format or "auto", topic, is_key=False, registry=registry))
+
+        return function(coders=coders, **arguments)
+
+    return with_formats
+
+
+def _of_application(target: str, place: Place, topic: str) -> Coders:
+    config = place.config
+    topology = load_topology(target, config.topology_optimization)
+    if not config.application_id:
+        config = replace(config, application_id=attribute_name(target))  # as `millpond dev` calls it
+    return coders_of_topic(topology, config, topic)
+
+
+def _inner(name: str | None) -> Serde[Any]:
+    serde = serde_named(name or "string")
+    if serde is None:
+        raise ConfigError(f"--window needs a format of keys other than {name}: give --key string, long or another one.")
+    return serde
+
+
+def _size(text: str) -> Duration | None:
+    if text == _SESSIONS:
+        return None
+    try:
+        return Duration.parse(text)
+    except ValueError as error:
+        raise click.UsageError(f"--window: {error}, or `{_SESSIONS}`.") from None

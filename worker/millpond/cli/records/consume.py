@@ -1,0 +1,169 @@
+"""`millpond consume`: show the records of a topic as JSON lines."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+from confluent_kafka import Message
+
+from millpond.cli.cluster.printable import printable
+from millpond.cli.options import verbose_option
+from millpond.cli.session import Session
+from millpond.durations import Duration, milliseconds
+
+from .application_coders import Coders
+from .broker import Place, broker_options
+from .choices import format_options
+from .decoding import decode
+from .reading import Wanted, admin_of, counted, quiet, records
+
+__all__ = ("command",)
+
+_EXAMPLES = 3
+
+
+@click.command("consume", short_help="Show the records of a topic as JSON lines.")
+@click.argument("topic")
+@click.option("--from-beginning", is_flag=True, help="Begin with the topic's first record (default).")
+@click.option(
+    "--from", "first", metavar="TIME", help="Begin with a time, such as 2026-01-31T12:00:00Z, 10m (ago) or now."
+)
+@click.option("--until", "last", metavar="TIME", help="Leave out the records of this time and later ones.")
+@click.option("-n", "--max", "most", type=click.IntRange(1), metavar="N", help="Stop after N records.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for further records, until Ctrl-C.")
+@click.option("-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, metavar="N",
+              help="Only this partition; may be repeated.")  # fmt: skip
+@click.option("-k", "--key-is", "wanted_key", metavar="KEY", help="Only the records of this key, as text or JSON.")
+@click.option("--isolation", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_committed",
+              show_default=True, help="Whether records of open and aborted transactions are left out.")  # fmt: skip
+@format_options
+@broker_options
+@verbose_option
+@click.pass_obj
+def command(  # noqa: PLR0913 - one parameter per option
+    session: Session,
+    topic: str,
+    first: str | None,
+    last: str | None,
+    most: int | None,
+    partitions: tuple[int, ...],
+    wanted_key: str | None,
+    isolation: str,
+    find: Callable[[], Place],
+    coders: Callable[[Place, str], Coders],
+    *,
+    from_beginning: bool,
+    follow: bool,
+) -> None:
+    """Show the records of TOPIC as JSON lines, from its beginning to its present end.
+
+    A line has key, value, timestamp (epoch ms), partition and offset, and, if the record has any, headers and the
+    window of the key. Records of one partition are in their order. Only committed records are shown.
+
+    \b
+    millpond consume orders
+    millpond consume orders --from 10m --follow
+    millpond consume counts --value long
+    millpond consume delays-counts-changelog --application app:delays
+    """  # noqa: D301 - click's mark for lines that are not wrapped
+    if from_beginning and first is not None:
+        raise click.UsageError("--from-beginning and --from exclude each other: leave out one of them.")
+    if follow and last is not None:
+        raise click.UsageError("--until ends the output, --follow continues it: leave out one of them.")
+    wanted = Wanted(topic, partitions or None, follow=follow, committed=isolation == "read_committed")
+    if first == "now":
+        wanted.from_end = True
+    elif first is not None:
+        wanted.from_ms = _time_ms("--from", first)
+    until_ms = None if last is None else _time_ms("--until", last)
+    quiet(session)
+    place = find()
+    session.err.print(f"broker {place.where}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    chosen = coders(place, topic)
+    shown = _Shown(most, wanted, until_ms, wanted_key)
+    admin = admin_of(place.config)
+    with contextlib.suppress(*([KeyboardInterrupt] if follow else [])):
+        for batch in records(place.config, admin, wanted):
+            if not shown.lines(batch, chosen):
+                break
+    _report(session, wanted, shown)
+
+
+class _Shown:
+    """Writes the lines, and counts them."""
+
+    def __init__(self, most: int | None, wanted: Wanted, until_ms: int | None, key: str | None) -> None:
+        self.count = 0
+        self.skipped = 0
+        self.problems: list[str] = []
+        self._left = most
+        self._wanted = wanted
+        self._until_ms = until_ms
+        self._key = key
+        self._on_terminal = sys.stdout.isatty()
+
+    def lines(self, batch: list[Message], coders: Coders) -> bool:
+        """Write a batch; return whether more records are wanted."""
+        text = []
+        for message in batch:
+            timestamp = message.timestamp()[1]
+            before = self._wanted.from_ms is not None and timestamp < self._wanted.from_ms
+            if before or (self._until_ms is not None and timestamp >= self._until_ms):
+                continue
+            line, problem = decode(message, coders)
+            if self._key is not None and not _is_key(line["key"], self._key):
+                continue
+            if problem:
+                self.problems.append(f"partition {line['partition']}, offset {line['offset']}: {problem}")
+            shown = msgspec.json.encode(line).decode()
+            text.append(printable(shown) if self._on_terminal else shown)
+            self.count += 1
+            if self.count == self._left:
+                break
+        if text:
+            sys.stdout.write("\n".join(text) + "\n")
+            sys.stdout.flush()
+        return self.count != self._left
+
+
+def _is_key(key: Any, wanted: str) -> bool:
+    return key == wanted or msgspec.json.encode(key).decode() == wanted
+
+
+def _report(session: Session, wanted: Wanted, shown: _Shown) -> None:
+    """Say on standard error what the lines do not: how many they are, what they lack, what could not be decoded."""
+    lines = [f"{counted(shown.count)} of {wanted.topic}"]
+    if wanted.open_transactions:
+        where = ", ".join(f"{each} ({count:,})" for each, count in sorted(wanted.open_transactions.items()))
+        lines.append(
+            f"an open transaction holds back records at the end of the partitions {where}; "
+            "--isolation read_uncommitted shows them"
+        )
+    if shown.problems:
+        lines.append(f"{counted(len(shown.problems))} could not be decoded, and shown as base64:")
+        lines += [f"  {each}" for each in shown.problems[:_EXAMPLES]]
+        lines.append("choose other formats by --key and --value, or give --application")
+    for line in lines:
+        session.err.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def _time_ms(option: str, text: str) -> int:
+    """Return a time in epoch ms: as a number, as a duration ago, or as an ISO time, UTC if it has no time zone."""
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    with contextlib.suppress(ValueError):
+        return int(time.time() * 1000) - milliseconds(Duration.parse(text))
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(
+            f"{option}: '{text}' is no time; write 2026-01-31T12:00:00Z, epoch ms, or a duration ago such as 10m."
+        ) from None
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)

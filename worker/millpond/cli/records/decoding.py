@@ -1,0 +1,73 @@
+"""Records as JSON objects: the lines of `millpond consume`. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from confluent_kafka import Message
+
+from millpond.serdes import Windowed
+
+from .application_coders import Coders
+from .coders import Coder, base64_of
+
+__all__ = ("Decoded", "decode")
+
+
+class Decoded(NamedTuple):
+    """A record as JSON."""
+
+    line: dict[str, Any]
+    problem: str = ""
+    """Why a part of it could not be decoded, which the line has as base64 then."""
+
+
+def decode(message: Message, coders: Coders) -> Decoded:
+    """Return a record as JSON: key, value, timestamp, partition, offset; window and headers if it has any.
+
+    Times are epoch ms. What cannot be decoded is `{"base64": …}`, and the line has the reason as `error`.
+    """
+    line: dict[str, Any] = {"key": None}
+    problems: list[str] = []
+    raw_key, raw_value = message.key(), message.value()
+    if raw_key is not None:
+        raw_key = _bytes(raw_key)
+        try:
+            raw_key, raw_value, start, end = coders.split(raw_key, raw_value)
+        except Exception as error:  # noqa: BLE001 - a damaged record may not even split into its parts
+            problems.append(f"the record is not of this changelog: {error}")
+            line |= {"key": base64_of(raw_key), "value": None if raw_value is None else base64_of(raw_value)}
+        else:
+            key = _part(coders.key, raw_key, "key", problems)
+            if isinstance(key, Windowed):
+                key, start, end = key.key, key.start_ms, key.end_ms
+            line["key"] = key
+            if start is not None:
+                line["window"] = {"start": start, "end": end}
+    if "value" not in line:
+        line["value"] = None if raw_value is None else _part(coders.value, _bytes(raw_value), "value", problems)
+    line |= {"timestamp": message.timestamp()[1], "partition": message.partition(), "offset": message.offset()}
+    if headers := message.headers():
+        line["headers"] = [[name, None if data is None else _text(_bytes(data))] for name, data in list(headers)]
+    if problems:
+        line["error"] = "; ".join(problems)
+    return Decoded(line, line.get("error", ""))
+
+
+def _part(coder: Coder, data: bytes, what: str, problems: list[str]) -> Any:
+    try:
+        return coder.decode(data)
+    except Exception as error:  # noqa: BLE001 - serdes may be user code
+        problems.append(f"{what}: {error}")
+        return base64_of(data)
+
+
+def _text(data: bytes) -> Any:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return base64_of(data)
+
+
+def _bytes(data: Any) -> bytes:
+    return data.encode() if isinstance(data, str) else bytes(data)

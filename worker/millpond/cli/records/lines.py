@@ -1,0 +1,191 @@
+"""The lines that `millpond produce` reads: JSON objects, or key and value with a separator between them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from confluent_kafka import murmur2
+
+from millpond.errors import MillpondError
+from millpond.runtime.config.parsers import nearest
+from millpond.serdes import Windowed
+
+from .coders import Coder, NotEncodable
+
+__all__ = ("BadLine", "Line", "parser")
+
+_FIELDS = ("key", "value", "timestamp", "headers", "partition", "window")
+_OF_ORIGIN = ("topic", "offset")
+"""Fields that tell where a record was read. They do not matter for where it is written."""
+_MAX_LONG = 2**63 - 1
+_ANY = -1
+
+
+class BadLine(ValueError):
+    """A line that is no record; the message has the cause and the cure, without the line's number."""
+
+
+class Line(NamedTuple):
+    """The record of a line."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int = 0
+    """0 for the time at which it is written."""
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int = _ANY
+    """-1 for the partition of the key."""
+
+
+def parser(
+    key: Coder, value: Coder, partitions: int, *, separator: str | None = None, keep_partitions: bool = True
+) -> Callable[[bytes], Line | None]:
+    """Return the function that makes a record of a line, and None of an empty one; it raises BadLine.
+
+    Args:
+        key: the coder of keys.
+        value: the coder of values.
+        partitions: the number of partitions of the topic.
+        separator: the text between key and value; None for JSON objects.
+        keep_partitions: whether a record is written to the partition that its line names.
+    """
+
+    def of_json(text: bytes) -> Line | None:
+        if not text.strip():
+            return None
+        try:
+            found = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadLine(
+                f'it is not JSON ({error}). Write an object such as {{"key": "a", "value": 1}}, or give --key-separator'
+            ) from None
+        if not isinstance(found, dict):
+            raise BadLine('it is no JSON object. Write {"key": …, "value": …}')
+        _check_fields(found)
+        raw_key = _encoded(key, _with_window(key, found), '"key"')
+        chosen = _partition(found.get("partition"), partitions) if keep_partitions else _ANY
+        return Line(
+            raw_key,
+            _encoded(value, found["value"], '"value"'),
+            _timestamp_ms(found.get("timestamp")),
+            _headers(found.get("headers")),
+            _partition_of_key(key, raw_key, partitions) if chosen == _ANY else chosen,
+        )
+
+    def separated(text: bytes) -> Line | None:
+        assert separator is not None
+        try:
+            raw_key, found, raw_value = text.decode().rstrip("\r\n").partition(separator)
+        except UnicodeDecodeError as error:
+            raise BadLine(f"it is not UTF-8 ({error.reason} at byte {error.start}). Convert the file") from None
+        if not found:
+            raise BadLine(f"it has no {separator!r} between key and value. Add it, or choose another --key-separator")
+        return Line(
+            _encoded(key, _of_text(key, raw_key), "the key"), _encoded(value, _of_text(value, raw_value), "the value")
+        )
+
+    return of_json if separator is None else separated
+
+
+def _check_fields(found: dict[str, Any]) -> None:
+    for name in found:
+        if name not in _FIELDS and name not in _OF_ORIGIN:
+            near = nearest(name, _FIELDS)
+            hint = f'Did you mean "{near}"?' if near else f"The fields are {', '.join(_FIELDS)}"
+            raise BadLine(f'it has a field "{name}", which is none of a record. {hint}')
+    if "value" not in found:
+        raise BadLine('it has no "value". Write "value": null to delete a key')
+
+
+def _with_window(key: Coder, found: dict[str, Any]) -> Any:
+    given = found.get("key")
+    if "window" not in found:
+        return given
+    if given is None or not key.windowed:
+        raise BadLine('it has a "window", but keys of this topic have none. Give --window, or --application')
+    try:
+        window = msgspec.convert(found["window"], _Window)
+    except msgspec.ValidationError as error:
+        raise BadLine(f'"window" is wrong ({error}). Write {{"start": …, "end": …}} in epoch ms') from None
+    return Windowed(given, window.start, window.end)
+
+
+class _Window(msgspec.Struct, forbid_unknown_fields=True):
+    start: int
+    end: int
+
+
+def _encoded(coder: Coder, value: Any, what: str) -> bytes | None:
+    if value is None:
+        return None
+    try:
+        return coder.encode(value)
+    except NotEncodable as error:
+        raise BadLine(f"{what}: {error}") from error
+    except MillpondError as error:
+        raise BadLine(f"{what}: {str(error).removesuffix('.')}") from error
+
+
+def _of_text(coder: Coder, text: str) -> Any:
+    if coder.as_text:
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise BadLine(
+            f"{text[:50]!r} is no value of {coder.name} ({error}). Correct it, or choose another format"
+        ) from None
+
+
+def _timestamp_ms(given: Any) -> int:
+    if given is None:
+        return 0
+    if type(given) is int:
+        if 0 < given <= _MAX_LONG:
+            return given
+        raise BadLine('"timestamp" must be above 0, in epoch ms. Correct it, or leave it out for the present time')
+    try:
+        when = datetime.fromisoformat(given)
+    except (TypeError, ValueError):
+        raise BadLine('"timestamp" is no time. Write epoch ms, or text such as "2026-01-31T12:00:00Z"') from None
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
+    if given is None:
+        return ()
+    pairs = list(given.items()) if isinstance(given, dict) else given
+    try:
+        found = msgspec.convert(pairs, list[tuple[str, str | _Raw | None]])
+    except msgspec.ValidationError:
+        raise BadLine(
+            '"headers" are wrong. Write {"name": "text"}, or [["name", "text"], …] to repeat a name'
+        ) from None
+    return tuple(
+        (name, each.base64 if isinstance(each, _Raw) else None if each is None else each.encode())
+        for name, each in found
+    )
+
+
+class _Raw(msgspec.Struct, forbid_unknown_fields=True):
+    base64: bytes
+
+
+def _partition(given: Any, count: int) -> int:
+    if given is None:
+        return _ANY
+    if type(given) is not int or not 0 <= given < count:
+        raise BadLine(
+            f'"partition" is {given!r}, but the topic has the partitions 0 to {count - 1}. Correct it, or give '
+            "--by-key, which ignores it"
+        )
+    return given
+
+
+def _partition_of_key(coder: Coder, raw_key: bytes | None, count: int) -> int:
+    if raw_key is None or coder.partition_by is None:
+        return _ANY
+    return murmur2(coder.partition_by(raw_key), count)

@@ -1,0 +1,251 @@
+"""`millpond produce`: write records to a topic, one for each line."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+import click
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from rich.status import Status
+
+from millpond.cli.options import verbose_option
+from millpond.cli.session import Session
+from millpond.errors import BrokerError, MillpondError, TopicError
+from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
+from millpond.topology import is_repartition_topic
+
+from .application_coders import Coders
+from .broker import Place, broker_options
+from .choices import format_options
+from .lines import BadLine, Line, parser
+from .reading import admin_of, counted, log, partitions_of, quiet
+
+__all__ = ("command",)
+
+_DELIVERY_MS = 60_000
+_PROGRESS_S = 0.2
+_EXAMPLES = 3
+
+
+@click.command("produce", short_help="Write JSON lines to a topic, as records.")
+@click.argument("topic")
+@click.argument("source", metavar="[FILE]", type=click.File("rb"), default="-")
+@click.option("--key-separator", metavar="TEXT", help="Lines are KEY, this text, and VALUE, instead of JSON objects.")
+@click.option("--by-key", is_flag=True, help="Choose partitions by key, also for lines that name one.")
+@click.option("--from-line", type=click.IntRange(1), default=1, metavar="N", help="Begin with line N.")
+@click.option(
+    "--create", "partitions", type=click.IntRange(1), metavar="PARTITIONS", help="Create the topic if it is missing."
+)
+@click.option("--internal", is_flag=True, help="Allow a changelog or a repartition topic.")
+@format_options
+@broker_options
+@verbose_option
+@click.pass_obj
+def command(  # noqa: PLR0913 - one parameter per option
+    session: Session,
+    topic: str,
+    source: BinaryIO,
+    key_separator: str | None,
+    from_line: int,
+    partitions: int | None,
+    find: Callable[[], Place],
+    coders: Callable[[Place, str], Coders],
+    *,
+    by_key: bool,
+    internal: bool,
+) -> None:
+    """Write the lines of FILE, or of standard input, to TOPIC.
+
+    A line is a JSON object with value, and, if wanted, key, timestamp (epoch ms, or as 2026-01-31T12:00:00Z), headers,
+    partition, and window for keys in windows: what `millpond consume` shows. The partition is that of the key as in
+    Kafka's own clients, unless the line names one. A line that is no record ends the command; it says which records are
+    written.
+
+    \b
+    millpond produce orders orders.jsonl
+    echo '{"key": "a", "value": {"price": 3}}' | millpond produce orders
+    echo 'a:3' | millpond produce prices --key-separator : --value long
+    millpond produce orders orders.jsonl --application app:delays
+    """  # noqa: D301 - click's mark for lines that are not wrapped
+    if key_separator == "":
+        raise click.UsageError("--key-separator is empty: give the text between key and value.")
+    if not internal and (topic.endswith("-changelog") or is_repartition_topic(topic) or topic.startswith("__")):
+        raise TopicError(
+            f"topic '{topic}' looks like an internal one, to which only its application writes: choose another topic, "
+            "or give --internal."
+        )
+    quiet(session)
+    place = find()
+    count = _count(place.config, topic, partitions)
+    chosen = coders(place, topic)
+    if chosen.changelog:
+        raise TopicError(
+            f"topic '{topic}' is a changelog, whose format only the application writes: choose another topic."
+        )
+    parse = parser(chosen.key, chosen.value, count, separator=key_separator, keep_partitions=not by_key)
+    session.err.print(f"broker {place.where}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    if source.isatty():
+        session.err.print("one record a line; Ctrl-D ends", style="dim", highlight=False)
+    writer = _Writer(place.config, topic)
+    try:
+        with session.err.status(f"writing to {topic}") as status:
+            interrupted = _write(writer, source, parse, from_line, status)
+    except BadLine as error:
+        writer.finish()
+        raise MillpondError(f"line {writer.line}: {error}. {writer.so_far()}") from error
+    writer.finish()
+    if interrupted:
+        writer.line += 1
+        raise MillpondError(f"interrupted before line {writer.line}. {writer.so_far()}")
+    if writer.failures:
+        raise BrokerError(writer.failed())
+    session.err.print(f"{counted(writer.written)} written to {topic}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _count(config: Config, topic: str, create: int | None) -> int:
+    """Return the partition count of the topic, which is created if it is missing and may be."""
+    admin = admin_of(config)
+    existing = admin.topics()
+    if create is not None and topic not in existing:
+        admin.create(topic, create, config.replication_factor)
+        return create
+    try:
+        return partitions_of(existing, topic)
+    except TopicError as error:
+        raise TopicError(f"{error} --create PARTITIONS creates it.") from None
+
+
+def _write(
+    writer: _Writer, source: BinaryIO, parse: Callable[[bytes], Line | None], from_line: int, status: Status
+) -> bool:
+    """Write the lines until their end, a failure or Ctrl-C; return whether Ctrl-C ended it."""
+    shown_at = time.monotonic()
+    with _interruptible(source) as lines:
+        for text in lines:
+            writer.line += 1
+            if writer.line >= from_line and (found := parse(text)) is not None:
+                writer.write(found)
+            if writer.failures:
+                return False
+            if (now := time.monotonic()) - shown_at >= _PROGRESS_S:
+                shown_at = now
+                status.update(f"writing to {writer.topic}: {writer.written:,} records, line {writer.line:,}")
+    return lines.interrupted
+
+
+class _Lines:
+    """The lines of a file. SIGINT ends them, between two lines: each line is processed as a whole or not at all."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = source
+        self._waiting = False
+        self.interrupted = False
+
+    def interrupt(self, _number: int, _frame: object) -> None:
+        self.interrupted = True
+        if self._waiting:
+            raise KeyboardInterrupt
+
+    def __iter__(self) -> Iterator[bytes]:
+        while not self.interrupted:
+            try:
+                self._waiting = True
+                text = self._source.readline()
+                self._waiting = False
+            except KeyboardInterrupt:
+                return
+            if not text:
+                return
+            yield text
+
+
+@contextlib.contextmanager
+def _interruptible(source: BinaryIO) -> Iterator[_Lines]:
+    lines = _Lines(source)
+    before = signal.signal(signal.SIGINT, lines.interrupt)
+    try:
+        yield lines
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Writer:
+    """A producer that knows which lines are written.
+
+    Attributes:
+        topic: the topic.
+        line: the number of the present line.
+        written: the number of records that the broker has confirmed.
+        failures: the errors of records that it has not, by line.
+    """
+
+    def __init__(self, config: Config, topic: str) -> None:
+        self.topic = topic
+        self.line = 0
+        self.written = 0
+        self.failures: dict[int, str] = {}
+        fixed: dict[str, Any] = {
+            "enable.idempotence": True,
+            "acks": "all",
+            "partitioner": "murmur2_random",
+            "error_cb": lambda error: log.debug("%s", error),
+        }
+        defaults: dict[str, Any] = {**CLIENT_DEFAULTS, "linger.ms": 5, "message.timeout.ms": _DELIVERY_MS}
+        self._producer = Producer(dict(config.producer_settings(defaults=defaults, fixed=fixed)), logger=log)
+
+    def write(self, record: Line) -> None:
+        """Send a record. Waits while too many are on their way.
+
+        Raises:
+            BadLine: the client rejects the record, such as one that is too large.
+        """
+        number = self.line
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if error is None:
+                self.written += 1
+            else:
+                self.failures[number] = error.str()
+
+        while True:
+            try:
+                self._producer.produce(
+                    self.topic, record.value, record.key, record.partition,
+                    on_delivery=delivered, timestamp=record.timestamp_ms, headers=list(record.headers),
+                )  # fmt: skip
+                self._producer.poll(0)
+                return
+            except BufferError:
+                self._producer.poll(_PROGRESS_S)
+            except KafkaException as error:
+                raise BadLine(f"the record cannot be sent ({error.args[0].str()})") from error
+
+    def finish(self) -> None:
+        """Wait until each record is confirmed or has failed."""
+        self._producer.flush()
+
+    def so_far(self) -> str:
+        """Return what is written, and how to go on, as sentences."""
+        if self.failures:
+            return self.failed()
+        if not self.written:
+            return "Nothing is written."
+        return (
+            f"Before it, {counted(self.written)} went to {self.topic}: after the correction, go on with "
+            f"--from-line {self.line}."
+        )
+
+    def failed(self) -> str:
+        """Return which lines are not written, as a message."""
+        numbers = sorted(self.failures)
+        shown = "; ".join(f"line {each}: {self.failures[each]}" for each in numbers[:_EXAMPLES])
+        more = f" and {len(numbers) - _EXAMPLES:,} more" if len(numbers) > _EXAMPLES else ""
+        return (
+            f"the broker did not confirm {counted(len(numbers))} ({shown}{more}), but {self.written:,} others. Correct "
+            "the cause, and write the unconfirmed lines again; after a timeout they may have been written already."
+        )

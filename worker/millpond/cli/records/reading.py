@@ -1,0 +1,166 @@
+"""Reads the records of a topic, up to its present end or on and on."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from millpond.cli.session import Session
+from millpond.errors import BrokerError, TopicError
+from millpond.runtime.config.model import Config
+from millpond.runtime.config.parsers import nearest
+from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
+from millpond.runtime.offsets.metadata import Partition
+
+__all__ = ("Wanted", "admin_of", "counted", "log", "partitions_of", "quiet", "records")
+
+log: logging.Logger = logging.getLogger("millpond.records")
+
+_PATIENCE = timedelta(seconds=10)
+_POLL_S = 0.25
+_BATCH = 1_000
+# confluent-kafka names librdkafka's public error codes with an underscore.
+_PARTITION_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - a public error code
+_SILENCE_S = 30.0
+
+
+@dataclass
+class Wanted:
+    """The records of a topic to read."""
+
+    topic: str
+    partitions: Collection[int] | None = None
+    """None for all."""
+    from_ms: int | None = None
+    """Skips the records before the first one of this time, in epoch ms; None for the beginning."""
+    from_end: bool = False
+    """Whether only records are read that are written from now on."""
+    follow: bool = False
+    """Whether to wait for further records at the end."""
+    committed: bool = True
+    """Whether records of transactions that are open or aborted are left out."""
+    open_transactions: dict[int, int] = field(default_factory=dict)
+    """Filled while reading: by partition, the number of offsets at its end that an open transaction holds back."""
+
+
+def quiet(session: Session) -> None:
+    """Show logs of Kafka's clients only if debug logs are wanted: they retry by themselves, and failures are errors."""
+    session.log_to_stderr()
+    log.setLevel(logging.DEBUG if session.verbose else logging.CRITICAL)
+
+
+def counted(number: int) -> str:
+    """Return a number of records as text."""
+    return "1 record" if number == 1 else f"{number:,} records"
+
+
+def admin_of(config: Config) -> KafkaAdmin:
+    """Return an admin client for one command."""
+    return KafkaAdmin(config.admin_settings(CLIENT_DEFAULTS), patience=_PATIENCE, stopping=lambda: False)
+
+
+def partitions_of(topics: Mapping[str, int], topic: str) -> int:
+    """Return the partition count of a topic.
+
+    Raises:
+        TopicError: the topic does not exist.
+    """
+    if topic in topics:
+        return topics[topic]
+    near = nearest(topic, topics)
+    hint = f"Did you mean '{near}'?" if near else "`millpond topics` lists those that exist."
+    raise TopicError(f"topic '{topic}' does not exist. {hint}")
+
+
+def records(config: Config, admin: KafkaAdmin, wanted: Wanted) -> Iterator[list[Message]]:
+    """Yield records in batches, by offset within each partition. An empty batch is a pause without new records.
+
+    Raises:
+        TopicError: the topic or a partition does not exist.
+        BrokerError: the brokers do not answer.
+    """
+    count = partitions_of(admin.topics(), wanted.topic)
+    if wrong := [each for each in wanted.partitions or () if each >= count]:
+        raise TopicError(f"topic '{wanted.topic}' has no partition {wrong[0]}: it has the partitions 0 to {count - 1}.")
+    chosen = [Partition(wanted.topic, each) for each in sorted(set(wanted.partitions or range(count)))]
+    ranges = admin.ranges(chosen)
+    starts = {each: end if wanted.from_end else first for each, (first, end) in ranges.items()}
+    if wanted.from_ms is not None:
+        found = admin.offsets_at(dict.fromkeys(chosen, wanted.from_ms))
+        starts = {each: ranges[each][1] if (at := found[each]) is None else at for each in chosen}
+    consumer = _consumer(config, wanted)
+    try:
+        consumer.assign([TopicPartition(*each, start) for each, start in starts.items()])
+        yield from _read(consumer, wanted, {each.partition: end for each, (_, end) in ranges.items()}, {
+            each.partition for each, start in starts.items() if wanted.follow or start < ranges[each][1]
+        })  # fmt: skip
+    finally:
+        consumer.close()
+
+
+def _consumer(config: Config, wanted: Wanted) -> Consumer:
+    fixed: dict[str, Any] = {
+        "group.id": config.application_id or "millpond",  # required, but not joined
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        # Records that were deleted since their offset was looked up are skipped.
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed" if wanted.committed else "read_uncommitted",
+        "error_cb": lambda error: log.debug("%s", error),
+    }
+    defaults: dict[str, Any] = {**CLIENT_DEFAULTS, "fetch.wait.max.ms": 100, "fetch.queue.backoff.ms": 5}
+    return Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
+
+
+def _read(consumer: Consumer, wanted: Wanted, ends: Mapping[int, int], waiting: set[int]) -> Iterator[list[Message]]:
+    heard_at = time.monotonic()
+    while waiting:
+        # consume() alone would wait until it has a whole batch.
+        first = consumer.poll(_POLL_S)
+        messages = [] if first is None else [first, *consumer.consume(_BATCH, 0)]
+        yield [each for each in messages if _is_record(each, wanted, ends, waiting)]
+        if messages or wanted.follow:
+            heard_at = time.monotonic()
+        elif time.monotonic() - heard_at > _SILENCE_S:
+            _check_broker(consumer, wanted.topic)
+            heard_at = time.monotonic()
+
+
+def _is_record(message: Message, wanted: Wanted, ends: Mapping[int, int], waiting: set[int]) -> bool:
+    """Return whether a message is a wanted record, and not an event; stop waiting for a partition that has ended."""
+    partition, offset, error = message.partition() or 0, message.offset() or 0, message.error()
+    if wanted.follow:
+        if error is not None and error.code() != _PARTITION_EOF and not error.retriable():
+            raise _failed(wanted.topic, error)
+        return error is None
+    if error is None:
+        if offset + 1 >= ends[partition]:
+            waiting.discard(partition)
+        return offset < ends[partition]
+    if error.code() == _PARTITION_EOF:
+        waiting.discard(partition)
+        if offset < ends[partition]:
+            wanted.open_transactions[partition] = ends[partition] - offset
+    elif not error.retriable():
+        raise _failed(wanted.topic, error)
+    return False
+
+
+def _check_broker(consumer: Consumer, topic: str) -> None:
+    """Raise BrokerError if the brokers do not answer."""
+    try:
+        consumer.list_topics(topic, timeout=5)
+    except KafkaException as error:
+        raise _failed(topic, error.args[0]) from error
+
+
+def _failed(topic: str, error: KafkaError) -> BrokerError:
+    return BrokerError(f"topic '{topic}' cannot be read: {error.str()}. Check the brokers, and the right to read it.")

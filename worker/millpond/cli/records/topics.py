@@ -1,0 +1,152 @@
+"""`millpond topics`: the topics of a cluster, or the partitions of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import click
+import msgspec
+from rich.text import Text
+
+from millpond.cli.cluster.printable import printable
+from millpond.cli.options import verbose_option
+from millpond.cli.session import Session
+from millpond.cli.status.view import grid
+from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.offsets.metadata import Partition
+from millpond.topology import is_repartition_topic
+
+from .broker import Place, broker_options
+from .reading import admin_of, partitions_of, quiet
+
+__all__ = ("application_of", "command", "retention")
+
+_KINDS = {True: "repartition", False: "changelog"}
+
+
+class TopicRow(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """One topic, for the table and for programs."""
+
+    topic: str
+    partitions: int
+    records: int
+    """Offsets between first and last record: an upper limit, since compaction and transactions leave gaps."""
+    cleanup_policy: str = ""
+    retention_ms: int | None = None
+    """None if records are kept for ever, or if the configuration may not be read."""
+    internal: str = ""
+    """`changelog` or `repartition`; empty for other topics."""
+    application: str = ""
+    """The application of an internal topic; empty if it is not known."""
+
+
+@click.command("topics", short_help="Show topics, or the partitions of one.")
+@click.argument("topic", required=False)
+@click.option("-a", "--all", "everything", is_flag=True, help="Show Kafka's own topics, too.")
+@click.option("--json", "as_json", is_flag=True, help="Show JSON for programs.")
+@broker_options
+@verbose_option
+@click.pass_obj
+def command(session: Session, topic: str | None, find: Callable[[], Place], *, everything: bool, as_json: bool) -> None:
+    """Show the topics of a broker: partitions, records, retention, and the application of internal topics.
+
+    With TOPIC, show its partitions and its configuration. Records are offsets between the first and the last one:
+    compaction and transactions leave gaps, so there may be fewer.
+
+    \b
+    millpond topics
+    millpond topics orders
+    """  # noqa: D301 - click's mark for lines that are not wrapped
+    quiet(session)
+    place = find()
+    if not as_json:
+        session.err.print(f"broker {place.where}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    admin = admin_of(place.config)
+    counts = admin.topics()
+    if topic is not None:
+        _show_partitions(session, admin, topic, partitions_of(counts, topic), as_json=as_json)
+        return
+    names = [each for each in sorted(counts) if everything or not each.startswith("__")]
+    rows = _rows(admin, {each: counts[each] for each in names}, {*admin.groups(), place.application} - {""})
+    if as_json:
+        click.echo(msgspec.json.encode({"topics": rows}))
+    elif not rows:
+        session.out.print("There are no topics.")
+    else:
+        _show(session, rows)
+
+
+def _rows(admin: KafkaAdmin, counts: Mapping[str, int], applications: Collection[str]) -> list[TopicRow]:
+    ranges = admin.ranges([Partition(topic, each) for topic, count in counts.items() for each in range(count)])
+    configs = admin.configs(counts) if counts else {}
+    sizes = dict.fromkeys(counts, 0)
+    for place, (first, end) in ranges.items():
+        sizes[place.topic] += end - first
+    rows = []
+    for topic, count in counts.items():
+        config = configs.get(topic, {})
+        policy = config.get("cleanup.policy", "")
+        kept_ms = int(config.get("retention.ms", "-1")) if "delete" in policy else -1
+        kind, application = application_of(topic, applications)
+        row = TopicRow(topic, count, sizes[topic], policy, None if kept_ms < 0 else kept_ms, kind, application)
+        rows.append(row)
+    return rows
+
+
+def application_of(topic: str, applications: Collection[str]) -> tuple[str, str]:
+    """Return the kind of an internal topic and its application; empty texts for other topics, and if it is unknown.
+
+    Args:
+        topic: the topic.
+        applications: the known `application.id`s. Of several that fit, the longest one is the topic's.
+    """
+    repartition = is_repartition_topic(topic)
+    if not repartition and not topic.endswith("-changelog"):
+        return "", ""
+    fitting = [each for each in applications if topic.startswith(f"{each}-")]
+    return _KINDS[repartition], max(fitting, key=len, default="")
+
+
+def retention(row: TopicRow) -> str:
+    """Return how long a topic keeps its records, for people."""
+    if not row.cleanup_policy:
+        return "unknown"
+    parts = []
+    if "compact" in row.cleanup_policy:
+        parts.append("newest of each key")
+    if "delete" in row.cleanup_policy:
+        parts.append("for ever" if row.retention_ms is None else _span(row.retention_ms))
+    return ", ".join(parts)
+
+
+def _show(session: Session, rows: Collection[TopicRow]) -> None:
+    table = grid("topic", "partitions>", "records>", "kept", "internal")
+    for row in rows:
+        of = f"{row.internal} of {row.application}" if row.application else row.internal
+        name = Text(printable(row.topic), style="dim" if row.internal else "bold")
+        table.add_row(name, f"{row.partitions:,}", f"{row.records:,}", retention(row), Text(printable(of), style="dim"))
+    session.out.print(table)
+
+
+def _show_partitions(session: Session, admin: KafkaAdmin, topic: str, count: int, *, as_json: bool) -> None:
+    ranges = admin.ranges([Partition(topic, each) for each in range(count)])
+    config = admin.configs([topic]).get(topic, {})
+    rows: list[dict[str, Any]] = [
+        {"partition": each.partition, "first": first, "end": end, "records": end - first}
+        for each, (first, end) in sorted(ranges.items())
+    ]
+    if as_json:
+        click.echo(msgspec.json.encode({"topic": topic, "partitions": rows, "config": config}))
+        return
+    table = grid("partition>", "first offset>", "end offset>", "records>")
+    for row in rows:
+        table.add_row(*(f"{each:,}" for each in row.values()))
+    session.out.print(table)
+
+
+def _span(ms: int) -> str:
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if ms >= size and ms % size == 0:
+            return f"{ms // size} {unit}"
+    return f"{ms:,} ms"
