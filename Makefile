@@ -179,7 +179,7 @@ reference: venv ## Write docs/reference from the CRDs
 .PHONY: venv
 venv: $(VENV)/ready ## Make the virtual environment (all other tasks do this first)
 
-$(VENV)/ready: requirements.lock pyproject.toml
+$(VENV)/ready: requirements.lock pyproject.toml setup.py
 	@command -v $(PYTHON) >/dev/null || { echo "millpond needs Python 3.11 or newer; name it with make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "millpond needs Python 3.11 or newer, and $(PYTHON) is older; name another one with make PYTHON=..." >&2; exit 1; }
@@ -226,6 +226,10 @@ helm: venv ## Build Helm 3 and Helm 4 for tests, once; tests build them by thems
 .PHONY: manifests
 manifests: helm ## Write what follows from helm/millpond and crds/: deploy/, the chart's schema, definitions and README
 	@$(BIN)/python -m helm.generate
+
+.PHONY: dist
+dist: venv ## Build the wheel and the sdist of this checkout into dist/
+	@$(BIN)/python -m release.dist $(ARGS)
 
 .PHONY: release
 release: venv ## Build wheel, chart and images into dist/, build them again and compare, and try them (BUILD_OPTIONS: for docker build)

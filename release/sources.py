@@ -1,7 +1,8 @@
-"""The sources of a release: what is committed, and nothing else of the checkout."""
+"""The sources of packages: a commit for a release, or the checkout as it is."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tarfile
 import tomllib
@@ -11,18 +12,18 @@ from pathlib import Path
 from .commands import program
 from .failures import ReleaseFailed
 
-__all__ = ("ROOT", "Sources", "committed")
+__all__ = ("ROOT", "Sources", "committed", "working_tree")
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The files of a commit.
+    """The files of a commit, or of a checkout.
 
     Attributes:
         directory: the directory with the files.
-        commit: the id of the commit.
+        commit: the id of the commit, or of the last one below a checkout.
         epoch: the time of the commit, in epoch seconds: SOURCE_DATE_EPOCH of all that is built from it.
     """
 
@@ -55,6 +56,20 @@ def committed(directory: Path, root: Path = ROOT) -> Sources:
     with tarfile.open(archive) as tar:
         tar.extractall(directory, filter="data")
     archive.unlink()
+    return Sources(directory, commit, int(epoch))
+
+
+def working_tree(directory: Path, root: Path = ROOT) -> Sources:
+    """Copy the files of the checkout into a new directory: with changes, and without what git ignores.
+
+    Raises:
+        ReleaseFailed: `root` is no git checkout.
+    """
+    commit, epoch = _git(root, "log", "-1", "--no-show-signature", "--format=%H %ct").split()
+    for name in _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"):
+        if name and (root / name).is_file():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, directory / name)
     return Sources(directory, commit, int(epoch))
 
 

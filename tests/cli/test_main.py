@@ -46,7 +46,7 @@ def test_help_loads_no_command() -> None:
     ("arguments", "told"),
     [
         (["rnu"], "command 'rnu' does not exist; did you mean 'run'?"),
-        (["xyz"], "the commands are run, dev"),
+        (["xyz"], "the commands are new, run, dev"),
         (["run"], "Missing argument"),
         (["topology", "a:b", "--formt", "svg"], "--formt"),
         (["settings", "no such word"], "no setting"),

@@ -147,7 +147,8 @@ def test_every_command_of_the_readme_runs(
 ) -> None:
     """All commands in order: a broker and a worker, several workers, their metrics, a reset."""
     port, metrics = free_port(), free_port()
-    shell = shells(ROOT, **{"9092": port, "9404": metrics, "delays.svg": str(tmp_path / "delays.svg")})
+    files = {"delays.svg": str(tmp_path / "delays.svg"), "../shop": str(tmp_path / "shop")}
+    shell = shells(ROOT, **{"9092": port, "9404": metrics}, **files)
 
     def make_demo(command: str) -> None:
         assert "python examples/flights/demo.py" in recipe(command)  # test_demo.py runs the same
@@ -156,6 +157,18 @@ def test_every_command_of_the_readme_runs(
     def make_test(command: str) -> None:
         assert "python -m pytest" in recipe(command)
         assert "tests/demo/test_readme.py" in shell.run("python -m pytest --collect-only -q tests/demo/test_readme.py")
+
+    def make_dist(command: str) -> None:
+        assert "python -m release.dist" in recipe(command)
+        assert "--output" in shell.run("python -m release.dist --help")
+
+    def pip_install(command: str) -> None:
+        # tests/installing/test_user_project.py installs it.
+        assert "'millpond[broker]'" in shlex.join(shlex.split(command))
+
+    def new(command: str) -> None:
+        assert "Next:" in shell.run(command)
+        assert (tmp_path / "shop" / "README.md").exists()
 
     def make_lint(command: str) -> None:
         for line in filter(None, recipe(command).splitlines()):
@@ -224,6 +237,7 @@ def test_every_command_of_the_readme_runs(
         "make soak": make_soak, "make bench": make_bench,
             "make docs": make_docs, "make e2e": make_e2e, "kubectl": kubectl, "helm install": helm_install,
             "make venv": make_venv,
+        "make dist": make_dist, "pip install": pip_install, "millpond new": new,
         "source .venv/bin/activate": activate,
             "millpond dev": dev, "millpond dev status": dev_command, "millpond dev scale": dev_command,
             "millpond dev kill": dev_command, "millpond dev drain": dev_command, "millpond topology": topology,

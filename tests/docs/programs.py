@@ -26,6 +26,7 @@ CHECKED_ELSEWHERE = {
     "kubectl": "test_doc_kubectl.py, with an API server",
 }
 NOT_RUN = {
+    "cd": "a shell builtin",
     "base64": "a program of the system",
     "date": "a program of the system",
     "diff": "a program of the system",
@@ -117,6 +118,16 @@ def _pip(_: Command, words: Sequence[str]) -> None:
             raise Wrong(f"pyproject.toml has no extra {named[1]}")
 
 
+def _uv(command: Command, words: Sequence[str]) -> None:
+    """The subcommands of pages; tests/installing/test_user_project.py installs with uv."""
+    if words[1] == "run":
+        check(Command(command.page, command.line, " ".join(words[2:]), command.inline))
+    elif words[1] in {"add", "sync"}:
+        _pip(command, words)
+    else:
+        raise Wrong(f"no rule covers uv {words[1]}")
+
+
 def _docker(_: Command, words: Sequence[str]) -> None:
     """Docker is not on every machine: only the files and services of the repository are checked."""
     if words[1] == "build" and "-f" in words and not (ROOT / words[words.index("-f") + 1]).exists():
@@ -136,6 +147,7 @@ _RULES: dict[str, _Check] = {
     "python": _python,
     "pip": _pip,
     "docker": _docker,
+    "uv": _uv,
 }
 PROGRAMS = frozenset({*_RULES, *CHECKED_ELSEWHERE, "kind"})
 """Programs whose calls are commands wherever they stand."""

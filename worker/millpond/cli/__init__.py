@@ -25,6 +25,7 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
 _COMMANDS = {
+    "new": "Write the project of a new application: code, tests, settings, image, StreamApp, CI.",
     "run": "Run a worker of an application until it is stopped.",
     "dev": "Run an application on this machine, with a Kafka broker of its own.",
     "status": "Show running applications: workers, tasks, moves, conditions, events.",
@@ -43,7 +44,7 @@ _COMMANDS = {
     "settings": "List the settings, with their defaults.",
 }
 
-_FOLDERS = frozenset({"run", "dev", "logs", "query", "reset", "snapshot", "state", "status"})
+_FOLDERS = frozenset({"run", "dev", "logs", "new", "query", "reset", "snapshot", "state", "status"})
 """Commands with a folder of their own."""
 
 _IN_FOLDERS = {

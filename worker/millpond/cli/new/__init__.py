@@ -1,0 +1,1 @@
+"""`millpond new`: the project of a new application."""
