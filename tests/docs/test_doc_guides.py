@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
 
 import pytest
+import yaml
 
 from millpond.runtime.config.model import Config
+from millpond.runtime.http import metrics
 
 from .examples import run_examples
 from .pages import PAGES, blocks
 
 GUIDES = tuple(page for page in PAGES if page.startswith("docs/guides/"))
-LANGUAGES = {"python": "run", "toml": "read by Config", "sh": "test_doc_commands.py", "promql": "test_doc_metrics.py"}
+LANGUAGES = {
+    "python": "run",
+    "toml": "read by Config",
+    "yaml": "probes, whose paths a worker serves",
+    "sh": "test_doc_commands.py",
+    "promql": "test_doc_queries_of_metrics.py",
+}
 """Languages of blocks, and what tests them."""
 
 
@@ -30,6 +39,9 @@ def test_the_settings_of_a_guide_are_valid(page: str) -> None:
         assert block.language in LANGUAGES, f"nothing tests the block {page}:{block.line}"
         if block.language == "toml":
             Config.of(_flat(tomllib.loads(block.text)), required=())
+        if block.language == "yaml":
+            for probe in yaml.safe_load(block.text).values():
+                assert f'"{probe["httpGet"]["path"]}"' in inspect.getsource(metrics)
 
 
 def _flat(table: dict[str, object], prefix: str = "") -> dict[str, object]:
