@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
 from millpond.state import MemoryBackend, StoreBuilder
 from millpond.topology import Body, TaskId
@@ -89,10 +90,10 @@ class Node:
             raise error
         self.errors.append(error)
 
-    def dropped(self) -> None:
+    def dropped(self, _reason: Drop) -> None:
         self.drops += 1
 
-    def late(self) -> None:
+    def late(self, _start: int, _end: int, _closes: int, _stream_time: int) -> None:
         self.drops += 1
         self.lates += 1
 

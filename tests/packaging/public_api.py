@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from millpond.calls import MovedName
+
 FILE = Path(__file__).with_name("public_api.txt")
 
 MODULES: dict[str, tuple[str, ...] | None] = {
@@ -158,6 +160,8 @@ def members(class_name: str, cls: type) -> Iterator[str]:
         yield from constructor(cls)
     names = {name for owner in own_classes(cls) for name in {*vars(owner), *vars(owner).get("__annotations__", {})}}
     for name in sorted(names):
+        if isinstance(inspect.getattr_static(cls, name, None), MovedName):
+            continue
         if name in OPERATORS or not (name.startswith("_") or name in INTERNAL.get(class_name, ())):
             yield from member(cls, name)
 

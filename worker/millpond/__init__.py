@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -243,9 +244,17 @@ if not TYPE_CHECKING:  # checkers know the names, and should miss all others
         if home is None:
             from .names import absent
 
+            if _in_from_import(sys._getframe(1)):  # noqa: SLF001 - its way to the caller's frame
+                raise ImportError(absent("millpond", name), name="millpond", path=__file__)
             raise AttributeError(absent("millpond", name), name=name, obj=sys.modules[__name__])
         value = globals()[name] = getattr(importlib.import_module(home), name)
         return value
+
+    def _in_from_import(frame: FrameType) -> bool:
+        """Return whether a frame runs `from millpond import …`, which would replace the text of an AttributeError."""
+        from opcode import opmap
+
+        return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

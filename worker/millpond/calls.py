@@ -16,9 +16,9 @@ from millpond.serdes.checking import check_serde
 
 from .checks import kind_of, nearest
 from .errors import TopologyError
-from .names import absent
+from .names import absent, java_names, moved
 
-__all__ = ("checked", "checked_call", "checked_class")
+__all__ = ("MovedName", "checked", "checked_call", "checked_class")
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,6 +46,10 @@ def checked_class(cls: C) -> C:
     """Decorate a class of options: its constructor is checked like the methods of a `checked` class."""
     cls.__init__ = _checked(cls.__init__, cls.__name__)  # type: ignore[misc]
     cls.__getattr__ = _no_such_attribute  # type: ignore[attr-defined]
+    static = [name for name, member in vars(cls).items() if isinstance(member, staticmethod | classmethod)]
+    for name in java_names((*moved(cls.__name__), *static)):
+        if name not in vars(cls):
+            setattr(cls, name, MovedName(name))
     return cls
 
 
@@ -120,6 +124,16 @@ def explains_names(cls: C) -> C:
     """Let unknown names of a class lead to what takes their place, if Kafka Streams has them."""
     cls.__getattr__ = _no_such_attribute  # type: ignore[attr-defined]
     return cls
+
+
+class MovedName:
+    """A static name of Kafka Streams that a class does not have: to read it raises the error that says what to use."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        raise AttributeError(absent(owner.__name__, self._name, dir(owner)), name=self._name)
 
 
 def _no_such_attribute(self: object, name: str) -> Any:

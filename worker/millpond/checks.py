@@ -12,9 +12,13 @@ from typing import Any
 
 from .errors import TopologyError
 
-__all__ = ("check_function", "kind_of", "nearest")
+__all__ = ("check_function", "kind_of", "named", "nearest")
 
 _STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+_AWAITING = dict.fromkeys(
+    ("map_values()", "map()", "peek()", "foreach()", "flat_map_values()", "filter()"),
+    ", or give it to map_values_async(), which awaits several records at a time",
+)
 _COUNTED = ("no parameter", "one parameter", "two parameters", "three parameters", "four parameters")
 
 
@@ -68,12 +72,12 @@ def check_function(
         raise TopologyError(f"{what} needs {wanted}, not {kind_of(function)}{instead and f'; {instead}'}.")
     if _is(inspect.iscoroutinefunction, function) or _is(inspect.isasyncgenfunction, function):
         raise TopologyError(
-            f"{what} is given {_named(function)}, which is an async def, but nothing awaits its result; write a plain "
-            "def."
+            f"{what} is given {named(function)}, which is an async def, but nothing awaits its result; write a plain "
+            f"def{_AWAITING.get(what, '')}."
         )
     if not iterated and _is(inspect.isgeneratorfunction, function):
         raise TopologyError(
-            f"{what} is given {_named(function)}, which has a yield, so a call runs none of it; return the result."
+            f"{what} is given {named(function)}, which has a yield, so a call runs none of it; return the result."
         )
     try:
         # Not the signature of a decorated function: the decorator may take other arguments than it.
@@ -92,7 +96,7 @@ def check_function(
             count = _COUNTED[len(arguments)] if len(arguments) < len(_COUNTED) else f"{len(arguments)} parameters"
             cure = f"give {keywords[0]} a default" if keywords else f"give it {count}"
         raise TopologyError(
-            f"{what} calls {_named(function)} with {called}, but it takes ({_listed(signature)}); {cure}."
+            f"{what} calls {named(function)} with {called}, but it takes ({_listed(signature)}); {cure}."
         ) from None
 
 
@@ -105,12 +109,12 @@ def _is(test: Any, function: Any) -> bool:
     return bool(test(vars(type(function)).get("__call__")))
 
 
-def _named(function: Any) -> str:
+def named(function: Any) -> str:
     """Return a function's name and place, for a message."""
     code = getattr(function, "__code__", None)
     place = "" if code is None else f" ({PurePath(code.co_filename).name}, line {code.co_firstlineno})"
     if isinstance(function, functools.partial):
-        return f"a partial of {_named(function.func)}"
+        return f"a partial of {named(function.func)}"
     if isinstance(function, type):
         return f"the class {function.__name__}"
     name = getattr(function, "__name__", None)

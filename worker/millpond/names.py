@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from .checks import nearest
 
-__all__ = ("NOT_YET", "PAGE", "absent")
+__all__ = ("NOT_YET", "PAGE", "absent", "java_names", "moved")
 
 PAGE = "docs/differences.md"
 
@@ -151,6 +151,20 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
         (*_OF_STREAMS, *_AGGREGATIONS), "the branches are what default_branch() or no_default_branch() return"
     ),
 }  # fmt: skip
+
+
+def moved(owner: str) -> Iterable[str]:
+    """Return the names, in snake_case, that a class has in Kafka Streams and not here."""
+    return _ELSEWHERE.get(owner, ())
+
+
+def java_names(names: Iterable[str]) -> Iterable[str]:
+    """Yield names in snake_case, and as Java spells them."""
+    for name in names:
+        first, *others = name.split("_")
+        yield name
+        if first and others:
+            yield first + "".join(map(str.title, others))
 
 
 def absent(owner: str, name: str, there: Iterable[str] = ()) -> str:

@@ -84,7 +84,7 @@ def test_wrong_uses_are_errors() -> None:
 def test_the_name_is_the_application_id_unless_a_setting_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment and settings come before the name."""
     app = mp.App("shop")
-    app.foreach("in")(lambda key, value: None)
+    app.foreach("in", key=mp.String, value=mp.String)(lambda key, value: None)
     settings = {"bootstrap_servers": "localhost:1", "http_port": -1}
     assert app.worker(**settings).config.application_id == "shop"
     assert app.worker(application_id="other", **settings).config.application_id == "other"

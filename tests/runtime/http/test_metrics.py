@@ -88,7 +88,7 @@ def test_metrics_of_a_running_worker_add_up(broker, create_topic, app_id, tmp_pa
     assert value("millpond_worker_commit_seconds_count") >= 1
     assert 0 < value("millpond_worker_commit_seconds_sum") < 60
     assert value("millpond_task_processed_records_total", task="0_0") == 100
-    assert value("millpond_task_dropped_records_total", task="0_0") == 1
+    assert value("millpond_task_dropped_records_total", task="0_0", reason="failed") == 1
     assert value("millpond_task_failed_records_total", task="0_0") == 1
     assert value("millpond_task_late_records_total", task="0_0") == 0
     assert value("millpond_task_dead_letters_total", task="0_0") == 0

@@ -274,7 +274,10 @@ def test_worker_alone_takes_over_only_when_told_to(kafka: Kafka, worker: Parts) 
         claim_everything(registrar, worker.config, [A, B], take_over=False)
     # What it advises is there.
     options = {option for parameter in run.params for option in parameter.opts}
-    assert set(re.findall(r"--[a-z-]+", str(refused.value))) == {"--worker-id", "--take-over"} <= options
+    advised, development = str(refused.value).split("When it runs")
+    assert set(re.findall(r"--[a-z-]+", advised)) == {"--worker-id", "--take-over"} <= options
+    assert "millpond dev --workers 2" in development
+    assert "'coordinator.url'" in development
     assert kafka.committed(IN_A).metadata.owner is None
     claim_everything(registrar, worker.config, [A, B], take_over=True)
     assert [kafka.committed(each).metadata.owner for each in (IN_A, IN_B)] == ["w0", "w0"]

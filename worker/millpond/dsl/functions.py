@@ -8,6 +8,7 @@ from typing import Any
 
 from millpond.checks import check_function, kind_of
 from millpond.errors import TopologyError
+from millpond.serdes import Boolean, Double, Float, Int, Long, Serde, Short, String
 from millpond.topology import StoreBuilder, StreamPartitioner, TopicNameExtractor
 from millpond.topology.naming import validate_topic
 
@@ -24,6 +25,9 @@ __all__ = (
 
 _WILD = re.compile(r"[*+?|()\[\]^$]")
 _COUNTS = ("one parameter", "two parameters", "three parameters")
+
+_UNLIKE: tuple[object, ...] = (Boolean, Double, Float, Int, Long, Short, String)
+"""Serdes whose keys are never the same bytes as those of another one of them."""
 
 
 def check_value_function(
@@ -116,6 +120,21 @@ def check_stores(what: str, stores: Iterable[str]) -> None:
                 f"{what} takes names of stores in stores=, not {kind_of(store)}; call add_state_store() with it, and "
                 "give its name."
             )
+
+
+def check_join_keys(what: str, one: Serde[Any] | None, other: Serde[Any] | None) -> None:
+    """Check that the keys of two joined inputs are written as the same bytes, as far as their serdes tell.
+
+    Serdes that may write the same bytes, such as those of users, pass.
+
+    Raises:
+        TopologyError: the serdes are different ones of millpond's own, whose bytes never match.
+    """
+    if one is not other and one in _UNLIKE and other in _UNLIKE:
+        raise TopologyError(
+            f"{what} finds no partner, because the keys of one side are written as {one} and those of the other as "
+            f"{other}: give both the same type, with select_key() or map() and key= on one side."
+        )
 
 
 def check_builder(what: str, builder: StoreBuilder) -> None:

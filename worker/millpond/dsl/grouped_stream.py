@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from millpond.calls import checked
 from millpond.checks import check_function
+from millpond.dsl.aggregators import check_aggregator
 from millpond.dsl.operators.lookup import StoreLookup, WindowLookup
 from millpond.dsl.operators.stream_aggregation import AggregateStream, CountStream, ReduceStream
 from millpond.dsl.operators.windowing.bodies import aggregation, counting, reduction
@@ -113,7 +114,7 @@ class KGroupedStream(Generic[K, V]):
             ... )
         """
         check_initializer("aggregate()", initializer)
-        check_function("aggregate()", aggregator, "key", "value", "aggregate")
+        aggregator = check_aggregator("aggregate()", aggregator)
         storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-AGGREGATE-", None)
         return self._aggregate(
             name, storage, lambda send_old: AggregateStream(storage.name, initializer, aggregator, send_old)
@@ -136,7 +137,7 @@ class KGroupedStream(Generic[K, V]):
             ...     .aggregate(lambda: 0, store="both", value=mp.Long)
             ... )
         """
-        check_function("cogroup()", aggregator, "key", "value", "aggregate")
+        aggregator = check_aggregator("cogroup()", aggregator)
         return CogroupedKStream(Cogrouping(self._grouping, aggregator))
 
     @overload
@@ -276,7 +277,7 @@ class TimeWindowedKStream(Generic[K, V]):
             ... )
         """
         check_initializer("aggregate()", initializer)
-        check_function("aggregate()", aggregator, "key", "value", "aggregate")
+        aggregator = check_aggregator("aggregate()", aggregator)
         storage, name = _resolve(self._grouping, materialized, name, "KSTREAM-AGGREGATE-", None)
         windows, final = self._windows, self._final
         return self._aggregate(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
 from millpond.calls import checked
 from millpond.checks import check_function
+from millpond.dsl.aggregators import check_aggregator
 from millpond.dsl.operators.table_aggregation import AggregateTable, ReduceTable
 from millpond.serdes import Long, Serde
 from millpond.topology import Body
@@ -118,7 +119,7 @@ class KGroupedTable(Generic[K, V]):
         """
         check_initializer("aggregate()", initializer)
         for function in (adder, subtractor):
-            check_function("aggregate()", function, "key", "value", "aggregate")
+            check_aggregator("aggregate()", function)
         storage = self._storage(materialized, None)
         return self._aggregate(
             name,

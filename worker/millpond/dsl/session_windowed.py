@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from millpond.calls import checked
 from millpond.checks import check_function
+from millpond.dsl.aggregators import check_aggregator
 from millpond.dsl.operators.sessions.aggregation import (
     AggregateSessions,
     CountSessions,
@@ -150,7 +151,7 @@ class SessionWindowedKStream(Generic[K, V]):
             ... )
         """
         check_initializer("aggregate()", initializer)
-        check_function("aggregate()", aggregator, "key", "value", "aggregate")
+        aggregator = check_aggregator("aggregate()", aggregator)
         check_function("aggregate()", session_merger, "key", "aggregate", "aggregate")
         storage, name = resolve(self._grouping, materialized, name, "KSTREAM-AGGREGATE-", None)
         windows = self._windows

@@ -48,7 +48,7 @@ from millpond.state import (
 )
 from millpond.state.backend import OrderedBackend
 from millpond.topology import Subtopology, TaskId, Topology
-from millpond.topology.settings.checking import check_built, check_topology
+from millpond.topology.settings.checking import check_configured, check_topology
 from millpond.topology.user_metrics import UserMetrics
 
 from .stores import KeyValueStoreFacade, WindowStoreFacade
@@ -88,7 +88,7 @@ class TopologyTestDriver:
         check_topology("TopologyTestDriver", topology)
         if not isinstance(config, Config):
             config = Config.of({"application.id": "test-application", **(config or {})}, required=())
-        check_built(topology, config.topology_optimization, explicit=config.ensure_explicit_internal_resource_naming)
+        check_configured(topology, config)
         self._now_ms = epoch_ms(initial_wall_clock) if initial_wall_clock is not None else time.time_ns() // 1_000_000
         self._backend = self._open_backend()
         self._outputs: dict[str, deque[RawRecord]] = {}

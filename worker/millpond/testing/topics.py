@@ -75,8 +75,8 @@ class TestInputTopic(Generic[K, V]):
         auto_advance_ms: int,
     ) -> None:
         self.name = name
-        self._key = key
-        self._value = value
+        self._key = key.for_topic(name, True)  # noqa: FBT003 - positional, as in Kafka's serializers
+        self._value = value.for_topic(name, False)  # noqa: FBT003 - positional, as in Kafka's serializers
         self._pipe = pipe
         self._time_ms = start_ms
         self._auto_advance_ms = auto_advance_ms

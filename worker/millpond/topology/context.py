@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from millpond.drops import Drop
 from millpond.serdes import Serde
 
 from .user_metrics import TaskMetrics
@@ -197,11 +198,18 @@ class NodeContext(Protocol):
             MillpondError: `error` itself, if it is one that user code cannot cause (state, ownership, broker).
         """
 
-    def dropped(self) -> None:
-        """Count the current record in `dropped-records`."""
+    def dropped(self, reason: Drop) -> None:
+        """Count the current record in `dropped-records` under a reason, which is logged once per period."""
 
-    def late(self) -> None:
-        """Count the current record in `dropped-records`, as one that came after its window had closed."""
+    def late(self, start: int, end: int, closes: int, stream_time: int) -> None:
+        """Count the current record as `dropped`, since it came after its window had closed. Times are epoch ms.
+
+        Args:
+            start: the start of the window.
+            end: its end.
+            closes: the stream time at which it closed.
+            stream_time: the stream time of the operator.
+        """
 
     def schedule(
         self,

@@ -151,6 +151,13 @@ def _confirmed(plan: ResetPlan | DeletePlan, session: Session, *, dry_run: bool,
         session.out.print("Nothing to do.")
         return False
     if dry_run:
+        if plan.active and not force:
+            session.out.print(
+                f"A worker of '{escape(plan.application_id)}' seems to be running "
+                f"({escape('; '.join(plan.active))}): without --dry-run this is refused. Stop it first, or use "
+                "--force.",
+                soft_wrap=True,
+            )
         session.out.print("This was a dry run: nothing was changed.")
         return False
     _reject_if_active(plan, force=force)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
+from millpond.dsl.aggregators import check_aggregator
 from millpond.dsl.cogroups.cogrouping import Cogrouping
 from millpond.dsl.functions import check_initializer
 from millpond.dsl.materialized import Materialized, MaterializedWindows
@@ -78,7 +79,7 @@ class CogroupedKStream(Generic[K, VR]):
             raise TopologyError(
                 f"cogroup() needs a grouped stream, such as stream.group_by_key(), not {kind_of(grouped)}."
             )
-        check_function("cogroup()", aggregator, "key", "value", "aggregate")
+        aggregator = check_aggregator("cogroup()", aggregator)
         self._cogrouping.add(grouped._grouping, aggregator)  # noqa: SLF001 - what a user sees has no grouping
         return self
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from millpond.checks import kind_of
-from millpond.dsl.functions import check_same_builder, check_value_function
+from millpond.dsl.functions import check_join_keys, check_same_builder, check_value_function
 from millpond.dsl.operators.window_join.inner import JoinWindow
 from millpond.dsl.operators.window_join.outer import OuterJoinWindow
 from millpond.dsl.operators.window_join.self_join import JoinSelfWindow
@@ -63,6 +63,7 @@ def join_streams(  # noqa: PLR0913 - the arguments of join()
     check_value_function(what, combine, "value", "other value", with_key=with_key)
     graph = stream._graph
     check_same_builder("The two streams", stream, other)
+    check_join_keys(what, stream._key, other._key)
     this_value, other_value = options.get("this_value") or stream._value, options.get("other_value") or other._value
     storage = JoinStorage.of(what, options, windows, key or stream._key)
     stream = stream._repartition_for_join(name and f"{name}-left", key, this_value)

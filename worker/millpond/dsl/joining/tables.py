@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from millpond.dsl.durations import milliseconds
-from millpond.dsl.functions import check_same_builder
+from millpond.dsl.functions import check_join_keys, check_same_builder
 from millpond.dsl.graph import OperatorNode
 from millpond.dsl.operators.stream_join import JoinGlobalTable, JoinTable
 from millpond.dsl.operators.versioned.grace_join import JoinTableWithGrace
@@ -49,6 +49,7 @@ def join_table(  # noqa: PLR0913 - the arguments of join()
 
     graph = stream._graph
     check_same_builder("The stream and the table", stream, table)
+    check_join_keys(what, key or stream._key, table._key)
     stream = stream._repartition_for_join(name, key)
     sources = stream._sources | table._sources
     graph.copartition(sources)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.drops import Drop
 from millpond.state.stores.flush_columns import columns_taker, with_columns
 from millpond.topology import Forward, NodeContext, StreamForward, TableForward
 
@@ -26,11 +27,12 @@ class DropNullKeys:
 
     def bind(self, node: NodeContext) -> StreamForward:
         """Return the function that one task calls for each record."""
-        forward = node.forward
+        forward, dropped = node.forward, node.dropped
 
         def drop_null_keys(key: Any, value: Any, timestamp: int) -> None:
-            if key is not None:
-                forward(key, value, timestamp)
+            if key is None:
+                return dropped(Drop.NULL_KEY)
+            forward(key, value, timestamp)
 
         return drop_null_keys
 

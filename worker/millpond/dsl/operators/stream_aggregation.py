@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.drops import null_part
 from millpond.topology import NodeContext, StreamForward
 
 from .guard import FATAL
@@ -38,7 +39,7 @@ class CountStream:
 
         def count(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
-                return dropped()
+                return dropped(null_part(key))
             try:
                 raw = serialize(key)
                 old, old_timestamp = entry(raw)
@@ -82,7 +83,7 @@ class ReduceStream:
 
         def reduce(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
-                return dropped()
+                return dropped(null_part(key))
             try:
                 raw = serialize(key)
                 old, old_timestamp = entry(raw)
@@ -137,7 +138,7 @@ class AggregateStream:
 
         def aggregate(key: Any, value: Any, timestamp: int) -> None:
             if key is None or value is None:
-                return dropped()
+                return dropped(null_part(key))
             try:
                 raw = serialize(key)
                 old, old_timestamp = entry(raw)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.drops import Drop, null_part
 from millpond.topology import NodeContext, StreamForward
 
 from .guard import FATAL
@@ -45,7 +46,7 @@ class JoinTable:
 
         def join(key: Any, value: Any, timestamp: int) -> None:
             if value is None or (key is None and not left):
-                return dropped()
+                return dropped(Drop.NULL_VALUE if value is None else Drop.NULL_KEY)
             try:
                 other = None if key is None else get(key)
                 if other is None and not left:
@@ -68,7 +69,7 @@ def _inner(node: NodeContext, name: str, combine: Callable[[Any, Any], Any]) -> 
 
     def join(key: Any, value: Any, timestamp: int) -> None:
         if key is None or value is None:
-            return dropped()
+            return dropped(null_part(key))
         try:
             other = entry(serialize(key))[0]
             if other is None:
@@ -92,7 +93,7 @@ def join_as_of(
 
     def join(key: Any, value: Any, timestamp: int) -> None:
         if value is None or (key is None and not left):
-            return dropped()
+            return dropped(Drop.NULL_VALUE if value is None else Drop.NULL_KEY)
         try:
             other = None if key is None else get(key, timestamp)
             if other is None and not left:
@@ -129,11 +130,11 @@ class JoinGlobalTable:
 
         def join(key: Any, value: Any, timestamp: int) -> None:
             if value is None:
-                return dropped()
+                return dropped(Drop.NULL_VALUE)
             try:
                 selected = selector(key, value)
                 if selected is None and not left:
-                    return dropped()
+                    return dropped(Drop.NO_LOOKUP_KEY)
                 other = None if selected is None else get(selected)
                 if other is None and not left:
                     return

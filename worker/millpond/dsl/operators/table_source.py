@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from millpond.drops import Drop
 from millpond.topology import NodeContext, StreamForward
 
 from .guard import FATAL
@@ -23,7 +24,7 @@ class PassingSource:
 
         def update(key: Any, value: Any, timestamp: int) -> None:
             if key is None:
-                return dropped()
+                return dropped(Drop.NULL_KEY)
             forward(key, value, None, timestamp)
 
         return update
@@ -54,7 +55,7 @@ class MaterializedSource:
 
         def update(key: Any, value: Any, timestamp: int) -> None:
             if key is None:
-                return dropped()
+                return dropped(Drop.NULL_KEY)
             try:
                 raw = serialize(key)
                 old = entry(raw)[0] if needs_old else None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.drops import Drop
 from millpond.dsl.windows import TimeWindows
 from millpond.serdes import Windowed
 from millpond.topology import NodeContext, StreamForward
@@ -104,12 +105,12 @@ def _count_tumbling(node: NodeContext, name: str, windows: TimeWindows) -> Strea
     def count(key: Any, value: Any, timestamp: int) -> None:
         nonlocal stream_time
         if key is None:
-            return dropped()
+            return dropped(Drop.NULL_KEY)
         if timestamp > stream_time:
             stream_time = timestamp
         start = timestamp - timestamp % size
         if start + open_for <= stream_time:
-            return late()
+            return late(start, start + size, start + open_for, stream_time)
         try:
             raw = serialize(key)
             old, old_timestamp = entry(raw, start)
@@ -149,12 +150,12 @@ def _aggregate_tumbling(body: AggregateWindows, node: NodeContext) -> StreamForw
     def aggregate(key: Any, value: Any, timestamp: int) -> None:
         nonlocal stream_time
         if key is None:
-            return dropped()
+            return dropped(Drop.NULL_KEY)
         if timestamp > stream_time:
             stream_time = timestamp
         start = timestamp - timestamp % size
         if start + open_for <= stream_time:
-            return late()
+            return late(start, start + size, start + open_for, stream_time)
         try:
             raw = serialize(key)
             old, old_timestamp = entry(raw, start)
@@ -206,7 +207,7 @@ def _hopping(  # noqa: C901 - one flat function per record
     def aggregate(key: Any, value: Any, timestamp: int) -> None:
         nonlocal stream_time
         if key is None:
-            return dropped()
+            return dropped(Drop.NULL_KEY)
         if timestamp > stream_time:
             stream_time = timestamp
         first = timestamp + reach
@@ -217,7 +218,7 @@ def _hopping(  # noqa: C901 - one flat function per record
             return failed(error, key, value, timestamp)
         for start in range(first, timestamp + 1, advance):
             if start + open_for <= stream_time:
-                late()
+                late(start, start + size, start + open_for, stream_time)
                 continue
             try:
                 old, latest = entry(raw, start)

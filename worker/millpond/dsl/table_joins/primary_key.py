@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from millpond.dsl.functions import check_same_builder, check_value_function
+from millpond.dsl.functions import check_join_keys, check_same_builder, check_value_function
 from millpond.dsl.graph import GraphNode
 from millpond.dsl.materialized import Storage
 from millpond.dsl.operators.table_joins.primary_key import (
@@ -45,6 +45,7 @@ def join_tables(  # noqa: PLR0913 - the arguments of join()
 
     what = "join()" if kind == "inner" else f"{kind}_join()"
     check_same_builder(f"The two tables of {what}", left, right)
+    check_join_keys(what, left._key, right._key)
     check_value_function(what, combine, "value", "other table's value", with_key=with_key)
     graph = left._graph
     storage = Storage.of(options, graph, "KTABLE-MERGE-", left._key) if options else None

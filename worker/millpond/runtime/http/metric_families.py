@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 __all__ = (
     "BOOTSTRAP",
+    "DROPS",
     "HELD",
     "INPUTS",
     "INPUT_LAGS",
@@ -63,12 +64,6 @@ def _of(attribute: str) -> Callable[[Any], float | None]:
 TASKS = (
     MetricRow("millpond_task_processed_records", "Records that the task processed.", _of("processed"), counter=True),
     MetricRow(
-        "millpond_task_dropped_records",
-        "Records dropped by operators (without a key or value, or late) and by exception handlers.",
-        lambda task: task.context.dropped,
-        counter=True,
-    ),
-    MetricRow(
         "millpond_task_late_records",
         "Records dropped because they came after their window and its grace had ended; also counted as dropped.",
         lambda task: task.context.late,
@@ -100,6 +95,17 @@ TASKS = (
     ),
     MetricRow("millpond_task_record_lateness_seconds", "Stream time minus the last record's timestamp.", _lateness),
     MetricRow("millpond_task_record_e2e_latency_seconds", "Current time minus the last record's timestamp.", _e2e),
+)
+
+#: Metrics of the dropped records of a task, by reason (`topology.drops`); labels: task, reason.
+DROPS = (
+    MetricRow(
+        "millpond_task_dropped_records",
+        "Records dropped by operators and exception handlers, by reason: late, null_key, null_value, no_lookup_key, "
+        "expired, outdated, invalid_timestamp, failed.",
+        float,
+        counter=True,
+    ),
 )
 
 #: Metrics of a RecordQueue, the source node of one topic; labels: task, topic. Other nodes are compiled into one call.

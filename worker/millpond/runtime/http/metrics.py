@@ -27,6 +27,7 @@ from millpond.runtime.states import WorkerState
 
 from .metric_families import (
     BOOTSTRAP,
+    DROPS,
     HELD,
     INPUT_LAGS,
     INPUTS,
@@ -252,6 +253,8 @@ class WorkerMetrics:
         tasks = [] if executor is None else list(executor.tasks.values())
         labels = self._labels
         yield from families(TASKS, labels, ["task"], [((str(task.id),), task) for task in tasks])
+        drops = [((str(task.id), reason), count) for task in tasks for reason, count in task.context.drops.items()]
+        yield from families(DROPS, labels, ["task", "reason"], drops)
         inputs = [((str(task.id), topic), queue) for task in tasks for topic, queue in list(task.inputs.items())]
         yield from families(INPUTS, labels, ["task", "topic"], inputs)
         yield from node_families(labels, tasks)

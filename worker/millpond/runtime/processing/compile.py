@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from millpond.drops import Drop
 from millpond.errors import BrokerError, OwnershipError, ProcessingFailed, StateError, TopologyError
 from millpond.runtime.offsets.metadata import Remembered
 from millpond.runtime.offsets.operator_times import value_of
@@ -16,6 +17,7 @@ from millpond.serdes import Serde
 from millpond.topology import Body, ProcessorNode, SinkNode, SourceNode
 
 from .context import TaskContext
+from .drop_log import LateWindow
 from .encoding_errors import explain_store_error
 from .environment import Environment
 from .node_figures import NodeFigures
@@ -117,16 +119,17 @@ class NodeBinding:
         if self._figures is not None:
             self._figures.dropped += 1
 
-    def dropped(self) -> None:
-        """Count a record that an operator dropped."""
-        self.task.dropped += 1
+    def dropped(self, reason: Drop) -> None:
+        """Count a record that an operator dropped; a log line tells of it once per period."""
+        self.task.drop(self.name, reason)
         if self._figures is not None:
             self._figures.dropped += 1
 
-    def late(self) -> None:
-        """Count a record that an operator dropped because its window had closed."""
-        self.dropped()
-        self.task.late += 1
+    def late(self, start: int, end: int, closes: int, stream_time: int) -> None:
+        """Count a record that an operator dropped because its window had closed; see `NodeContext.late`."""
+        self.task.drop(self.name, Drop.LATE, LateWindow(start, end, closes, stream_time))
+        if self._figures is not None:
+            self._figures.dropped += 1
 
     def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001 - the signature of `NodeContext`
         """Call `callback(now_ms)` every `interval_ms` of wall-clock or stream time; its errors go to the handler."""

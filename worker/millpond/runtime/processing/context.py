@@ -13,11 +13,14 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
+from millpond.drops import Drop
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.state import RecordContext
 from millpond.topology import TaskId
 from millpond.topology.user_metrics import TaskMetrics, UserMetrics
+
+from .drop_log import DropLog, LateWindow
 
 __all__ = ("Outgoing", "TaskContext", "headers_of", "wall_clock_ms")
 
@@ -54,6 +57,7 @@ class TaskContext:
         outbox: output records since the last drain.
         commit_requested: whether a processor requested a commit.
         dropped: number of records dropped by operators and handlers.
+        drops: number of them by reason.
         latest: whether the change that is being forwarded is the latest of its key; false only below versioned stores.
         late: number of those that came after their window had closed.
         failed: number of those that a handler dropped after an error.
@@ -65,12 +69,14 @@ class TaskContext:
 
     __slots__ = (
         "_directory",
+        "_drop_log",
         "_now",
         "application_id",
         "commit_requested",
         "config",
         "dead_letters",
         "dropped",
+        "drops",
         "failed",
         "headers",
         "key_serde",
@@ -98,6 +104,7 @@ class TaskContext:
         value_serde: Serde[Any] | None = None,
         directory: Callable[[TaskId], Path] | None = None,
         metrics: UserMetrics | None = None,
+        drop_log: DropLog | None = None,
     ) -> None:
         self.task_id: TaskId = task_id
         self.application_id: str = application_id
@@ -111,6 +118,8 @@ class TaskContext:
         self.timestamp: int = -1
         self.commit_requested: bool = False
         self.dropped: int = 0
+        self.drops: dict[Drop, int] = dict.fromkeys(Drop, 0)
+        self._drop_log = DropLog() if drop_log is None else drop_log
         self.late: int = 0
         self.failed: int = 0
         self.dead_letters: int = 0
@@ -141,6 +150,16 @@ class TaskContext:
         if source is None:
             return -1
         return source.offset if isinstance(source, RecordContext) else int(source.offset() or 0)
+
+    def drop(self, node: str, reason: Drop, window: LateWindow | None = None) -> None:
+        """Count the current record as one that a node dropped; a log line tells of it once per period."""
+        self.dropped += 1
+        self.drops[reason] += 1
+        if reason is Drop.LATE:
+            self.late += 1
+        elif reason is Drop.FAILED:
+            self.failed += 1
+        self._drop_log.note(node, reason, self, window)
 
     def state_dir(self) -> Path:
         """Return the task's directory for files of the application, which is made if it does not exist.

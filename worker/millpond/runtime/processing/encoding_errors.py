@@ -7,11 +7,15 @@ Operators and sinks call the bare functions of serdes, so the cause is determine
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import FrameType
 from typing import Any
 
 from millpond.errors import SerializationError, TopologyError
 from millpond.serdes import Serde
 from millpond.state.own_stores import CustomStore
+from millpond.user_code import raised_in_millpond
+
+_WRITING = ("encoded", "serialize", "stage", "stage_count", "put", "flush", "encode", "serialize_key")
 
 __all__ = ("explain_sink_error", "explain_store_error")
 
@@ -30,7 +34,11 @@ def explain_sink_error(  # noqa: PLR0913 - a record and its serdes
 
 def explain_store_error(error: Exception, key: Any, stores: Mapping[str, Any]) -> Exception:
     """Return a `SerializationError` if a record's key does not fit a store of its node, else `error`."""
-    if isinstance(error, TopologyError) or _raised_by_user(error):
+    if isinstance(error, TopologyError):
+        return error
+    if row := _unreadable_row(error):
+        return row
+    if not raised_in_millpond(error):
         return error
     for name, store in stores.items():
         if isinstance(store, CustomStore):
@@ -62,8 +70,37 @@ def _explained(error: Exception, text: str) -> SerializationError:
     return explained
 
 
-def _raised_by_user(error: Exception) -> bool:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+def _unreadable_row(error: Exception) -> Exception | None:
+    """Return the error for a row that a store cannot decode, because it was written as another type; None otherwise."""
+    trace, reader = error.__traceback__, None
+    while trace is not None:
+        frame = trace.tb_frame
+        if str(frame.f_globals.get("__name__", "")).startswith("millpond.state.stores."):
+            reader = frame
+        elif reader is not None and frame.f_code.co_name in _WRITING:
+            return None
         trace = trace.tb_next
-    return trace is None or not str(trace.tb_frame.f_globals.get("__name__", "")).startswith("millpond.")
+    # Reading functions are methods of a store, or closures that have some.
+    if reader is None or reader.f_code.co_name.lstrip("_") in _WRITING:
+        return None
+    store = _store_of(reader)
+    if store is None:
+        return None
+    name, serde = store
+    reason = f"{type(error).__name__}: {error}"
+    return _explained(
+        error,
+        f"store '{name}' has a row that {serde.name} cannot decode ({reason}), because it was written as another type. "
+        "The input record is not the cause: keep the old type, give the store a new name so that it begins empty, or "
+        "stop the workers and run `millpond reset` to make it again from the inputs",
+    )
+
+
+def _store_of(frame: FrameType) -> tuple[str, Serde[Any]] | None:
+    """Return name and value serde of the store whose function a frame runs: `self`, or that of a method it uses."""
+    for found in frame.f_locals.values():
+        for each in (found, getattr(found, "__self__", None)):
+            serde, name = getattr(each, "value_serde", None), getattr(each, "name", None)
+            if isinstance(serde, Serde) and isinstance(name, str):
+                return name, serde
+    return None

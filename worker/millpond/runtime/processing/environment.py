@@ -14,6 +14,7 @@ from millpond.topology import TaskId, decorate
 from millpond.topology.user_metrics import UserMetrics
 
 from .context import Outgoing, TaskContext, wall_clock_ms
+from .drop_log import DropLog
 from .handlers import Handlers
 
 __all__ = ("Environment",)
@@ -51,6 +52,8 @@ class Environment:
     """Returns the wall-clock time in epoch milliseconds."""
     metrics: UserMetrics = field(default_factory=UserMetrics)
     """The definitions of the application's own metrics, and `metrics.recording.level`."""
+    drop_log: DropLog = field(default_factory=DropLog)
+    """The log lines about dropped records."""
     task_directory: Callable[[TaskId], Path] | None = None
     """Returns the directory of a task for files of the application; None where there is none."""
 
@@ -66,6 +69,7 @@ class Environment:
             value_serde=self.default_value,
             directory=self.task_directory,
             metrics=self.metrics,
+            drop_log=self.drop_log,
         )
 
     def real_topic(self, name: str) -> str:

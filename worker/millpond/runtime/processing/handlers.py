@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from millpond.checks import kind_of
-from millpond.errors import ProcessingFailed, SerializationError
+from millpond.drops import Drop
+from millpond.errors import MillpondError, ProcessingFailed, SerializationError
+from millpond.user_code import place_of
 
 from .context import TaskContext, headers_of
 
@@ -220,14 +222,13 @@ class Handlers:
             log.warning("%s: %s; retrying", where, error, extra={"task": context.task_id})
             return response.result
         if response.result is not Result.CONTINUE:
-            cause = str(error) if isinstance(error, SerializationError) else f"{type(error).__name__}: {error}"
+            cause = _cause(error, context.record)
             raise ProcessingFailed(
                 f"{where}: {cause}. Its offset is not committed. Fix the cause and restart, or set "
                 f"'{_SETTING[context.kind]}' to 'continue' to drop such records"
                 + ("." if context.dead_letter_topic else " ('errors.dead.letter.queue.topic.name' keeps a copy).")
             ) from error
-        task.dropped += 1
-        task.failed += 1
+        task.drop(context.node, Drop.FAILED)
         log.warning("%s: %s; the record is dropped", where, type(error).__name__, extra={"task": context.task_id})
         return response.result
 
@@ -237,6 +238,20 @@ _SETTING = {
     "Processing": "processing.exception.handler",
     "Producing": "production.exception.handler",
 }
+
+
+def _cause(error: Exception, record: tuple[Any, Any, int] | None) -> str:
+    """Describe an error: of user code with its file and line, and that the value is null where that may be why."""
+    place = place_of(error)
+    if isinstance(error, SerializationError):
+        return str(error)
+    if isinstance(error, MillpondError):
+        return f"{str(error).removesuffix('.')}{f' ({place})' if place else ''}"
+    null = isinstance(error, TypeError | AttributeError) and record is not None and record[1] is None
+    tombstone = (
+        "; the record's value is null, so drop such records before with filter(), or handle None" if null else ""
+    )
+    return f"{type(error).__name__}: {error}{f' ({place})' if place else ''}{tombstone}"
 
 
 def _raw(part: object) -> bytes | None:

@@ -72,6 +72,11 @@ OnBadRecord = Callable[[BadRecord], None]
 #: (message, key, value, partition time) -> timestamp in epoch ms; negative drops the record.
 ExtractTimestamp = Callable[[Message, Any, Any, int], int]
 OnDropped = Callable[[], None]
+OnSeconds = Callable[[int], None]
+
+
+_FIRST_SECONDS, _LAST_SECONDS = 1_000_000_000, 9_999_999_999
+"""Timestamps that are days of early 1970 in milliseconds, and those of 2001 to 2286 in seconds."""
 
 
 class Decoder:
@@ -85,6 +90,7 @@ class Decoder:
         "_deserialize_value",
         "_dropped",
         "_extract",
+        "_in_seconds",
         "on_bad_record",
         "trust_timestamps",
     )
@@ -98,6 +104,7 @@ class Decoder:
         trust_timestamps: bool,
         on_bad_record: OnBadRecord,
         dropped: OnDropped,
+        in_seconds: OnSeconds,
     ) -> None:
         self._deserialize_key = deserialize_key
         self._deserialize_value = deserialize_value
@@ -105,6 +112,7 @@ class Decoder:
         self.trust_timestamps: bool = trust_timestamps
         self.on_bad_record: OnBadRecord = on_bad_record
         self._dropped = dropped
+        self._in_seconds = in_seconds
 
     def decode(self, messages: Sequence[Message], partition_time: int) -> Chunk:
         """Deserialize `messages` of one partition, in offset order. No handler is called yet.
@@ -120,7 +128,10 @@ class Decoder:
         raw_keys = list(map(_key, messages))
         raw_values = list(map(_value, messages))
         timestamps: list[int] = list(map(_second, map(_timestamp, messages)))
-        if self.trust_timestamps and all(raw_keys) and all(raw_values) and min(timestamps) >= 0:
+        lowest = min(timestamps)
+        if _FIRST_SECONDS <= lowest <= _LAST_SECONDS and self.trust_timestamps:
+            self._in_seconds(lowest)
+        if self.trust_timestamps and all(raw_keys) and all(raw_values) and lowest >= 0:
             try:
                 keys = list(map(self._deserialize_key, raw_keys))
                 values = list(map(self._deserialize_value, raw_values))
@@ -163,6 +174,8 @@ class Decoder:
             keys.append(key)
             values.append(value)
             times.append(timestamp)
+        if times and not self.trust_timestamps and _FIRST_SECONDS <= times[0] <= _LAST_SECONDS:
+            self._in_seconds(times[0])
         return Chunk(kept, keys, values, times, next_offset, bad or None)
 
 

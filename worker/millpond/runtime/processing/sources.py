@@ -6,10 +6,13 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from millpond.drops import Drop
 from millpond.errors import BrokerError, ProcessingFailed
 from millpond.topology import ConsumerRecordView, FailOnInvalidTimestamp, SourceNode
+from millpond.user_code import place_of
 
 from .context import TaskContext, headers_of
+from .drop_log import moment
 from .environment import Environment
 from .handlers import Handlers
 from .record_queue import BadRecord, Decoder, ExtractTimestamp
@@ -26,7 +29,15 @@ def make_decoder(source: SourceNode, topic: str, task: TaskContext, environment:
         extractor = None  # `_extraction` does the same, without a call per record
 
     def dropped() -> None:
-        task.dropped += 1
+        task.drop(source.name, Drop.INVALID_TIMESTAMP)
+
+    def in_seconds(timestamp: int) -> None:
+        environment.drop_log.warn_once(
+            ("seconds", topic),
+            "source %r: a record of topic %r has the timestamp %d, which is %s in milliseconds, and looks like "
+            "seconds. Timestamps are epoch milliseconds: multiply by 1000 in timestamp=, or in the producer.",
+            source.name, topic, timestamp, moment(timestamp),
+        )  # fmt: skip
 
     return Decoder(
         key.deserialize,
@@ -35,6 +46,7 @@ def make_decoder(source: SourceNode, topic: str, task: TaskContext, environment:
         trust_timestamps=extractor is None,
         on_bad_record=on_bad_record(source.name, task, environment.handlers),
         dropped=dropped,
+        in_seconds=in_seconds,
     )
 
 
@@ -70,7 +82,7 @@ def _extraction(extractor: Any, node: str, task: TaskContext) -> ExtractTimestam
             except Exception as error:
                 raise ProcessingFailed(
                     f"the timestamp extractor of source '{node}' failed at {topic}-{partition} offset {offset} "
-                    f"(task {task.task_id}): {type(error).__name__}: {error}. Its offset is not committed."
+                    f"(task {task.task_id}): {_cause(error)}. Its offset is not committed."
                 ) from error
         if timestamp < 0:
             raise ProcessingFailed(
@@ -81,3 +93,10 @@ def _extraction(extractor: Any, node: str, task: TaskContext) -> ExtractTimestam
         return timestamp
 
     return extract
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, ProcessingFailed):
+        return str(error).removesuffix(".")
+    place = place_of(error)
+    return f"{type(error).__name__}: {error}{f' ({place})' if place else ''}"

@@ -214,6 +214,8 @@ class StreamTask:
 
     def punctuate(self, now_ms: int) -> int:
         """Fire punctuators that are due in stream time or wall-clock time; return how many fired."""
+        if self._environment.drop_log.pending:
+            self._environment.drop_log.report(now_ms)
         fired = self.punctuate_stream_time()
         wall_clock = self._hooks.wall_clock.fire(now_ms)
         if wall_clock:
@@ -282,6 +284,7 @@ class StreamTask:
 
     def close(self) -> None:
         """Call the processors' `close()`. The stores stay open; the code that opened them closes them."""
+        self._environment.drop_log.report()
         for closer in self._hooks.closers:
             closer()
         self._hooks.closers.clear()

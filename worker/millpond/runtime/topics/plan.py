@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from millpond.checks import nearest
 from millpond.errors import TopicError
 from millpond.protocol import SubtopologySummary, TopologySummary
 from millpond.runtime.config.model import Config
@@ -265,9 +266,11 @@ def _require_topics(kind: str, topics: set[str], existing: Mapping[str, int]) ->
         several = len(missing) > 1
         named = ", ".join(f"'{topic}'" for topic in missing)
         where = "'errors.dead.letter.queue.topic.name'" if kind == "dead-letter" else "the topology"
+        near = [found for topic in missing if (found := nearest(topic, existing))]
+        hint = f" Did you mean {' and '.join(repr(each) for each in near)}?" if near else ""
         raise TopicError(
             f"{kind} topic{'s' if several else ''} {named} {'do' if several else 'does'} not exist: create "
-            f"{'them' if several else 'it'} first, or correct the name in {where}."
+            f"{'them' if several else 'it'} first, or correct the name in {where}.{hint}"
         )
 
 

@@ -27,6 +27,7 @@ from millpond.runtime.restoring.snapshot_restorer import open_bootstrap
 from millpond.runtime.tasks.executor import TaskExecutor
 from millpond.runtime.tasks.resources import TaskResources
 from millpond.runtime.tasks.task_stores import TaskStores
+from millpond.runtime.topics.left_changelogs import warn_of_left_changelogs
 from millpond.runtime.topics.lost_changelogs import check_changelogs
 from millpond.runtime.topics.plan import Plan, plan_with
 from millpond.runtime.topics.state_sources import state_sources, warn_of_deletions
@@ -124,6 +125,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         stores = TaskStores(plan, environment, state_file, cluster.ranges)
         bootstrap = open_bootstrap(config, stores.backend, environment.now_ms)
         newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
+        warn_of_left_changelogs(plan, newest, config.application_id)
         cluster.ensure(plan.internal, newest, config.replication_factor)
         of_globals = [(each.store, each.source.topics[0]) for each in topology.global_stores]
         warn_of_deletions(state_sources(plan, of_globals), cluster.configs)

@@ -85,7 +85,8 @@ class BatchPacing:
             log.warning(
                 "%s took %.1f s, and the broker aborts a transaction after 'transaction.timeout.ms' (%.1f s): "
                 "processing only between transactions for %.0f s. "
-                "Raise 'transaction.timeout.ms' to four times what a record takes.",
+                "Raise 'transaction.timeout.ms' to four times what a record takes; a function that waits for a service "
+                "is quicker as an async def in map_values_async().",
                 what or "one turn of all tasks", seconds, self._timeout_s, _SLOW_FACTOR * seconds,
             )  # fmt: skip
 

@@ -39,7 +39,7 @@ from millpond.state import (
     WindowStore,
 )
 from millpond.topology import TaskId, Topology
-from millpond.topology.settings.checking import check_built, check_topology
+from millpond.topology.settings.checking import check_configured, check_topology
 
 from .admission import Admission
 from .embedding import local_stores as reads
@@ -88,7 +88,7 @@ class Worker:
     ) -> None:
         check_topology("Worker", topology)
         check_config(config)
-        check_built(topology, config.topology_optimization, explicit=config.ensure_explicit_internal_resource_naming)
+        check_configured(topology, config)
         self.topology = topology
         self.config = config
         self.exception: BaseException | None = None

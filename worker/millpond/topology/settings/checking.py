@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from millpond.checks import kind_of
 from millpond.errors import TopologyError
 from millpond.topology.optimization import check_optimization
 from millpond.topology.topology import Topology
 
+from .serdes import check_serdes
 from .unnamed import check_names
 
-__all__ = ("check_built", "check_topology")
+__all__ = ("check_configured", "check_topology")
 
 
 def check_topology(what: str, given: object) -> None:
@@ -23,16 +26,16 @@ def check_topology(what: str, given: object) -> None:
         raise TopologyError(f"{what} needs a Topology, not {kind_of(given)}{hint}.")
 
 
-def check_built(topology: Topology, optimization: str, *, explicit: bool) -> None:
-    """Check that a topology was built as the settings say.
+def check_configured(topology: Topology, config: Any) -> None:
+    """Check that a topology was built as the settings say, and that topology and settings have all serdes.
 
     Args:
         topology: the topology.
-        optimization: `topology.optimization`.
-        explicit: `ensure.explicit.internal.resource.naming`.
+        config: the settings, a `Config`.
 
     Raises:
-        TopologyError: it has other rewrites, or generated names although these are refused.
+        TopologyError: it has other rewrites, generated names although these are refused, or a step without a serde.
     """
-    check_optimization(topology.rewrites, optimization)
-    check_names(topology.unnamed, explicit=explicit)
+    check_optimization(topology.rewrites, config.topology_optimization)
+    check_names(topology.unnamed, explicit=config.ensure_explicit_internal_resource_naming)
+    check_serdes(topology, config.default_key_serde, config.default_value_serde)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.lookup import Get, TimedGet
 from millpond.dsl.session_windows import SessionWindows
@@ -200,7 +201,7 @@ def _bind(  # noqa: C901, PLR0913 - one flat function per record
     def aggregate(key: Any, value: Any, timestamp: int) -> None:  # noqa: C901 - one flat function per record
         nonlocal stream_time
         if key is None:
-            return dropped()
+            return dropped(Drop.NULL_KEY)
         if timestamp > stream_time:
             stream_time = timestamp
         try:
@@ -215,7 +216,7 @@ def _bind(  # noqa: C901, PLR0913 - one flat function per record
                 if session[0] > end:
                     end = session[0]
             if end < stream_time - open_for:
-                return late()
+                return late(start, end, end + open_for, stream_time)
         except FATAL:
             raise
         except Exception as error:  # noqa: BLE001 - user code raises anything

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.windowing.finals import FinalResults
 from millpond.dsl.session_windows import SessionWindows
@@ -44,7 +45,7 @@ class AggregateFinalSessions:
         def aggregate(key: Any, value: Any, timestamp: int) -> None:  # noqa: C901 - one flat function per record
             nonlocal stream_time
             if key is None:
-                return dropped()
+                return dropped(Drop.NULL_KEY)
             if timestamp > stream_time:
                 stream_time = timestamp
             if times and times[0] < timestamp - retention:
@@ -76,7 +77,7 @@ class AggregateFinalSessions:
             except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             if closed:
-                late()
+                late(start, end, end + open_for, stream_time)
             else:
                 note(end, (start, raw))
             check(stream_time - open_for)

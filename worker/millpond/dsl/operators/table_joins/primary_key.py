@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.lookup import Get, Lookup, TimedGet
 from millpond.dsl.operators.versioned.updates import only_latest, update_functions
@@ -68,7 +69,7 @@ def _inner(node: NodeContext, lookup: TimedGet, combine: Callable[[Any, Any, Any
 
     def join(key: Any, new: Any, _old: Any, timestamp: int) -> None:
         if key is None:
-            return dropped()
+            return dropped(Drop.NULL_KEY)
         try:
             value, latest = lookup(key)
             if value is None:
@@ -101,7 +102,7 @@ def _any(  # noqa: PLR0913 - the parts of a join
 
     def join(key: Any, new: Any, old: Any, timestamp: int) -> None:
         if key is None:
-            return dropped()
+            return dropped(Drop.NULL_KEY)
         try:
             value, latest = lookup(key)
             if value is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from millpond.drops import Drop
 from millpond.state import IS_LATEST, NOT_PUT, VersionedKeyValueStore
 from millpond.topology import NodeContext, TableForward
 
@@ -37,7 +38,7 @@ def update_functions(node: NodeContext, store: Any) -> tuple[Stage, TableForward
 
     def forward(key: Any, new: Any, old: Any, timestamp: int) -> None:
         if valid_to == NOT_PUT:
-            return dropped()
+            return dropped(Drop.EXPIRED)
         before = task.latest
         task.latest = valid_to == IS_LATEST
         try:
@@ -54,7 +55,7 @@ def only_latest(node: NodeContext, update: TableForward) -> TableForward:
 
     def update_if_latest(key: Any, new: Any, old: Any, timestamp: int) -> None:
         if not task.latest:
-            return dropped()
+            return dropped(Drop.OUTDATED)
         update(key, new, old, timestamp)
 
     return update_if_latest

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.drops import null_part
 from millpond.dsl.operators.guard import FATAL
 from millpond.topology import NodeContext, StreamForward
 
@@ -41,7 +42,7 @@ class JoinWindow:
 
         def join(key: Any, value: Any, timestamp: int) -> None:  # noqa: C901
             if key is None or value is None:
-                return dropped()
+                return dropped(null_part(key))
             last = timestamp + after
             if last < 0:
                 # As in Kafka Streams: a range that ends before the epoch becomes that of time 0.

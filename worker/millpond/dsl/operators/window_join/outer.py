@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
 from millpond.state.formats import unpack_timestamp
 from millpond.state.stores.outer_join import OuterJoinStore, side_prefix
@@ -68,7 +69,7 @@ class OuterJoinWindow:
             if advanced:
                 times.stream_time = timestamp
             if value is None or (key is None and not unmatched):
-                return dropped()
+                return dropped(Drop.NULL_VALUE if value is None else Drop.NULL_KEY)
             if key is None:
                 try:
                     joined = combine(None, value, None)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.drops import null_part
 from millpond.dsl.operators.guard import FATAL
 from millpond.topology import NodeContext, StreamForward
 
@@ -44,7 +45,7 @@ class JoinSelfWindow:
         def join(key: Any, value: Any, timestamp: int) -> None:  # noqa: C901
             nonlocal stream_time
             if key is None or value is None:
-                return dropped()
+                return dropped(null_part(key))
             last_as_left, last_as_right = timestamp + after, timestamp + before
             try:
                 own = combine(key, value, value)

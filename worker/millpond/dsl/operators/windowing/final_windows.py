@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
+from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.windows import SlidingWindows, TimeWindows
 from millpond.serdes import Windowed
@@ -48,7 +49,7 @@ class AggregateFinalWindows:
         def aggregate(key: Any, value: Any, timestamp: int) -> None:  # noqa: C901 - one flat function per record
             nonlocal stream_time
             if key is None:
-                return dropped()
+                return dropped(Drop.NULL_KEY)
             if timestamp > stream_time:
                 stream_time = timestamp
             if times and times[0] < timestamp - retention:
@@ -61,7 +62,7 @@ class AggregateFinalWindows:
                 return failed(error, key, value, timestamp)
             for start in range(first, timestamp + 1, advance):
                 if start + open_for <= stream_time:
-                    late()
+                    late(start, start + size, start + open_for, stream_time)
                     continue
                 try:
                     old, latest = entry(raw, start)

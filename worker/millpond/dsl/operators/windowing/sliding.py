@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.drops import null_part
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.windows import SlidingWindows
 from millpond.serdes import Windowed
@@ -72,12 +73,12 @@ class AggregateSlidingWindows:
         def aggregate(key: Any, value: Any, timestamp: int) -> None:
             nonlocal stream_time
             if key is None or value is None:
-                return dropped()
+                return dropped(null_part(key))
             if timestamp > stream_time:
                 stream_time = timestamp
             close = stream_time - grace
             if timestamp + size < close:
-                return late()
+                return late(timestamp, timestamp + size, timestamp + size + grace, stream_time)
             if finals is not None and times and times[0] < timestamp + 1 - retention:
                 finals.save(timestamp + 1, close)
             try:
@@ -115,7 +116,7 @@ class _Windows:
         body: AggregateSlidingWindows,
         store: Any,
         changes: list[_Change],
-        late: Callable[[], None],
+        late: Callable[[int, int, int, int], None],
         note: Callable[[int, bytes], None] | None,
     ) -> None:
         self._body, self._store, self._late, self._note = body, store, late, note
@@ -210,6 +211,7 @@ class _Windows:
     def _putting(self) -> Callable[[bytes, Any, Any, int, int, int, Any, int], None]:
         """Return the function that adds a record to a window that exists."""
         size, stage, late, change, decode = self._size, self._stage, self._late, self._change, self._decode
+        grace = self._body.windows.grace_ms
         aggregator, counting = self._body.aggregator, self._body.counting
         copies_old = self._body.send_old and change is not None and decode is not None
 
@@ -217,7 +219,7 @@ class _Windows:
             raw: bytes, key: Any, value: Any, timestamp: int, close: int, start: int, kept: Any, latest: int, /
         ) -> None:
             if start + size < close:
-                return late()
+                return late(start, start + size, start + size + grace, close + grace)
             old = kept if decode is None else decode(kept)
             result = old + 1 if counting else aggregator(key, value, old)
             if copies_old and decode is not None:
@@ -234,6 +236,7 @@ class _Windows:
     def _creating(self) -> Callable[[bytes, Any, Any, int, int, int, Any], None]:
         """Return the function that creates a window for a record, with an aggregate of earlier records or `_NEW`."""
         size, stage, late, note, change = self._size, self._stage, self._late, self._note, self._change
+        grace = self._body.windows.grace_ms
         initializer, aggregator, decode = self._body.initializer, self._body.aggregator, self._decode
 
         def create(  # noqa: PLR0913 - the hot path
@@ -241,7 +244,7 @@ class _Windows:
         ) -> None:
             aggregate = initializer() if kept is _NEW else kept if decode is None else decode(kept)
             if start + size < close:
-                return late()
+                return late(start, start + size, start + size + grace, close + grace)
             result = aggregator(key, value, aggregate)
             stage(raw, start, key, result, timestamp, None)
             if note is not None:

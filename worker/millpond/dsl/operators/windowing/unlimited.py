@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.windows import UnlimitedWindows
 from millpond.serdes import Windowed
@@ -40,7 +41,7 @@ class AggregateUnlimitedWindows:
 
         def aggregate(key: Any, value: Any, timestamp: int) -> None:
             if key is None:
-                return dropped()
+                return dropped(Drop.NULL_KEY)
             if timestamp < start:
                 return None
             try:

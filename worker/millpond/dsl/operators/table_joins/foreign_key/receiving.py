@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.lookup import Lookup
 from millpond.dsl.operators.versioned.updates import only_latest
@@ -40,7 +41,7 @@ class KeepSubscription:
             instruction = subscription[1]
             if foreign_key is None:
                 if instruction != ANSWER_ALWAYS:
-                    return dropped()
+                    return dropped(Drop.NO_LOOKUP_KEY)
             else:
                 try:
                     first = prefix(foreign_key if stored is None else stored(foreign_key))
@@ -115,7 +116,7 @@ class AnswerSubscribers:
 
         def answer(key: Any, new: Any, _old: Any, timestamp: int) -> None:
             if key is None:
-                return dropped()
+                return dropped(Drop.NULL_KEY)
             try:
                 answers = []
                 found = subscribers(prefix(serialize(key)))

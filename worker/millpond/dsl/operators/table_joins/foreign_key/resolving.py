@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.lookup import Lookup
 from millpond.topology import NodeContext, StreamForward
@@ -44,7 +45,7 @@ class ResolveResponse:
                     current = mine is not None and hash128(serialize(mine)) == response[1:17]
                     data = response[17:]
                 if not current:
-                    return dropped()
+                    return dropped(Drop.OUTDATED)
                 if data:
                     joined = combine(mine, decode(data))
                 else:

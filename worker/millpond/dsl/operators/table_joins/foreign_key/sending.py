@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.versioned.updates import only_latest
 from millpond.topology import NodeContext, TableForward
@@ -94,7 +95,7 @@ def _inner(node: NodeContext, foreign: Callable[[Any, Any], bytes | None], ask: 
             before = None if old is None else foreign(key, old)
             after = None if new is None else foreign(key, new)
             if before is None and after is None:
-                return None if new is None and old is None else dropped()
+                return None if new is None and old is None else dropped(Drop.NO_LOOKUP_KEY)
             heads, tail = ask(key, new)
         except FATAL:
             raise

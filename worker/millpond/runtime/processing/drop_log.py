@@ -1,0 +1,171 @@
+"""Logs dropped records: the first of a node at once, then at most one line per period, node and reason.
+
+Nothing is done for a record that is not dropped. Reasons that lose nothing, or have log lines of their own, are only
+counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from millpond.drops import Drop
+
+__all__ = ("PERIOD_MS", "DropLog", "LateWindow", "moment")
+
+log: logging.Logger = logging.getLogger(__name__)
+
+PERIOD_MS = 60_000
+"""Time between two log lines about one node and reason, in milliseconds."""
+
+_LONG_MS = 3_600_000
+
+#: Cause and cure by reason, after "dropped a record". Other reasons are only counted.
+_WORDS = {
+    Drop.NULL_KEY: (
+        "without a key",
+        "Without a key it cannot be grouped, joined or kept in a table: produce records with a key, or set one with "
+        "select_key() on a stream",
+    ),
+    Drop.NULL_VALUE: (
+        "without a value",
+        "This operator skips records whose value is null: drop them with filter() before it, or read the topic with "
+        "table() if they are deletions",
+    ),
+    Drop.NO_LOOKUP_KEY: (
+        "for which the function of the join returned None",
+        "Without a key there is no row to join: return a key, or use left_join() to keep such records",
+    ),
+    Drop.EXPIRED: (
+        "older than the history of its versioned store",
+        "Give the store a longer history_retention= to keep such versions",
+    ),
+    Drop.INVALID_TIMESTAMP: (
+        "with a negative timestamp",
+        "Producers set it, or the timestamp extractor of the source returned it: correct whichever does",
+    ),
+}
+
+
+class LateWindow(NamedTuple):
+    """A window that had closed when a record for it came. Times are in epoch milliseconds."""
+
+    start: int
+    end: int
+    """The window's end."""
+    closes: int
+    """The stream time at which it closed: its end, plus the gap of sessions, plus grace."""
+    stream_time: int
+
+
+class _Drops:
+    """The drops of one node for one reason since the last log line."""
+
+    __slots__ = ("count", "due_ms", "place", "since_ms", "window")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.due_ms = 0
+        self.since_ms = 0
+        self.place = ""
+        self.window: LateWindow | None = None
+
+
+class DropLog:
+    """The log lines of one worker about dropped records.
+
+    Attributes:
+        pending: number of dropped records that no line has told of yet.
+    """
+
+    __slots__ = ("_drops", "_warned", "pending")
+
+    def __init__(self) -> None:
+        self._drops: dict[tuple[str, Drop], _Drops] = {}
+        self._warned: set[Hashable] = set()
+        self.pending: int = 0
+
+    def note(self, node: str, reason: Drop, task: Any, window: LateWindow | None = None) -> None:
+        """Note that a node dropped the current record of a task; log it if the last line is a period ago."""
+        if window is None and reason not in _WORDS:
+            return
+        drops = self._drops.get((node, reason))
+        if drops is None:
+            drops = self._drops[node, reason] = _Drops()
+        worst = window is not None and (drops.window is None or _after_end(window) > _after_end(drops.window))
+        if not drops.count or worst:
+            drops.place = (
+                f"{task.topic}-{task.partition} offset {task.offset}" if task.topic else f"task {task.task_id}"
+            )
+            drops.window = window
+        drops.count += 1
+        self.pending += 1
+        now_ms = task.now_ms()
+        if now_ms >= drops.due_ms:
+            self._report(node, reason, drops, now_ms)
+
+    def warn_once(self, what: Hashable, text: str, *values: object) -> None:
+        """Log a warning about records, if it was not logged before for `what`."""
+        if what not in self._warned:
+            self._warned.add(what)
+            log.warning(text, *values)
+
+    def report(self, now_ms: int | None = None) -> None:
+        """Log the drops of which no line has told: those whose period has ended, or all of them without a time."""
+        for (node, reason), drops in self._drops.items():
+            if drops.count and (now_ms is None or now_ms >= drops.due_ms):
+                self._report(node, reason, drops, drops.due_ms if now_ms is None else now_ms)
+
+    def _report(self, node: str, reason: Drop, drops: _Drops, now_ms: int) -> None:
+        first = not drops.since_ms
+        several = "" if first else f" in the last {_seconds(max(now_ms - drops.since_ms, PERIOD_MS))}"
+        if drops.window is not None:
+            log.warning("%s", _late(node, drops, several))
+        else:
+            what, cure = _WORDS[reason]
+            log.warning("node %r dropped %s %s%s (%s). %s.", node, _records(drops), what, several, drops.place, cure)
+        drops.since_ms, drops.due_ms = now_ms, now_ms + PERIOD_MS
+        self.pending -= drops.count
+        drops.count = 0
+        drops.window = None
+
+
+def _late(node: str, drops: _Drops, several: str) -> str:
+    window = drops.window
+    assert window is not None
+    which = "its window" if drops.count == 1 else f"the window of the latest one, at {drops.place},"
+    place = f" at {drops.place}" if drops.count == 1 else ""
+    missing = _seconds(window.stream_time - window.closes)
+    closed = f"has no grace. A grace= of more than {missing} keeps such records"
+    if window.closes != window.end:
+        open_for = _seconds(window.closes - window.end)
+        closed = f"closed {open_for} after its end. A grace= that is longer by more than {missing} keeps such records"
+    return (
+        f"node '{node}' dropped {_records(drops, 'late ')}{place}{several}: {which} from {moment(window.start)} to "
+        f"{moment(window.end)} ended {_seconds(_after_end(window))} before stream time, and {closed}."
+    )
+
+
+def _records(drops: _Drops, kind: str = "") -> str:
+    return f"a {kind}record" if drops.count == 1 else f"{drops.count} {kind}records"
+
+
+def _after_end(window: LateWindow) -> int:
+    return window.stream_time - window.end
+
+
+def _seconds(duration_ms: int) -> str:
+    if duration_ms >= _LONG_MS:
+        return str(timedelta(seconds=duration_ms // 1000))
+    return f"{duration_ms / 1000:.3f}".rstrip("0").rstrip(".") + " s"
+
+
+def moment(epoch_ms: int) -> str:
+    """Return a time in epoch milliseconds as text, in UTC."""
+    try:
+        when = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{epoch_ms} ms"
+    return when.isoformat(timespec="milliseconds").removesuffix("+00:00").removesuffix(".000") + "Z"
