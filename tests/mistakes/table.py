@@ -1,0 +1,72 @@
+"""The table of mistakes, `table.toml`: what a new user writes, and what millpond says at which moment."""
+
+from __future__ import annotations
+
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+__all__ = ("MISTAKES", "PRELUDE", "TABLE", "Mistake", "Moment")
+
+TABLE = Path(__file__).with_name("table.toml")
+
+#: The names that the code of each mistake may use.
+PRELUDE = """\
+from datetime import timedelta
+import millpond as mp
+
+builder = mp.StreamsBuilder()
+views = builder.stream("views", key=mp.String, value=mp.Json(dict))
+"""
+
+
+class Moment(StrEnum):
+    """The moments at which a mistake can be known, the earliest first."""
+
+    IMPORT = "import"
+    BUILD = "build"
+    START = "start"
+    FIRST_RECORD = "first record"
+    COMMAND_LINE = "command line"
+
+
+class Mistake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A mistake: code of an application, or a command."""
+
+    title: str
+    """What the user does, without a verb for it."""
+    moment: Moment
+    """The earliest moment at which it can be known."""
+    says: str
+    """What millpond says, to the letter."""
+    code: str = ""
+    """Python, after `PRELUDE`."""
+    command: str = ""
+    """A command line, in place of code."""
+    files: dict[str, str] = {}
+    """Files in the current directory, by name."""
+    settings: dict[str, str | int] = {}
+    """Settings of the application."""
+    topic: str = "views"
+    """The topic of `records`."""
+    value: str = "mp.Json(dict)"
+    """The serde of their values."""
+    records: str = ""
+    """A list of (key, value, timestamp) in Python; they are piped into the topic."""
+    before: str = ""
+    """The code of the application as it was when it ran before, with the same records and state."""
+    note: str = ""
+    """What else a reader should know."""
+
+    def __post_init__(self) -> None:
+        if bool(self.code) == bool(self.command):
+            raise ValueError(f"'{self.title}' needs code or a command, and not both")
+
+
+def _read() -> list[Mistake]:
+    return msgspec.convert(tomllib.loads(TABLE.read_text(encoding="utf-8"))["mistake"], list[Mistake])
+
+
+MISTAKES = _read()
