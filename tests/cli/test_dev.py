@@ -15,22 +15,30 @@ from typing import Any
 import pytest
 
 from millpond.cli.dev.command import missing_topics
+from millpond.cli.dev.remote import Remote
+from millpond.cli.dev.status import WorkerPhase
 from millpond.serdes import String
 from millpond.topology import Topology
-from tests.cli.conftest import COUNT, Application, Process
+from tests.cli.conftest import COUNT, Application, Millpond, Process
 from tests.support import kafka
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_brokers")
 def test_one_command_runs_an_application_from_nothing(
-    start: Callable[..., Process], application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., Process],
+    application: Application,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    millpond: Millpond,
 ) -> None:
-    """Broker, topics and worker start; words are counted; Ctrl-C ends everything and deletes all files."""
+    """Broker, topics and worker start; other commands find them; Ctrl-C ends everything and deletes all files."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
-    dev = start("dev", f"{application(COUNT)}:count", "--partitions", 2, "--set", "commit.interval=50ms")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    target = f"{application(COUNT)}:count"
+    dev = start("dev", target, "--partitions", 2, "--set", "commit.interval=50ms")
     kafka.eventually(lambda: dev.says("-> running"), "the worker runs", timeout_s=110)
     address = re.search(r"broker (\S+)", dev.said)
     assert address is not None
@@ -42,23 +50,33 @@ def test_one_command_runs_an_application_from_nothing(
     console = re.search(r"console: (http://127\.0\.0\.1:\d+/)console/", dev.said)
     assert console is not None
 
-    def shown() -> dict[str, Any]:
+    def document() -> dict[str, Any]:
         with urllib.request.urlopen(f"{console[1]}api/applications/-/count", timeout=10) as answer:
             return json.load(answer)
 
     def without_lag() -> bool:
         """False too while the console has nothing to show yet, and answers 503."""
         with contextlib.suppress(urllib.error.HTTPError):
-            return bool(shown()["summary"].get("lag") == 0)
+            return bool(document()["summary"].get("lag") == 0)
         return False
 
     kafka.eventually(without_lag, "the console shows that there is no lag")
-    document = shown()
-    assert (document["summary"]["ready"], document["summary"]["tasks_running"]) == (True, 4)
-    assert {task["state"] for task in document["tasks"]} == {"running"}
-    assert "topic words" in {node["name"] for node in document["topology"]["nodes"]}
+    found = document()
+    assert (found["summary"]["ready"], found["summary"]["tasks_running"]) == (True, 4)
+    assert {task["state"] for task in found["tasks"]} == {"running"}
+    assert "topic words" in {node["name"] for node in found["topology"]["nodes"]}
+
+    kafka.eventually(lambda: dev.says("queries: http://127.0.0.1:"), "the screen has the address for queries")
+    (row,) = Remote.find("count").status().workers
+    assert (row.pid, row.phase, len(row.active)) == (dev.pid, WorkerPhase.RUNNING, 4)
+    assert millpond("query", "counts", "hello").out.splitlines()[1].split()[:2] == ["hello", "2"]
+    shown = millpond("consume", "counts", "--application", target, "--key-is", "hello")
+    assert json.loads(shown.out.splitlines()[-1])["value"] == 2, shown.err
+    assert "millpond dev` with --workers N" in millpond("dev", "scale", "2").err
+    assert "counts-changelog" in millpond("topics").out
     dev.signal(signal.SIGINT)
     assert dev.wait() == 0, dev.said
+    assert "start `millpond dev`" in millpond("query").err
     assert list(scratch.iterdir()) == []
     assert not (tmp_path / "state-home").exists()
 

@@ -114,7 +114,7 @@ STATUS = SessionStatus(
     workers=(
         WorkerStatus(
             worker="w0", phase=WorkerPhase.RUNNING, pid=1, active=tuple("abcdefgh"), standby=("i",), warm_up=("j",),
-            records_per_second=41_200.4, commit_p99_ms=11.2, lag=1_310,
+            records_per_second=41_200.4, commit_p99_ms=11.2, lag=1_310, queries="http://127.0.0.1:8081",
         ),
         WorkerStatus(worker="w1", phase=WorkerPhase.STARTING, pid=2, restoring=(Restoring("store", 5, 71, 100),)),
         WorkerStatus(worker="w2", phase=WorkerPhase.KILLED, note="starts again in 1 s"),
@@ -129,14 +129,16 @@ def test_table_has_a_row_per_worker_at_any_width(width: int) -> None:
     out = io.StringIO()
     Console(file=out, width=width, color_system=None).print(table(STATUS))
     lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
-    assert lines[1].split()[:3] == ["worker", "active", "standby"]
+    wide = width >= 120
+    assert lines[1].split()[: 5 if wide else 3] == ["worker", *(["pid", "port"] if wide else []), "active", "standby"]
     rows = lines[2:6]
     assert [row.split()[0] for row in rows] == ["w0", "w1", "w2", "w3"]
     if width >= 80:
-        assert rows[0].startswith("w0 8 1 + 1 41,200 11 ms 1,310")
+        assert rows[0].startswith(f"w0 {'1 8081 ' if wide else ''}8 1 + 1 41,200 11 ms 1,310")
     if width >= 120:
         assert lines[0].startswith("delays . exactly_once . 2 of 4 workers . 9 tasks committed 112 ms ago . 1 task")
         assert "starting . ██████░░░ 71% store 5" in rows[1]
+        assert STATUS.queries == "http://127.0.0.1:8081"
         assert rows[2] == "w2 killed . starts again in 1 s"
     assert "topic 'x' is gone" in " ".join(lines)
     assert "/logs/w3.log" in " ".join(lines)
@@ -206,7 +208,7 @@ def test_session_is_controlled_from_another_terminal(millpond: Millpond) -> None
 
 def test_a_session_must_be_named_when_there_are_several(millpond: Millpond) -> None:
     """Without a session, with an unknown name, and with two, the message says what to do."""
-    assert "no 'millpond dev … --workers N' runs" in millpond("dev", "scale", 2).err
+    assert "no session of 'millpond dev' runs" in millpond("dev", "scale", 2).err
 
     async def talk() -> None:
         first, second = Recorder("one"), Recorder("two")

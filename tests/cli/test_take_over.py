@@ -63,4 +63,14 @@ def test_dev_takes_over_on_a_broker_of_its_own_alone(
     monkeypatch.setattr(dev, "_broker", lambda *_arguments: contextlib.nullcontext("127.0.0.1:1"))
     called(dev.command)
     called(dev.command, *SETTINGS)
-    assert [options["take_over"] for options in started] == [True, False]
+    called(dev.command, *SETTINGS, "--take-over")
+    assert [options["take_over"] for options in started] == [True, False, True]
+
+
+def test_dev_with_several_workers_needs_no_take_over(started: list[dict[str, Any]]) -> None:
+    """Their coordinator decides; the message says which option to leave out."""
+    outcome = CliRunner().invoke(
+        dev.command, ["taken_over_app:topology", "--take-over", "--workers", "2"], obj=Session()
+    )
+    assert "leave out one of them" in outcome.output
+    assert started == []

@@ -1,11 +1,13 @@
-"""The place in the user's own code at which an exception was raised."""
+"""The place in the user's own code at which an exception was raised, and its traceback without libraries."""
 
 from __future__ import annotations
 
 import sysconfig
+import traceback
 from pathlib import PurePath
+from types import TracebackType
 
-__all__ = ("place_of", "raised_in_millpond")
+__all__ = ("own_traceback", "place_of", "raised_in_millpond")
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
@@ -19,12 +21,36 @@ def place_of(error: BaseException) -> str | None:
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        module = str(trace.tb_frame.f_globals.get("__name__", ""))
-        if not (_ours(module) or code.co_filename.startswith((*_LIBRARIES, "<frozen"))):
+        if _is_the_users(trace):
             named = "" if code.co_name in ("<lambda>", "<module>") else f", in {code.co_name}()"
             found = f"{PurePath(code.co_filename).name}, line {trace.tb_lineno}{named}"
         trace = trace.tb_next
     return found
+
+
+def own_traceback(error: BaseException) -> str:
+    """Return the traceback of an exception with the user's calls alone; empty if it has none of them."""
+    own: list[traceback.FrameSummary] = []
+    hidden = 0
+    trace = error.__traceback__
+    for frame in traceback.extract_tb(trace):
+        assert trace is not None
+        if _is_the_users(trace):
+            own.append(frame)
+        else:
+            hidden += 1
+        trace = trace.tb_next
+    if not own:
+        return ""
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(own)]
+    if hidden:
+        lines.append(f"  and {hidden} call{'s' if hidden > 1 else ''} in libraries, which --verbose shows\n")
+    return "".join([*lines, *traceback.format_exception_only(error)])
+
+
+def _is_the_users(trace: TracebackType) -> bool:
+    module = str(trace.tb_frame.f_globals.get("__name__", ""))
+    return not (_ours(module) or trace.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen")))
 
 
 def raised_in_millpond(error: BaseException) -> bool:

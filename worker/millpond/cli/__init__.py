@@ -12,7 +12,8 @@ from importlib import metadata
 
 import click
 
-from millpond.errors import ConfigError, MillpondError
+from millpond.errors import ConfigError, MillpondError, ProcessingFailed
+from millpond.user_code import own_traceback
 
 from .session import Session
 from .termination_message import unexpected_error, write_termination_message
@@ -140,6 +141,8 @@ def _report_usage_error(error: click.ClickException) -> int:
 def _report_failure(error: MillpondError, *, verbose: bool) -> int:
     if verbose:
         traceback.print_exception(error)
+    elif isinstance(error, ProcessingFailed) and error.__cause__ is not None:
+        click.echo(own_traceback(error.__cause__), err=True, nl=False)
     write_termination_message(type(error).__name__, str(error))
     click.echo(f"millpond: {error}", err=True)
     return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -74,6 +75,11 @@ class _Dev(click.Command):
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep topics and state here. Default: delete them.",
 )
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="With a broker that is not its own: take over the tasks of other workers, which must not run any more.",
+)
 @configuration_options
 @verbose_option
 @click.pass_obj
@@ -88,6 +94,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     data_dir: Path | None,
     file: Path | None,
     flags: dict[str, object],
+    *,
+    take_over: bool,
 ) -> None:
     """Start a Kafka broker and a worker of the application at MODULE:ATTRIBUTE, until Ctrl-C.
 
@@ -100,6 +108,11 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     The console, a page that shows tasks, moves, rates and lags, is served on this machine only.
     """
+    if take_over and workers is not None:
+        raise click.UsageError(
+            "--take-over and --workers exclude each other, since the coordinator of the workers decides which tasks "
+            "are taken over: leave out one of them."
+        )
     session.log_to_stderr()
     topology = load_topology(target, load_config(file, flags, required=()).topology_optimization)
     title = attribute_name(target)
@@ -131,9 +144,9 @@ def command(  # noqa: PLR0913 - one parameter per option
 
             from .console import worker_console
 
-            console = stack.enter_context(worker_console(config, console_port or 0))
+            console = stack.enter_context(worker_console(config, title, console_port or 0))
             log.info("console: %s", console.url)
-            where = f"{where}   console {console.url}"
+            where = f"{where}   console {console.url}   pid {os.getpid()}"
             # An earlier session may have had more workers; with a broker of its own, none of them runs now.
             run_worker(
                 topology,
@@ -141,7 +154,7 @@ def command(  # noqa: PLR0913 - one parameter per option
                 session,
                 title=title,
                 footer=where,
-                take_over=own_broker,
+                take_over=own_broker or take_over,
                 on_created=console.attach,
             )
         else:

@@ -18,27 +18,40 @@ from .remote import Command, CommandFailed, NoSession, SessionFile, directory
 from .status import SessionStatus
 from .supervisor import Fleet
 
-__all__ = ("serving",)
+__all__ = ("serving", "serving_session")
 
 
-@contextlib.asynccontextmanager
-async def serving(fleet: Fleet, status: Callable[[], SessionStatus]) -> AsyncIterator[None]:
-    """Serve commands and the status while the block runs.
+def serving(fleet: Fleet, status: Callable[[], SessionStatus]) -> contextlib.AbstractAsyncContextManager[None]:
+    """Serve commands and the status of a session while the block runs.
 
     Args:
         fleet: the session's workers.
         status: returns the current status.
     """
+    application = fleet.launch.config.application_id
+    return serving_session(application, status, lambda command: perform(fleet, command))
+
+
+@contextlib.asynccontextmanager
+async def serving_session(
+    application: str, status: Callable[[], SessionStatus], do: Callable[[Command], str]
+) -> AsyncIterator[None]:
+    """Serve commands and the status of a session while the block runs, and let other programs find it.
+
+    Args:
+        application: the session's `application.id`.
+        status: returns the current status.
+        do: performs a command; returns its result, or raises CommandFailed.
+    """
     token = secrets.token_urlsafe(24)
     app = web.Application(middlewares=[_require_token(token)])
-    app.add_routes([web.get("/status", _status_handler(status)), web.post("/command", _command_handler(fleet))])
+    app.add_routes([web.get("/status", _status_handler(status)), web.post("/command", _command_handler(do))])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        application = fleet.launch.config.application_id
         with _session_file(SessionFile(application, os.getpid(), url, token)):
             yield
     finally:
@@ -69,10 +82,10 @@ def _status_handler(status: Callable[[], SessionStatus]) -> _Handler:
     return handle
 
 
-def _command_handler(fleet: Fleet) -> _Handler:
+def _command_handler(do: Callable[[Command], str]) -> _Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            done = perform(fleet, msgspec.json.decode(await request.read(), type=Command))
+            done = do(msgspec.json.decode(await request.read(), type=Command))
         except (CommandFailed, msgspec.MsgspecError) as error:
             return web.json_response({"error": str(error)}, status=HTTPStatus.CONFLICT)
         return web.json_response({"said": done})

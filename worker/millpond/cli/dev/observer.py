@@ -255,6 +255,7 @@ class Observer:
             note=worker.note or worker.log.recent_error,
             log=str(worker.log.path),
             metrics=worker.log.metrics,
+            queries=(member.address or "") if member is not None and member.alive else "",
         )
 
     def _restoring(self, scrape: Scrape, held: Mapping[str, TaskReport]) -> tuple[Restoring, ...]:

@@ -87,12 +87,13 @@ class Remote:
         if not running:
             of = "" if name is None else f" of '{name}'"
             raise NoSession(
-                f"no 'millpond dev … --workers N'{of} runs on this machine; start one in another terminal first."
+                f"no session of 'millpond dev'{of} runs on this machine; start one in another terminal first."
             )
         if len(running) > 1:
             found = ", ".join(f"{each.application} (process {each.pid})" for each in running)
             raise NoSession(
-                f"several sessions run: {found}; name one by its application or its process (`millpond dev`: --app)."
+                f"several sessions run: {found}; name one by its application or its process (--app of "
+                "`millpond dev`, --session of other commands)."
             )
         return cls(running[0])
 

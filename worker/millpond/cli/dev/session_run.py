@@ -111,7 +111,8 @@ class _Shown:
     def __rich__(self) -> RenderableType:
         status = self._observer.status
         where = f"broker {status.bootstrap_servers}   logs {status.directory}   Ctrl-C stops"
-        return table(status, f"console {status.console}", where, _HINTS)
+        pages = f"console {status.console}   queries {status.queries or 'none yet'}: millpond query"
+        return table(status, pages, where, _HINTS)
 
 
 @contextlib.asynccontextmanager
@@ -137,7 +138,11 @@ async def _showing(fleet: Fleet, observer: Observer, session: Session) -> AsyncI
 
 
 async def _log_lines(observer: Observer) -> None:
+    queries = ""
     while True:
         await asyncio.sleep(_LINE_INTERVAL_S)
+        if observer.status.queries != queries:
+            queries = observer.status.queries
+            log.info("queries: %s", queries or "no worker answers them now")
         if line := observer.line():
             log.info("%s", line)

@@ -63,6 +63,8 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The path of its log."""
     metrics: str = ""
     """The URL of its metrics."""
+    queries: str = ""
+    """The URL at which it answers queries; empty while it does not."""
 
 
 class SessionEventKind(enum.StrEnum):
@@ -109,6 +111,8 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The coordinator's last error, if it is recent."""
     epoch: str = ""
     """The epoch of the assignment: term and number."""
+    in_process: bool = False
+    """Whether the session's own process runs its only worker, without a coordinator and without log files."""
     stopping: bool = False
     """Whether the session is stopping."""
     wanted: int = 0
@@ -123,6 +127,11 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     committed_s_ago: float | None = None
     """Seconds since the latest commit of any worker; None before the first commit."""
     events: tuple[SessionEvent, ...] = ()
+
+    @property
+    def queries(self) -> str:
+        """The URL for queries, which any worker answers for all; empty while none does."""
+        return next((each.queries for each in self.workers if each.queries and each.pid), "")
 
     @property
     def complete(self) -> bool:

@@ -289,7 +289,7 @@ class Fleet:
             error = "the same error" if worker.note == self._last_error else worker.note
             self._last_error = worker.note
             self.add_event(
-                f"{worker.id} (pid {pid}) {_ending(status)}: {error}; restarting in {pause_s:g} s; "
+                f"{worker.id} (pid {pid}) {_ending(status)}: {error.removesuffix('.')}; restarting in {pause_s:g} s; "
                 f"log: {worker.log.path}",
                 logging.ERROR,
             )

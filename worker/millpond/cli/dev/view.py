@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
+from urllib.parse import urlsplit
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +16,9 @@ _MAX_BARS = 2
 _BAR_WIDTH = 9
 _HEADINGS = {" worker": 7, "active": 6, "standby": 7, "records/s": 9, "commit p99": 10, "lag": 10}
 """The columns and their minimum widths."""
+_PROCESS = {"pid": 7, "port": 5}
+"""Columns after the worker on wide screens: the process, and the port of queries and metrics."""
+_WIDE = 110
 
 _COLOURS = {
     WorkerPhase.RUNNING: "green",
@@ -40,15 +45,7 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
     head.add_row(_headline(status), _freshness(status))
     if status.stopping:
         return head
-    rows = Table.grid(padding=(0, 2, 0, 0), pad_edge=False, expand=True)
-    for number, (heading, width) in enumerate(_HEADINGS.items()):
-        width = max([width, *(len(each.worker) + 1 for each in status.workers)]) if not number else width
-        rows.add_column(heading, width=width, justify="right" if number else "left", no_wrap=True)
-    rows.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-    rows.add_row(*(Text(each, style="dim") for each in (*_HEADINGS, "")))
-    for worker in status.workers:
-        rows.add_row(*_cells(worker))
-    parts: list[RenderableType] = [head, rows]
+    parts: list[RenderableType] = [head, _Workers(status)]
     parts += [
         Text(f" {worker.worker}: ", style="red").append(worker.note).append(f"  log: {worker.log}", style="dim not red")
         for worker in status.workers
@@ -60,6 +57,32 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
     parts += [Text(f" {task} waits: {why}", style="dim") for task, why in sorted(status.waiting.items())[:_MAX_BARS]]
     parts += [Text(f" {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in footer]
     return Group(*parts)
+
+
+class _Workers:
+    """The rows of the workers; with process ids and ports where there is room for them."""
+
+    def __init__(self, status: SessionStatus) -> None:
+        self._status = status
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = options.max_width >= _WIDE
+        headings = {" worker": _HEADINGS[" worker"], **_PROCESS, **_HEADINGS} if wide else _HEADINGS
+        rows = Table.grid(padding=(0, 2, 0, 0), pad_edge=False, expand=True)
+        for number, (heading, width) in enumerate(headings.items()):
+            width = max([width, *(len(each.worker) + 1 for each in self._status.workers)]) if not number else width
+            rows.add_column(heading, width=width, justify="right" if number else "left", no_wrap=True)
+        rows.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        rows.add_row(*(Text(each, style="dim") for each in (*headings, "")))
+        for worker in self._status.workers:
+            name, *figures = _cells(worker)
+            process = [str(worker.pid or ""), _port(worker.queries or worker.metrics)] if wide else []
+            rows.add_row(name, *process, *figures)
+        yield rows
+
+
+def _port(url: str) -> str:
+    return str(urlsplit(url).port or "")
 
 
 def _headline(status: SessionStatus) -> Text:
@@ -75,14 +98,14 @@ def _headline(status: SessionStatus) -> Text:
         return text
     if status.tasks:
         text.append(f" . {status.tasks} task{'s' if status.tasks != 1 else ''}")
-    if not status.coordinator:
+    if not status.coordinator and not status.in_process:
         text.append(" . no coordinator", style="bold red")
     return text
 
 
 def _freshness(status: SessionStatus) -> Text:
     ago = status.committed_s_ago
-    shown = "nothing committed yet"
+    shown = "" if status.in_process else "nothing committed yet"
     if ago is not None:
         shown = f"committed {ago * 1000:.0f} ms ago" if ago < 1 else f"committed {ago:.0f} s ago"
     stopped = max(0, status.tasks - len(status.running))

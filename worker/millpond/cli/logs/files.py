@@ -22,9 +22,14 @@ def print_files(remote: Remote, workers: Collection[str], task: str | None, *, f
     """Print the logs of a session's workers, one after the other; with `follow`, what is appended until Ctrl-C.
 
     Raises:
-        MillpondError: there is no such worker, or no worker has the task.
+        MillpondError: there is no such worker, no worker has the task, or the session has no log files.
     """
-    printer = Printer((each.worker for each in remote.status().workers), timestamps=False)
+    if (status := remote.status()).in_process:
+        raise MillpondError(
+            f"the session of '{status.application}' logs to its own terminal: log files are those of `millpond dev` "
+            "with --workers."
+        )
+    printer = Printer((each.worker for each in status.workers), timestamps=False)
     offsets: dict[str, int] = {}
     with contextlib.suppress(KeyboardInterrupt):
         while True:

@@ -29,6 +29,7 @@ __all__ = ("command",)
 @click.argument("store", required=False)
 @click.argument("key", required=False)
 @click.option("--url", "urls", metavar="URL", multiple=True, help="A worker, as http://host:port; may be repeated.")
+@click.option("--session", metavar="NAME", help="Without --url: the session of `millpond dev`, if several run.")
 @click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="The token for workers.")
 @click.option("--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="CA certificates for workers.")
 @click.option("--coordinator-url", metavar="URL", help="Instead of --url: ask the coordinator for the workers.")
@@ -74,16 +75,17 @@ __all__ = ("command",)
 @verbose_option
 @click.pass_obj
 def command(  # noqa: PLR0913 - one parameter per option
-    session: Session, /, store: str | None, key: str | None, output: str, app: str | None, cluster: Where, **given: Any
+    called: Session, /, store: str | None, key: str | None, output: str, app: str | None, cluster: Where, **given: Any
 ) -> None:
     """Show the value of KEY in STORE; without KEY, rows of STORE; without STORE, the application's stores.
 
-    Any worker answers for the whole application. Only committed rows are shown, unless --uncommitted is given.
+    Without options, the workers are those of the session of `millpond dev` on this machine. Any worker answers for the
+    whole application. Only committed rows are shown, unless --uncommitted is given.
     Keys are written as text if the store's keys are text, otherwise as JSON.
 
     \b
-    millpond query --url http://localhost:8080
-    millpond query --url http://localhost:8080 counts JFK
+    millpond query
+    millpond query counts JFK
     millpond query --url http://localhost:8080 counts --low A --high C -n 10
     millpond query --url http://localhost:8080 delays JFK --from 2013-01-01 --to 2013-01-02
     millpond query --url http://localhost:8080 visits alice --from 2013-01-01
@@ -91,7 +93,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     """  # noqa: D301 - click's mark for lines that are not wrapped
     files = {name: given.pop(name) for name in ("token_file", "ca_file")}
     addresses = {name: given.pop(name) for name in _ADDRESS_OPTIONS}
-    shown = JsonOutput(session.out) if output == "json" else TableOutput(session.out)
+    shown = JsonOutput(called.out) if output == "json" else TableOutput(called.out)
     with contextlib.ExitStack() as stack:
         if app is None:
             transport = Transport(worker_urls(**addresses), **files)
@@ -127,7 +129,14 @@ def _query(
         raise
 
 
-_ADDRESS_OPTIONS = ("urls", "coordinator_url", "application_id", "coordinator_token_file", "coordinator_ca_file")
+_ADDRESS_OPTIONS = (
+    "session",
+    "urls",
+    "coordinator_url",
+    "application_id",
+    "coordinator_token_file",
+    "coordinator_ca_file",
+)
 
 
 def _show_rows(  # noqa: PLR0913 - the parts of one command

@@ -144,7 +144,8 @@ class WorkerView(WorkerListener):
 
     def _metrics_address(self) -> str:
         port = self._worker.metrics.port if self._worker is not None else 0
-        return f"http://{self._config.http_host}:{port}/metrics" if port else ""
+        serves = "queries and metrics" if self._config.query_port < 0 else "metrics"
+        return f"{serves} http://{self._config.http_host}:{port}" if port else ""
 
     def _freshness(self) -> Text:
         if self._last_commit is None:

@@ -41,7 +41,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Show the application NAME: workers, moves, changes in progress, conditions, events. Without NAME, list all.
 
-    NAME is a session of `millpond dev --workers` on this machine. With --kubernetes, or another option about a
+    NAME is a session of `millpond dev` on this machine. With --kubernetes, or another option about a
     cluster, it is a StreamApp, also as NAMESPACE/NAME.
 
     \b
@@ -134,7 +134,7 @@ def _list_sessions(called: Session, *, as_json: bool) -> None:
         return
     if not found:
         called.out.print(
-            "No 'millpond dev … --workers N' runs on this machine. Add --kubernetes for the StreamApps of a cluster."
+            "No session of 'millpond dev' runs on this machine. Add --kubernetes for the StreamApps of a cluster."
         )
         return
     table = grid("name", "process>", "workers>", "tasks running>", "brokers")

@@ -229,7 +229,8 @@ class Handlers:
                 + ("." if context.dead_letter_topic else " ('errors.dead.letter.queue.topic.name' keeps a copy).")
             ) from error
         task.drop(context.node, Drop.FAILED)
-        log.warning("%s: %s; the record is dropped", where, type(error).__name__, extra={"task": context.task_id})
+        at = f" ({place})" if (place := place_of(error)) else ""
+        log.warning("%s: %s%s; the record is dropped", where, type(error).__name__, at, extra={"task": context.task_id})
         return response.result
 
 

@@ -80,6 +80,11 @@ class Admission:
         clients = (config.admin_settings(), config.consumer, config.producer)
         self._credentials = CredentialFiles(config.credentials_dir, files_of(clients))
 
+    @property
+    def address(self) -> str | None:
+        """The URL at which the worker answers queries; None if it does not."""
+        return self._config.application_server or self._address()
+
     def client(self, url: str, plan: Plan | None, graph: TopologyOverview | None = None) -> CoordinatorClient:
         """Return a client that sends this worker's heartbeats.
 
@@ -103,7 +108,7 @@ class Admission:
             sequence=0,
             topology_hash=topology.hash if topology is not None else "",
             revision=config.revision,
-            address=config.application_server or self._address(),
+            address=self.address,
             tags=dict(config.tags),
             rack=None if rack is None else str(rack),
         )

@@ -25,6 +25,7 @@ def own_view(parts: WorkerParts, before: WorkerLoad | None) -> View:
     later = load is not None and before is not None and load.measured_ms > before.measured_ms
     member = Member(
         config.worker_id,
+        address=parts.admission.address,
         tasks=held,
         brokers=parts.contact.brokers,
         trouble=parts.blockers.trouble(),

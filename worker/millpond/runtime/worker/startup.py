@@ -194,7 +194,7 @@ def claim_everything(registrar: OwnershipLookups, config: Config, tasks: Sequenc
         raise OwnershipError(
             f"{len(theirs)} task{'s' if len(theirs) > 1 else ''} of '{config.application_id}' (first: {theirs[0]}) "
             f"belong to worker '{other}', and this one is '{worker}'. When that worker has stopped, start this one "
-            f"with --worker-id {other} to continue with its state, or with `millpond run --take-over` to take its "
+            f"with --worker-id {other} to continue with its state, or with --take-over to take its "
             f"tasks over. When it runs, several workers share the tasks only through a coordinator: run `millpond dev "
             f"--workers 2` on one machine, or set 'coordinator.url', as a StreamApp on Kubernetes does."
         )
@@ -205,7 +205,7 @@ def claim_everything(registrar: OwnershipLookups, config: Config, tasks: Sequenc
             if owner != worker:
                 raise OwnershipError(
                     f"task {task} was claimed by worker '{owner}' at the same time. When that worker has stopped, "
-                    f"start this one with `millpond run --take-over`."
+                    f"start this one with --take-over."
                 )
 
 

@@ -1,15 +1,23 @@
-"""The console of a session with one worker in this process: served by a thread, since the worker's loop has its own."""
+"""The console and the status of a session with one worker in this process.
+
+A thread serves them, since the worker's loop has its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 
+from millpond.cli.dev.control_server import serving_session
+from millpond.cli.dev.remote import Command, CommandFailed
+from millpond.cli.dev.status import SessionStatus, WorkerPhase, WorkerStatus
 from millpond.console import figures_of, tasks_of, topology_of, workers_of
 from millpond.drawing import digest
 from millpond.protocol import View
@@ -23,6 +31,8 @@ from .server import SessionConsole, serving_console
 
 __all__ = ("WorkerConsole", "worker_console")
 
+log: logging.Logger = logging.getLogger("millpond.cli")
+
 _OBSERVE_INTERVAL_S = 1.0
 _ANSWER_TIMEOUT_S = 1.0
 _RATES_OVER = 6
@@ -34,14 +44,18 @@ class WorkerConsole:
 
     Args:
         config: the worker's configuration.
+        title: the application's name.
         source: gets what the worker does.
 
     Attributes:
         url: the URL of the console.
+        queries: the URL at which the worker answers queries; empty while it does not.
     """
 
-    def __init__(self, config: Config, source: SessionConsole) -> None:
+    def __init__(self, config: Config, title: str, source: SessionConsole) -> None:
         self.url = ""
+        self.queries = ""
+        self._title = title
         self._config = config
         self._worker: Worker | None = None
         self._loads: deque[WorkerLoad] = deque(maxlen=_RATES_OVER)
@@ -51,6 +65,37 @@ class WorkerConsole:
     def attach(self, worker: Worker) -> None:
         """Show this worker from now on."""
         self._worker = worker
+
+    def status(self) -> SessionStatus:
+        """Return the status of the session, as that of a session with several workers."""
+        config, worker, seen = self._config, self._worker, self._seen
+        tasks = () if seen is None else seen.tasks
+        running = {each.task: config.worker_id for each in tasks if each.state == "running"}
+        metrics = None if worker is None else worker.metrics.http.url
+        row = WorkerStatus(
+            worker=config.worker_id,
+            phase=WorkerPhase.RUNNING if worker and worker.state is WorkerState.RUNNING else WorkerPhase.STARTING,
+            pid=os.getpid(),
+            active=tuple(each.task for each in tasks),
+            records_per_second=None if seen is None else seen.summary.records_per_second,
+            processed=0 if worker is None else worker.metrics.records_processed,
+            lag=None if seen is None else seen.summary.lag,
+            metrics=f"{metrics}/metrics" if metrics else "",
+            queries=self.queries,
+        )
+        return SessionStatus(
+            application=config.application_id,
+            title=self._title,
+            guarantee=config.processing_guarantee,
+            bootstrap_servers=config.bootstrap_servers,
+            directory="",
+            in_process=True,
+            console=self.url,
+            wanted=1,
+            workers=(row,),
+            tasks=len(tasks),
+            running=running,
+        )
 
     async def run(self) -> None:
         """Observe the worker until cancelled."""
@@ -64,6 +109,9 @@ class WorkerConsole:
                     if load is not None and (not self._loads or load is not self._loads[-1]):
                         self._loads.append(load)
                     self._seen = _overview(view, worker, self._config)
+                    if self.queries != (found := view.members[0].address or ""):
+                        self.queries = found
+                        log.info("queries: %s", found)
             await asyncio.sleep(_OBSERVE_INTERVAL_S)
 
 
@@ -94,26 +142,36 @@ def _overview(view: View, worker: Worker, config: Config) -> ApplicationOverview
     )
 
 
+def _refuse(command: Command) -> str:
+    raise CommandFailed(
+        f"'{command.do}' needs a session with workers of their own: start `millpond dev` with --workers N."
+    )
+
+
 @contextlib.contextmanager
-def worker_console(config: Config, port: int) -> Iterator[WorkerConsole]:
-    """Serve the console of one worker in a thread while the block runs.
+def worker_console(config: Config, title: str, port: int) -> Iterator[WorkerConsole]:
+    """Serve the console and the status of one worker in a thread while the block runs.
 
     Args:
         config: the worker's configuration.
+        title: the application's name.
         port: the port; 0 for a free one.
 
     Raises:
         ConfigError: the port is in use.
     """
     source = SessionConsole(config.application_id)
-    console = WorkerConsole(config, source)
+    console = WorkerConsole(config, title, source)
     started: concurrent.futures.Future[str] = concurrent.futures.Future()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
 
     async def serve() -> None:
         try:
-            async with serving_console(source, port) as url:
+            async with (
+                serving_console(source, port) as url,
+                serving_session(config.application_id, console.status, _refuse),
+            ):
                 observing = asyncio.create_task(console.run())
                 started.set_result(url)
                 await stop.wait()
