@@ -28,6 +28,7 @@ PAGES = (
         if page.relative_to(ROOT / "docs").parts[0] not in _NOT_FOR_USERS
     ),
     "helm/millpond/README.md",
+    *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "examples").glob("*/README.md")),
 )
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*")
