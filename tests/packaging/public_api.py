@@ -1,7 +1,7 @@
 """The public API as text: every public name with its signature.
 
     python -m tests.packaging.public_api            # show it
-    python -m tests.packaging.public_api --write    # write public_api.txt
+    python -m tests.packaging.public_api --write    # write public_api.txt and docs/api
 
 `test_public_api.py` compares the text with `public_api.txt`, so that a change of the API is seen in a review.
 """
@@ -269,9 +269,13 @@ def plain(annotation: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help=f"write {FILE.name} instead of showing it")
+    parser.add_argument("--write", action="store_true", help=f"write {FILE.name} and docs/api instead of showing it")
     if parser.parse_args().write:
+        from .api_pages import pages
+
         FILE.write_text(text(), encoding="utf-8")
+        for path, page in pages().items():
+            path.write_text(page, encoding="utf-8")
     else:
         print(text(), end="")
 
