@@ -9,7 +9,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "worker"), str(Path(__file__).pa
 
 project = "millpond"
 copyright = "the millpond authors"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "llms"]
 html_theme = "furo"
 html_title = "millpond"
 html_copy_source = False

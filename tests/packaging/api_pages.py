@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import importlib
 import inspect
 import re
@@ -54,6 +55,7 @@ _OF_MSGSPEC = {
 }
 
 
+@functools.cache
 def pages() -> dict[Path, str]:
     """Return the text of each page by its path."""
     found: dict[Path, str] = {}
