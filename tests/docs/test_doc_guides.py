@@ -10,6 +10,8 @@ import yaml
 
 from millpond.runtime.config.model import Config
 from millpond.runtime.http import metrics
+from monitoring import inventory
+from monitoring.queries import selectors
 
 from .examples import run_examples
 from .pages import PAGES, blocks
@@ -20,7 +22,7 @@ LANGUAGES = {
     "toml": "read by Config",
     "yaml": "probes, whose paths a worker serves",
     "sh": "test_doc_commands.py",
-    "promql": "test_doc_queries_of_metrics.py",
+    "promql": "queries of metrics that workers export",
 }
 """Languages of blocks, and what tests them."""
 
@@ -50,3 +52,12 @@ def _flat(table: dict[str, object], prefix: str = "") -> dict[str, object]:
     for key, value in table.items():
         found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return found
+
+
+def test_queries_of_pages_select_metrics_that_exist() -> None:
+    """A metric that is renamed is renamed in the pages, too."""
+    known = inventory.worker_metrics().keys()
+    queries = [block for page in PAGES for block in blocks(page) if block.language == "promql"]
+    assert queries
+    unknown = {(block.page, name) for block in queries for name, _ in selectors(block.text) if name not in known}
+    assert unknown == set()

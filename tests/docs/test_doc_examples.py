@@ -1,4 +1,4 @@
-"""The examples of docs/batches.md run."""
+"""The examples of other pages than the guides run."""
 
 from __future__ import annotations
 
@@ -18,3 +18,18 @@ def test_the_examples_of_batches_run():
         driver.create_input_topic("orders", key=mp.String, value=mp.String).pipe_input("b", "tea")
         prices = driver.create_output_topic("prices", key=mp.String, value=mp.String)
         assert prices.read_key_values_to_list() == [("b", "tea:"), ("b", "3.00")]
+
+
+def test_the_examples_of_small_applications_run():
+    """The order is priced, counted and shown."""
+    _, printed = run_examples("docs/small-applications.md", {})
+    assert printed == "a has 1 orders\n"
+
+
+def test_the_tests_of_testing_applications_pass() -> None:
+    """Each function of the page that pytest would run is run."""
+    names, _ = run_examples("docs/testing-applications.md", {})
+    tests = [function for name, function in names.items() if name.startswith("test_")]
+    assert len(tests) == 3
+    for test in tests:
+        test()
