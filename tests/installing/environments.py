@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 __all__ = ("PRESENT", "ROOT", "SUPPORTED", "Environment", "find_python")
@@ -78,13 +78,19 @@ class Environment:
         """Run a program of this environment, which has to succeed; return its output."""
         return self._checked([self.directory / "bin" / words[0], *words[1:]], where)
 
-    def shell(self, line: str, where: Path) -> str:
-        """Run a line of a shell, as if the environment were activated; it has to succeed."""
-        return self._checked(["bash", "-euc", line], where)
+    def shell(self, line: str, where: Path, **variables: str) -> str:
+        """Run a line of a shell, as if the environment were activated; it has to succeed.
 
-    def _checked(self, words: list[str | Path], where: Path) -> str:
+        Args:
+            line: the line.
+            where: the current directory.
+            variables: variables besides those of the environment.
+        """
+        return self._checked(["bash", "-euc", line], where, variables)
+
+    def _checked(self, words: list[str | Path], where: Path, variables: Mapping[str, str] | None = None) -> str:
         done = subprocess.run(
-            words, cwd=where, env=self.variables, stdin=subprocess.DEVNULL,
+            words, cwd=where, env={**self.variables, **(variables or {})}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{' '.join(map(str, words))}\n{done.stdout}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -181,7 +182,7 @@ def test_an_editable_install_has_types(dist: Dist, tmp_path: Path, soak: bool) -
 
 
 @pytest.fixture
-def renamed(project: Project, create_topic: CreateTopic) -> Iterator[dict[str, str]]:
+def topics(project: Project, create_topic: CreateTopic) -> Iterator[dict[str, str]]:
     """The application with topics that no other test has, by the names in its code."""
     code = (project.directory / "app.py").read_text()
     topics = {name: create_topic(name) for name in ("accounts", "payments", "revenue-per-minute")}
@@ -194,29 +195,59 @@ def renamed(project: Project, create_topic: CreateTopic) -> Iterator[dict[str, s
 
 
 def test_the_application_runs_on_a_broker(
-    project: Project, renamed: dict[str, str], broker: Broker, app_id: str, tmp_path: Path
+    project: Project, topics: dict[str, str], broker: Broker, app_id: str, tmp_path: Path
 ) -> None:
-    """`millpond dev` reads an account and a payment, and writes the revenue of the minute; Ctrl-C ends it."""
-    servers, noon = broker.bootstrap_servers, 1_767_268_800_000
-    kafka.produce(servers, renamed["accounts"], [(b"1", b'{"country":"NZ"}', noon)])
-    kafka.produce(servers, renamed["payments"], [(b"1", b'{"cents":500}', noon + 1)])
+    """The commands of the project's README write an account and a payment, run the application, and read the result."""
+    environment = project.environment
+    produced, consumed = [], ""
+    for line in (line for text in sh_blocks(project.directory / "README.md") for line in text.splitlines()):
+        known = line.replace("accounts", topics["accounts"]).replace("payments", topics["payments"])
+        if "millpond produce" in line:
+            produced.append(known)
+        elif "millpond consume" in line:
+            consumed = line.replace("revenue-per-minute", topics["revenue-per-minute"])
+    running = {
+        "MILLPOND_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+        "MILLPOND_APPLICATION_ID": app_id,
+        "MILLPOND_STATE_DIR": str(tmp_path / "state"),
+        "XDG_RUNTIME_DIR": str(tmp_path),
+    }
+    # Both are in Kafka when the application starts, so the account comes first, by its timestamp.
+    for line in produced:
+        assert "1 record written" in environment.shell(line, project.directory, **running)
+    assert len(produced) == 2
     log = tmp_path / "dev"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [project.environment.directory / "bin" / "millpond", "dev", "app:build", "--bootstrap-servers", servers,
-             "--application-id", app_id, "--state-dir", tmp_path / "state"],
-            cwd=project.directory, env=project.environment.variables, stdout=out, stderr=subprocess.STDOUT,
+            [environment.directory / "bin" / "millpond", "dev", "app:build"],
+            cwd=project.directory, env={**environment.variables, **running}, stdout=out, stderr=subprocess.STDOUT,
         )  # fmt: skip
     try:
-        [row] = kafka.read_until(servers, renamed["revenue-per-minute"], 1)
+        kafka.read_until(broker.bootstrap_servers, topics["revenue-per-minute"], 1)
+        said = environment.shell(consumed, project.directory, **running)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0, log.read_text()
     finally:
         process.kill()
         process.wait()
-    assert (row.key, json.loads(row.value)) == (
-        b"NZ", {"start": "2026-01-01T12:00:00Z", "payments": 1, "cents": 500}
-    )  # fmt: skip
+    [record] = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    assert record["key"] == "NZ"
+    assert (record["value"]["payments"], record["value"]["cents"]) == (1, 500)
+
+
+def test_the_projects_readme_has_only_commands_that_are_tested(project: Project) -> None:
+    """The commands of its README are run by the tests above, or are those of other programs."""
+    lines = [line for text in sh_blocks(project.directory / "README.md") for line in text.splitlines()]
+    run = ("pip install -e '.[dev]'", "pytest", "mypy", "millpond topology app:build", "millpond dev app:build")
+    others = ("python -m venv .venv", "source .venv/bin/activate", "docker ", "kubectl apply -f streamapp.yaml")
+    known = (*run, *others, "echo ", "millpond consume ", "millpond run app:build --bootstrap-servers localhost:9092")
+    assert [line for line in lines if not line.startswith(known)] == []
+    assert [start for start in known if not any(line.startswith(start) for line in lines)] == []
+
+
+def sh_blocks(page: Path) -> list[str]:
+    """Return the `sh` blocks of a page."""
+    return re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
 def mypy_errors(python: Path, directory: Path) -> set[int]:
