@@ -1,4 +1,4 @@
-"""The tables of `docs/monitoring.md`: alerts, recording rules, metrics."""
+"""The tables of the documentation: alerts and recording rules, and the page of metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,28 @@ import re
 from monitoring import inventory, rules
 from monitoring.rules.model import duration
 
-__all__ = ("with_tables",)
+__all__ = ("metrics_page", "with_tables")
+
+_METRICS = """# Metrics
+
+<!-- Written by `make dashboards`; edit the help texts in the code, and the queries in monitoring/metric_queries.py. -->
+
+Every metric with its meaning, and a query in PromQL that works as it is. [Monitoring](monitoring.md) has dashboards and alerts that use them.
+
+## Metrics of workers
+
+All of them have the labels `application_id` and `worker`; those of tasks have `task`, those of inputs `topic`, those of stores `store`, those of
+nodes `node`. Metrics of nodes need `metrics.recording.level = "DEBUG"`.
+
+{workers}
+
+## Metrics of the operator
+
+Names without `millpond_` are those of controller-runtime, client-go and Prometheus' clients, so dashboards for controllers work unchanged. Those of StreamApps
+have the labels `namespace`, `name` and `application_id`, and disappear with the StreamApp.
+
+{operator}
+"""
 
 
 def with_tables(page: str) -> str:
@@ -19,8 +40,6 @@ def with_tables(page: str) -> str:
     tables = {
         "alerts": _alerts(),
         "recordings": _recordings(),
-        "worker metrics": inventory.table(inventory.worker_metrics()),
-        "operator metrics": inventory.table(inventory.operator_metrics()),
     }
     for name, table in tables.items():
         pattern = rf"(?<=<!-- {name}: written by `make dashboards` -->\n).*?(?=<!-- end of {name} -->)"
@@ -29,6 +48,13 @@ def with_tables(page: str) -> str:
         if found != 1:
             raise LookupError(f"docs/monitoring.md has no comment '{name}': write it back.")
     return page
+
+
+def metrics_page() -> str:
+    """Return the page of all metrics."""
+    return _METRICS.format(
+        workers=inventory.table(inventory.worker_metrics()), operator=inventory.table(inventory.operator_metrics())
+    )
 
 
 def _alerts() -> str:

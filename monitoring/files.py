@@ -8,13 +8,14 @@ import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from monitoring import dashboards, rules
-from monitoring.documentation import with_tables
+from monitoring.documentation import metrics_page, with_tables
 
 __all__ = ("FOLDER", "contents", "stale", "write")
 
 FOLDER = Path("helm/millpond/files")
 _ROOT = Path(__file__).parents[1]
 _PAGE = Path("docs/monitoring.md")
+_METRICS = Path("docs/metrics.md")
 _NOTE = "# Written by `make dashboards` from monitoring/rules. Do not edit.\n"
 
 
@@ -36,13 +37,14 @@ def contents() -> dict[Path, str]:
         text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
         found[FOLDER / "rules" / name] = _NOTE + text
     found[_PAGE] = with_tables((_ROOT / _PAGE).read_text())
+    found[_METRICS] = metrics_page()
     return found
 
 
 def stale() -> list[Path]:
     """Return the paths of files that are missing, outdated, or made by nothing any more."""
     wanted = contents()
-    there = {_PAGE}
+    there = {page for page in (_PAGE, _METRICS) if (_ROOT / page).exists()}
     for pattern in ("dashboards/*.json", "rules/*.yaml"):
         there |= {each.relative_to(_ROOT) for each in (_ROOT / FOLDER).glob(pattern)}
     old = [path for path, text in wanted.items() if path not in there or (_ROOT / path).read_text() != text]

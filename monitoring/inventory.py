@@ -1,4 +1,4 @@
-"""All metrics of millpond with their meanings, for `docs/monitoring.md`: read from the code that exports them."""
+"""All metrics of millpond with their meanings, for `docs/metrics.md`: read from the code that exports them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from millpond_operator.controllers.process.streamapp_metrics import StreamAppMet
 from millpond_operator.controllers.process.work_queue import WorkQueue
 from millpond_operator.coordinator.server.metrics import CoordinatorMetrics
 from millpond_operator.kubernetes import Cache
+from monitoring.metric_queries import query
 
 __all__ = ("operator_metrics", "table", "worker_metrics")
 
@@ -56,9 +57,11 @@ def operator_metrics() -> _Described:
 
 
 def table(metrics: _Described) -> str:
-    """Return a Markdown table of metrics, by name."""
-    lines = ["| metric | type | meaning |", "|---|---|---|"]
-    lines += [f"| `{name}` | {kind} | {text} |" for name, (kind, text) in sorted(metrics.items())]
+    """Return a Markdown table of metrics with a query for each, by name."""
+    lines = ["| metric | meaning | query |", "|---|---|---|"]
+    lines += [
+        f"| `{name}`, {kind} | {text} | `{query(name, kind)}` |" for name, (kind, text) in sorted(metrics.items())
+    ]
     return "\n".join(lines)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from monitoring import dashboards, files, rules
+from monitoring import dashboards, files, inventory, rules
+from monitoring.metric_queries import query
 from monitoring.queries import interpolate, panel_queries, panels, selectors
 from monitoring.rules.model import RUNBOOKS
 from monitoring.rules.operator import CRITICAL_REASONS, WARNING_REASONS
@@ -22,6 +23,16 @@ SECTIONS = ("## Meaning", "## How to see it", "## Causes and cures", "## What mu
 def test_files_are_what_the_code_makes() -> None:
     """`make dashboards` writes the chart's files and the tables of docs/monitoring.md."""
     assert files.stale() == [], "run `make dashboards`"
+
+
+def test_the_query_of_each_metric_selects_it() -> None:
+    """`docs/metrics.md` has one for each metric, and no other metric but one that is exported, too."""
+    metrics = inventory.worker_metrics() | inventory.operator_metrics()
+    assert len(metrics) > 100
+    for name, (kind, _) in metrics.items():
+        selected = [found.removesuffix("_bucket") for found, _ in selectors(query(name, kind))]
+        assert name in selected
+        assert set(selected) <= metrics.keys()
 
 
 def test_dashboards_keep_their_uids() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from monitoring import rules
+from monitoring import inventory, rules
+from monitoring.metric_queries import query
 from monitoring.rules.operator import CRITICAL_REASONS, WARNING_REASONS
 from tests.monitoring.cases import FIRING, QUIET, STREAM_APP
 from tests.support.programs.prometheus import Tools
@@ -64,6 +65,15 @@ def _run(prometheus: Tools, directory: Path, alert: str, tests: list[dict[str, A
 def test_promtool_accepts_the_rules(prometheus: Tools) -> None:
     """Each file is valid, and has no rule twice."""
     assert "SUCCESS" in _promtool(prometheus, "check", "rules", "--lint=all", "--lint-fatal", *FILES)
+
+
+def test_promtool_accepts_the_query_of_each_metric(prometheus: Tools, tmp_path: Path) -> None:
+    """The queries of `docs/metrics.md` are valid PromQL."""
+    metrics = inventory.worker_metrics() | inventory.operator_metrics()
+    recorded = [{"record": f"query:{name}", "expr": query(name, kind)} for name, (kind, _) in metrics.items()]
+    path = tmp_path / "rules.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "metrics", "rules": recorded}]}))
+    assert "SUCCESS" in _promtool(prometheus, "check", "rules", path)
 
 
 @pytest.mark.parametrize("case", FIRING, ids=lambda each: f"{each.alert}-{each.severity}")
