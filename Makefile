@@ -87,6 +87,10 @@ bench: venv ## Compare with Kafka Streams (Java): one table, and build/bench.jso
 bench-assignment: venv ## Time the assignment of 10,000 tasks on 500 workers
 	@$(BIN)/python -m bench.assignment $(ARGS)
 
+.PHONY: bench-broker-start
+bench-broker-start: venv ## Time starts of the embedded broker beside two busy processes, with and without the archive of its classes
+	@$(BIN)/python -m bench.broker_start $(ARGS)
+
 .PHONY: bench-batches
 bench-batches: venv ## Measure what steps over batches and async steps bring
 	@$(BIN)/python -m bench.batches $(ARGS)

@@ -24,7 +24,8 @@ from examples.flights.stage.display import Display
 from examples.flights.stage.session import DevSession, SessionEnded
 from examples.flights.stage.watch import Lags, Results
 from examples.flights.stage.workers import Workers, WorkersStuck
-from millpond.broker import EmbeddedBroker
+from millpond.broker import jars
+from millpond.broker.quick import quick_broker
 from millpond.errors import MillpondError
 
 _OUTPUT = "delays-by-airport"
@@ -42,6 +43,7 @@ def main() -> int:
     console = Console(highlight=False)
     display = Display(console)
     try:
+        jars.paths("kafka")  # shows the progress of downloads itself
         with display:
             found = _demo(display, arguments)
     except KeyboardInterrupt:
@@ -68,8 +70,8 @@ def _arguments() -> argparse.Namespace:
 def _demo(display: Display, arguments: argparse.Namespace) -> truth.Comparison:
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flights-")))
-        servers = stack.enter_context(EmbeddedBroker(directory / "kafka")).bootstrap_servers
-        display.event(f"Kafka runs on {servers}")
+        servers = stack.enter_context(quick_broker(directory / "kafka", display.event)).bootstrap_servers
+        display.event("creating topics")
         player.create_topics(servers)
         session = DevSession(servers, directory, arguments.workers)
         stack.callback(session.end)
@@ -79,6 +81,7 @@ def _demo(display: Display, arguments: argparse.Namespace) -> truth.Comparison:
         flights = player.Player(servers, rows, arguments.seconds)
         stack.callback(flights.stop)
         workers = Workers(session)
+        display.event("waiting until the workers process all tasks")
         display.event(workers.await_all())
         display.event(f"airlines and planes are in Kafka; playing {len(rows):,} flights")
         lags = stack.enter_context(contextlib.closing(Lags(servers)))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import http.server
 import os
 import re
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,51 +19,53 @@ from millpond.broker.jars import Jar, JarError
 
 
 class Repository:
-    """A remote repository with made-up jars that counts downloads; it replaces jgo's context."""
+    """A repository with made-up jars on this machine, which counts downloads. It may break connections."""
 
     def __init__(self, content: dict[str, bytes]) -> None:
         self.content = content
         self.failures = 0
+        """Answers that end in the middle."""
+        self.continues = True
+        """Whether it knows requests of parts of a file."""
         self.served: list[str] = []
+        self.ranges: list[str] = []
+        repository = self
 
-    def __call__(self, repository: Path, **_resolver):
-        self.scratch = repository
-        return self
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                repository.answer(self)
 
-    def project(self, group: str, artifact: str):
-        return _Remote(self, f"{group}:{artifact}")
+            def log_message(self, *_: object) -> None:
+                pass
 
-
-class _Remote:
-    def __init__(self, repository: Repository, name: str) -> None:
-        self.repository, self.name = repository, name
-
-    def at_version(self, version: str):
-        self.name = f"{self.name}:{version}"
-        return self
-
-    def artifact(self):
-        return self
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.lock = threading.Lock()
 
     @property
-    def cached_path(self) -> Path:
-        return self.repository.scratch / self.name.replace(":", "_")
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}/maven2"
 
-    def resolve(self) -> Path:
-        if self.repository.failures:
-            self.repository.failures -= 1
-            self.cached_path.write_bytes(b"half")
-            raise ConnectionError("the line broke")
-        assert not self.cached_path.exists(), "a half-written file would be taken for a whole one"
-        self.repository.served.append(self.name)
-        self.cached_path.write_bytes(self.repository.content[self.name])
-        return self.cached_path
+    def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
+        name = next((each for each in self.content if request.path.endswith(f"/{Jar(each, '', 0).path.name}")), None)
+        if name is None:
+            request.send_error(404)
+            return
+        data, wanted = self.content[name], request.headers.get("Range", "")
+        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.continues else 0
+        request.send_response(206 if start else 200)
+        request.send_header("Content-Length", str(len(data) - start))
+        request.end_headers()
+        with self.lock:
+            broken = self.failures > 0
+            self.failures -= broken
+            (self.ranges if start else self.served).append(name)
+        request.wfile.write(data[start : start + (len(data) - start) // 2] if broken else data[start:])
 
 
 @pytest.fixture
 def repository(monkeypatch, tmp_path):
     """Create a lock file with three jars, a repository that has them, and an empty cache."""
-    content = {f"org.example:part-{number}:1.0": f"jar {number}".encode() * 100 for number in range(3)}
+    content = {f"org.example:part-{number}:1.0": f"jar {number}".encode() * 40_000 for number in range(3)}
     lock = {
         "sets": {"example": {"jars": list(content)}},
         "jars": {
@@ -68,10 +73,16 @@ def repository(monkeypatch, tmp_path):
         },
     }
     served = Repository(content)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(jars, "_lock", lambda: lock)
-    monkeypatch.setattr(jars, "maven", served)
-    return served
+    monkeypatch.setattr(jars, "maven", lambda _repository: SimpleNamespace(remote_repos={"own": served.url}))
+    thread = threading.Thread(target=served.server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield served
+    served.server.shutdown()
+    thread.join()
+    served.server.server_close()
 
 
 def test_cached_jar_is_not_downloaded_again(repository):
@@ -102,16 +113,49 @@ def test_jar_with_a_wrong_checksum_never_enters_the_cache(repository):
     assert len(jars.paths("example")) == 3
 
 
-def test_dropped_connection_is_retried(repository):
-    """Two failures do not matter, and their partial files are not used as jars."""
+def test_a_dropped_connection_is_continued(repository):
+    """What has arrived is not downloaded again, and the whole file has the pinned checksum."""
     repository.failures = 2
-    assert all(path.exists() for path in jars.paths("example"))
+    first = jars.paths("example")
+    assert [path.read_bytes() for path in first] == list(repository.content.values())
+    assert len(repository.served) == 3
+    assert len(repository.ranges) == 2
+
+
+def test_an_aborted_download_is_continued_by_the_next_start(repository, capfd):
+    """The parts that are there already count as progress; no unfinished file is left at the end."""
+    repository.failures = 100
+    with pytest.raises(JarError, match="it continues where it stopped"):
+        jars.paths("example")
+    assert list((jars.cache_directory() / "partial").iterdir())
+    repository.failures, served = 0, len(repository.served)
+    assert len(jars.paths("example")) == 3
+    assert len(repository.served) + len(repository.ranges) > served
+    assert list((jars.cache_directory() / "partial").iterdir()) == []
+    assert "Downloading 3 jars" in capfd.readouterr().err
+
+
+def test_a_repository_that_cannot_continue_sends_the_whole_file(repository):
+    """The part that had arrived is replaced, not doubled."""
+    repository.failures, repository.continues = 1, False
+    assert [path.read_bytes() for path in jars.paths("example")] == list(repository.content.values())
+
+
+def test_a_damaged_part_is_not_used(repository):
+    """The checksum finds it; the next start downloads the jar from its beginning."""
+    jar = jars.locked("example")[0]
+    part = jars.cache_directory() / "partial" / jar.sha256
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"something else")
+    with pytest.raises(JarError, match="has SHA-256"):
+        jars.paths("example")
+    assert len(jars.paths("example")) == 3
 
 
 def test_unreachable_repository_is_reported_in_one_sentence(repository):
-    """Without the network the error names a jar and the cause."""
-    repository.failures = 1_000
-    with pytest.raises(JarError, match=r"org\.example:part-\d:1\.0 could not be downloaded \(the line broke\)"):
+    """The error names a jar and the cause."""
+    repository.content = {}
+    with pytest.raises(JarError, match=r"org\.example:part-\d:1\.0 could not be downloaded \(HTTP 404 from http"):
         jars.paths("example")
 
 

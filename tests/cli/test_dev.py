@@ -40,6 +40,7 @@ def test_one_command_runs_an_application_from_nothing(
     target = f"{application(COUNT)}:count"
     dev = start("dev", target, "--partitions", 2, "--set", "commit.interval=50ms")
     kafka.eventually(lambda: dev.says("-> running"), "the worker runs", timeout_s=110)
+    assert re.search(r"starting Kafka\n.* Kafka is up after [\d.]+ s at 127.0.0.1", dev.said)
     address = re.search(r"broker (\S+)", dev.said)
     assert address is not None
     kafka.produce(address[1], "words", [(None, "hello"), (None, "world"), (None, "hello")])

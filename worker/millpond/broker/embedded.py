@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -72,6 +72,7 @@ class EmbeddedBroker:
         start_timeout: how long a start may take, without downloads.
         stop_timeout: how long a graceful stop may take before the process is killed.
         owner_pid: the owner process, whose end stops the broker; the default is this process.
+        on_step: gets what a start waits for next, such as `starting Kafka`.
     """
 
     def __init__(  # noqa: PLR0913 - keyword options of the public API
@@ -86,6 +87,7 @@ class EmbeddedBroker:
         start_timeout: timedelta = timedelta(seconds=90),
         stop_timeout: timedelta = timedelta(seconds=20),
         owner_pid: int | None = None,
+        on_step: Callable[[str], None] = lambda _step: None,
     ) -> None:
         self._given_dir = None if data_dir is None else Path(data_dir).absolute()
         self._directory: Path | None = self._given_dir
@@ -98,6 +100,7 @@ class EmbeddedBroker:
         self._start_timeout = start_timeout
         self._stop_timeout = stop_timeout
         self._owner_pid = os.getpid() if owner_pid is None else owner_pid
+        self._on_step = on_step
         self._process: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._failed = False
@@ -254,9 +257,11 @@ class EmbeddedBroker:
             classpath = command[-1]
             cacheable = not self._properties.keys() & _STORED
             if not (cacheable and start_cache.restore_formatted(data, classpath)):
+                self._on_step("formatting Kafka's data directory (only once)")
                 self._format(command, server)
                 if cacheable:
                     start_cache.keep_formatted(data, classpath)
+        self._on_step("starting Kafka")
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, _KAFKA, str(server)],
@@ -278,11 +283,13 @@ class EmbeddedBroker:
     def _format(self, command: list[str], server: Path) -> None:
         """Write the metadata that a KRaft node needs to start."""
         what = "The embedded broker's data directory could not be formatted"
+        # An archive is of the broker's classes, and writing one takes seconds.
+        tool = [each for each in command if not each.startswith("-XX:ArchiveClassesAtExit=")]
         log_start = self._log_size()
         with self.log_file.open("ab") as log:
             try:
                 done = subprocess.run(
-                    [*command, _STORAGE_TOOL, "format", "--cluster-id", _CLUSTER_ID, "--config", str(server)],
+                    [*tool, _STORAGE_TOOL, "format", "--cluster-id", _CLUSTER_ID, "--config", str(server)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,

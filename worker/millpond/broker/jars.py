@@ -1,7 +1,8 @@
-"""The Java archives that millpond needs: pinned in `jars.lock.toml`, downloaded by jgo, cached per user.
+"""The Java archives that millpond needs: pinned in `jars.lock.toml`, downloaded by jgo's settings, cached per user.
 
 The lock file lists every jar, so no dependency is resolved at run time. A jar that is not in the cache is downloaded,
-verified against its SHA-256 and then moved into the cache. So the cache contains only verified files.
+verified against its SHA-256 and then moved into the cache. So the cache contains only verified files. An aborted
+download continues where it stopped: unfinished files are in `partial`, by their checksums.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import functools
 import hashlib
 import importlib.resources
 import os
-import shutil
 import sys
-import tempfile
+import threading
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from millpond.errors import MillpondError
 
@@ -29,7 +30,10 @@ __all__ = ("LOCK_FILE", "Jar", "JarError", "cache_directory", "classpath", "jar_
 LOCK_FILE = "jars.lock.toml"
 _ATTEMPTS = 3  # per jar; repositories drop a connection now and then
 _PARALLEL = 6  # downloads at the same time
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16
+_TIMEOUT_S = 60
+_LINE_INTERVAL_S = 5.0
+_WHOLE, _REST = 200, 206  # HTTP's answers to requests of a file, and of a part of it
 
 
 class JarError(MillpondError):
@@ -154,39 +158,105 @@ def _exclusive(cache: Path) -> Iterator[None]:
 def _download(cache: Path, jars: Sequence[Jar]) -> None:
     if not jars:
         return
+    repositories = maven(cache).remote_repos.values()
+    stopped = threading.Event()
     with (
-        tempfile.TemporaryDirectory(prefix="download-", dir=cache) as scratch,
         _progress(jars) as advance,
         concurrent.futures.ThreadPoolExecutor(_PARALLEL, thread_name_prefix="millpond-jars") as pool,
     ):
-        context = maven(Path(scratch), progress_callback=lambda _name, _size: contextlib.nullcontext(advance))
-        fetched = [pool.submit(_fetch, context, cache, jar) for jar in jars]
+        part = functools.partial(_fetch, _Download(tuple(repositories), cache, advance, stopped))
+        fetched = [pool.submit(part, jar) for jar in jars]
         try:
             for future in concurrent.futures.as_completed(fetched):
                 future.result()
         except BaseException:
+            stopped.set()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
-def _fetch(context: Any, cache: Path, jar: Jar) -> None:
-    """Download one jar next to the cache, verify it, and then move it into the cache."""
-    group, artifact, version = jar.coordinate.split(":")
-    remote = context.project(group, artifact).at_version(version).artifact()
+class _Download(NamedTuple):
+    """What the downloads of all jars share."""
+
+    repositories: tuple[str, ...]
+    """URLs of Maven repositories, the preferred one first."""
+    cache: Path
+    advance: Callable[[int], None]
+    """Reports downloaded bytes."""
+    stopped: threading.Event
+    """Set to end all downloads."""
+
+
+def _fetch(shared: _Download, jar: Jar) -> None:
+    """Download one jar, verify it, and then move it into the cache. What an aborted download left is continued."""
+    part = shared.cache / "partial" / jar.sha256
+    part.parent.mkdir(parents=True, exist_ok=True)
+    if have := _size(part):
+        shared.advance(have)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            file = remote.resolve()
+            _continue(shared, jar, part)
             break
         except Exception as error:
-            if remote.cached_path is not None:
-                remote.cached_path.unlink(missing_ok=True)  # jgo would use a partly written file as complete
-            if attempt == _ATTEMPTS:
-                message = f"{jar.coordinate} could not be downloaded ({error}); check the network and retry."
+            if attempt == _ATTEMPTS or shared.stopped.is_set():
+                message = (
+                    f"{jar.coordinate} could not be downloaded ({error}); check the network and retry: it continues "
+                    "where it stopped."
+                )
                 raise JarError(message) from error
-    verify(jar, file)
-    target = cache / jar.path
+    try:
+        verify(jar, part)
+    except JarError:
+        part.unlink()
+        raise
+    target = shared.cache / jar.path
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(file, target)
+    part.replace(target)
+
+
+def _continue(shared: _Download, jar: Jar, part: Path) -> None:
+    """Download what a file lacks.
+
+    Raises:
+        ConnectionError: the connection ended too early, or no repository has the jar.
+    """
+    have = _size(part)
+    if have >= jar.size:
+        return
+    answers = []
+    for repository in shared.repositories:
+        with _get(f"{repository}/{jar.path.relative_to('jars').as_posix()}", have) as response:
+            if response.status_code not in (_WHOLE, _REST):
+                answers.append(f"HTTP {response.status_code} from {repository}")
+                continue
+            if response.status_code == _WHOLE and have:  # a repository that cannot continue
+                shared.advance(-have)
+            with part.open("ab" if response.status_code == _REST else "wb") as file:
+                for chunk in response.iter_content(_CHUNK):
+                    file.write(chunk)
+                    shared.advance(len(chunk))
+                    if shared.stopped.is_set():
+                        raise ConnectionError("it was interrupted")
+            break
+    else:
+        raise ConnectionError(", ".join(answers))
+    if (found := _size(part)) < jar.size:
+        raise ConnectionError(f"the connection ended after {found:,} of {jar.size:,} bytes")
+
+
+def _get(url: str, start: int) -> Any:
+    """Request the bytes of a file from an offset on."""
+    from jgo.util import http
+
+    headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={start}-"} if start else {})}
+    return http.get(url, stream=True, timeout=_TIMEOUT_S, headers=headers)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def verify(jar: Jar, file: Path) -> None:
@@ -210,6 +280,25 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+class _Lines:
+    """Progress in lines, for logs: one every few seconds, and one at the end."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._due = time.monotonic() + _LINE_INTERVAL_S
+        self._lock = threading.Lock()
+
+    def advance(self, count: int) -> None:
+        """Report downloaded bytes. Safe from any thread."""
+        with self._lock:
+            self._done += count
+            if self._done >= self._total or time.monotonic() >= self._due:
+                self._due = time.monotonic() + _LINE_INTERVAL_S
+                sys.stderr.write(f"  {self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB\n")
+                sys.stderr.flush()
+
+
 @contextlib.contextmanager
 def _progress(jars: Sequence[Jar]) -> Iterator[Callable[[int], None]]:
     """Yield a function that reports downloaded bytes: as a progress bar on a terminal, as one line elsewhere."""
@@ -218,7 +307,7 @@ def _progress(jars: Sequence[Jar]) -> Iterator[Callable[[int], None]]:
     if not sys.stderr.isatty():
         sys.stderr.write(f"{what}, {total / 1e6:.0f} MB\n")
         sys.stderr.flush()
-        yield lambda _count: None
+        yield _Lines(total).advance
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,10 @@ __all__ = ("command", "missing_topics")
 
 log: logging.Logger = logging.getLogger("millpond.cli")
 
+_SEVERAL = "millpond.cli.dev.session_run"
 _TIMEOUT_S = 30.0
+_WAITS = ("starting", "formatting", "stopping")
+"""How steps of the broker begin that take a while; others are results."""
 
 
 def _examples() -> str:
@@ -127,6 +132,9 @@ def command(  # noqa: PLR0913 - one parameter per option
             flags["num.standby.replicas"] = standbys
         config = load_config(file, flags, required=())
         flags.setdefault("application.id", config.application_id or title)
+        _import_ahead(
+            *(("millpond.cli.run.worker_process", "millpond.cli.dev.console") if workers is None else (_SEVERAL,))
+        )
         own_broker = not config.bootstrap_servers
         if own_broker:
             flags["bootstrap.servers"] = stack.enter_context(_broker(session, directory / "kafka", port))
@@ -167,12 +175,40 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 @contextlib.contextmanager
 def _broker(session: Session, directory: Path, port: int | None) -> Iterator[str]:
-    from millpond.broker import EmbeddedBroker
+    from millpond.broker.quick import quick_broker
+
+    status = session.err.status("")
+    shown = False
+
+    def tell(step: str) -> None:
+        nonlocal shown
+        if session.live and step.startswith(_WAITS):
+            status.update(step)
+            if not shown:
+                status.start()
+            shown = True
+        else:
+            log.info("%s", step)
 
     with contextlib.ExitStack() as stack:
-        with session.err.status("starting a Kafka broker"):
-            broker = stack.enter_context(EmbeddedBroker(directory, port=port or 0))
+        try:
+            broker = stack.enter_context(quick_broker(directory, tell, port=port or 0))
+        finally:
+            status.stop()
+            shown = False
         yield broker.bootstrap_servers
+    status.stop()
+
+
+def _import_ahead(*names: str) -> None:
+    """Import modules in a thread, so that they are there when the broker is. Errors come with the import itself."""
+
+    def run() -> None:
+        with contextlib.suppress(Exception):
+            for name in names:
+                importlib.import_module(name)
+
+    threading.Thread(target=run, name="imports", daemon=True).start()
 
 
 def missing_topics(topology: Topology, existing: Mapping[str, int], partitions: int) -> dict[str, int]:
