@@ -27,7 +27,7 @@ LANGUAGES = {
 """Languages of blocks, and what tests them."""
 
 
-@pytest.mark.parametrize("page", GUIDES)
+@pytest.mark.parametrize("page", [*GUIDES, "docs/migrating/from-faust.md"])
 def test_the_examples_of_a_guide_run(page: str) -> None:
     """A guide states its results with `assert`."""
     python = [block.text for block in blocks(page) if block.language == "python"]
