@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from .pages import ROOT, blocks
@@ -12,14 +13,17 @@ from .pages import ROOT, blocks
 __all__ = ("run_examples",)
 
 
-def run_examples(page: str, replaced: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+def run_examples(
+    page: str, replaced: Mapping[str, str], given: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[dict[str, Any], str]:
     """Run all Python blocks of a page; return their names, and what they have printed.
 
     Args:
         page: the page's path in the repository.
         replaced: texts to replace before, such as addresses, by the text to look for.
+        given: names that the blocks begin with.
     """
-    names: dict[str, Any] = {"__name__": "__main__"}
+    names: dict[str, Any] = {"__name__": "__main__", **given}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         for block in blocks(page):
