@@ -318,16 +318,20 @@ def test_a_registry_that_cannot_be_reached_is_a_broker_error() -> None:
 
 
 @pytest.mark.parametrize("handler", ["fail", "continue"])
-def test_a_registry_that_is_down_drops_no_record(server: RegistryServer, handler: str) -> None:
-    """The error is raised past the handler of bad records, which would drop a good record."""
+@pytest.mark.parametrize("side", ["read", "written"])
+def test_a_registry_that_is_down_drops_no_record(server: RegistryServer, handler: str, side: str) -> None:
+    """The error is raised past the handlers of bad records, which would drop a good record."""
     data = Avro(registry=connect(server.url), schema=FLIGHT).for_topic("t", is_key=False).serialize({"carrier": "AA"})
+    avro = Avro(registry=connect(server.url), schema=FLIGHT)
     builder = mp.StreamsBuilder()
-    builder.stream("t", key=mp.String, value=Avro(registry=connect(server.url))).to("u", key=mp.String, value=mp.Json())
+    source = builder.stream("t", key=mp.String, value=avro if side == "read" else mp.Json())
+    source.to("u", key=mp.String, value=mp.Json() if side == "read" else avro)
+    config = {"deserialization.exception.handler": handler, "production.exception.handler": handler}
     server.failing = 503
-    with mp.testing.TopologyTestDriver(builder.build(), {"deserialization.exception.handler": handler}) as driver:
+    with mp.testing.TopologyTestDriver(builder.build(), config) as driver:
         topic = driver.create_input_topic("t", key=mp.String, value=mp.Bytes)
         with pytest.raises(BrokerError, match="cannot be used now"):
-            topic.pipe_input("a", data)
+            topic.pipe_input("a", data if side == "read" else b'{"carrier": "AA"}')
         assert driver.metrics()["dropped"] == 0
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import murmur2
 
 from millpond.checks import kind_of
+from millpond.errors import BrokerError
 from millpond.serdes import Serde
 from millpond.state.formats import window_start
 from millpond.state.stores.flush_columns import Columns, TakeColumns, with_columns
@@ -32,10 +33,15 @@ ANY = -1
 
 
 def bind_sink(sink: SinkNode, task: TaskContext, environment: Environment) -> Forward:
-    """Return the function that serializes a record and appends it to the outbox."""
+    """Return the function that serializes a record and appends it to the outbox.
+
+    A schema registry that cannot be reached is no fault of a record: its error stops the worker, as in other nodes.
+    """
     handlers = environment.handlers
 
     def failed(error: Exception, key: Any, value: Any, timestamp: int) -> None:
+        if isinstance(error, BrokerError):
+            raise error
         if isinstance(sink.topic, str):
             error = explain_sink_error(error, topic, key, key_serde, value, value_serde)
         context = handlers.describe("Producing", sink.name, task, (key, value, timestamp))
