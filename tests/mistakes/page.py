@@ -33,11 +33,24 @@ _MOMENTS = {
         "When the application starts",
         "A worker, or a `TopologyTestDriver`, has the topology and the configuration, and has processed no record.",
     ),
+    Moment.BROKER: (
+        "When a worker meets the broker",
+        "Topics and their partitions, other workers, and the state of the application are checked before a record is "
+        "processed. The `application.id` is `shop`.",
+    ),
     Moment.FIRST_RECORD: (
         "With the first record",
         "The offset of a record that fails is not committed: after the mistake is corrected, it is processed again.",
     ),
     Moment.COMMAND_LINE: ("On the command line", "`millpond` ends with status 1 or 2, and one line on standard error."),
+}
+
+_SCENES = {
+    "after another worker": "Worker `w0` ran the application and stopped; worker `w1` starts.",
+    "while it runs": "The application runs, and is started a second time on the same machine.",
+    "reset while it runs": "The application runs, and `millpond reset --dry-run` is called.",
+    "after a change": "",
+    "after another application": "Another application with this `application.id` has a store `counts` in 6 partitions.",
 }
 
 
@@ -57,6 +70,11 @@ def _section(mistake: Mistake) -> str:
     lines.append(f"\n```text\n{(mistake.code or mistake.command).strip()}\n```\n")
     for name, text in mistake.files.items():
         lines.append(f"\nwith `{name}`\n\n```text\n{text.strip()}\n```\n")
+    if len(mistake.topics) > 1:
+        shown = ", ".join(f"`{topic}` with {count}" for topic, count in mistake.topics.items() if count)
+        lines.append(f"\nTopics, with their partitions: {shown}.\n")
+    if _SCENES.get(mistake.scene):
+        lines.append(f"\n{_SCENES[mistake.scene]}\n")
     if mistake.settings:
         shown = ", ".join(f"`{key} = {value}`" for key, value in mistake.settings.items())
         lines.append(f"\nThe configuration has {shown}.\n")

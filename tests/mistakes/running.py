@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,7 +20,7 @@ from millpond.state.backend import OrderedBackend
 from millpond.testing import TopologyTestDriver
 from tests.mistakes.table import PRELUDE, Mistake, Moment
 
-__all__ = ("Said", "said_by")
+__all__ = ("Said", "command_output", "said_by", "warnings_of")
 
 Said = tuple[Moment, str]
 
@@ -27,8 +28,6 @@ _OTHER_LOGS = ("millpond.topology.settings.unnamed",)
 
 
 class _Lines(logging.Handler):
-    """Collects log lines of millpond from WARNING on."""
-
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.lines: list[str] = []
@@ -68,25 +67,23 @@ def said_by(mistake: Mistake, directory: Path, capsys: pytest.CaptureFixture[str
         path.write_text(text, encoding="utf-8")
     if mistake.command:
         moment, text = "command line", _of_command(mistake.command, capsys)
+        for name in mistake.files:
+            sys.modules.pop(name.removesuffix(".py"), None)
     else:
         moment, text = _of_code(mistake)
-    return Moment(moment), text.replace(str(directory), ".")
+    return Moment(moment), text.replace(str(directory), ".").replace(sys.executable, "python")
 
 
 def _of_command(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     program, *arguments = shlex.split(command)
     assert program == "millpond"
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code
-    return capsys.readouterr().err.splitlines()[0].removeprefix("millpond: ")
+    return command_output(arguments, capsys).splitlines()[0].removeprefix("millpond: ")
 
 
 def _of_code(mistake: Mistake) -> tuple[str, str]:
     names: dict[str, Any] = {"__name__": "app"}
     exec(compile(PRELUDE, "prelude.py", "exec"), names)
-    with _logs() as lines:
+    with warnings_of("millpond") as lines:
         moment = "build"
         try:
             exec(compile(mistake.code, "app.py", "exec"), names)
@@ -99,7 +96,7 @@ def _of_code(mistake: Mistake) -> tuple[str, str]:
         except Exception as error:
             found = "import" if isinstance(error, ImportError | AttributeError) and moment == "build" else moment
             return found, str(error)
-    return moment, lines.lines[0] if lines.lines else ""
+    return moment, lines[0] if lines else ""
 
 
 def _drivers(mistake: Mistake, topology: mp.Topology, names: dict[str, Any]) -> Iterator[TopologyTestDriver]:
@@ -123,11 +120,22 @@ def _pipe(driver: TopologyTestDriver, mistake: Mistake) -> None:
 
 
 @contextmanager
-def _logs() -> Iterator[_Lines]:
+def warnings_of(name: str) -> Iterator[list[str]]:
+    """Collect the log lines of a logger and those below it, from WARNING on."""
     handler = _Lines()
-    logger = logging.getLogger("millpond")
+    logger = logging.getLogger(name)
     logger.addHandler(handler)
     try:
-        yield handler
+        yield handler.lines
     finally:
         logger.removeHandler(handler)
+
+
+def command_output(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command in this process; return its output, and then its errors."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(arguments)
+        sys.exit(0)
+    said = capsys.readouterr()
+    return said.out + said.err

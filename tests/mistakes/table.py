@@ -28,6 +28,7 @@ class Moment(StrEnum):
     IMPORT = "import"
     BUILD = "build"
     START = "start"
+    BROKER = "broker"
     FIRST_RECORD = "first record"
     COMMAND_LINE = "command line"
 
@@ -57,12 +58,18 @@ class Mistake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A list of (key, value, timestamp) in Python; they are piped into the topic."""
     before: str = ""
     """The code of the application as it was when it ran before, with the same records and state."""
+    topics: dict[str, int] = {}
+    """Topics on the broker, with their partitions; 0 for one that does not exist."""
+    scene: str = ""
+    """What happened before on the broker; see `on_broker.py`."""
     note: str = ""
     """What else a reader should know."""
 
     def __post_init__(self) -> None:
         if bool(self.code) == bool(self.command):
             raise ValueError(f"'{self.title}' needs code or a command, and not both")
+        if (self.moment is Moment.BROKER) != bool(self.topics):
+            raise ValueError(f"'{self.title}' needs topics if, and only if, it needs a broker")
 
 
 def _read() -> list[Mistake]:

@@ -244,9 +244,10 @@ if not TYPE_CHECKING:  # checkers know the names, and should miss all others
         if home is None:
             from .names import absent
 
+            text = absent("millpond", name, _HOMES)
             if _in_from_import(sys._getframe(1)):  # noqa: SLF001 - its way to the caller's frame
-                raise ImportError(absent("millpond", name), name="millpond", path=__file__)
-            raise AttributeError(absent("millpond", name), name=name, obj=sys.modules[__name__])
+                raise ImportError(text, name="millpond", path=__file__)
+            raise AttributeError(text, name=name)  # without obj=, for which Python would suggest a name once more
         value = globals()[name] = getattr(importlib.import_module(home), name)
         return value
 

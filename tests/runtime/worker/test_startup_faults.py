@@ -48,7 +48,7 @@ def test_topics_to_be_joined_with_different_counts_name_the_node(broker, create_
     builder = mp.StreamsBuilder()
     table = builder.table(right, key=mp.String, value=mp.String)
     stream = builder.stream(left, key=mp.String, value=mp.String)
-    stream.join(table, lambda mine, theirs: mine + theirs).to(left)
+    stream.join(table, lambda mine, theirs: mine + theirs).to(left, value=mp.String)
     error = failure_of(builder.build(), broker.bootstrap_servers, app_id, tmp_path)
     assert isinstance(error, TopicError)
     text = str(error)

@@ -17,6 +17,7 @@ __all__ = ("Serde",)
 
 T = TypeVar("T")
 
+_REGISTRY_PREFIX = 5
 _LONGEST_CAUSE = 200
 _SHORTEST_SECRET = 4
 
@@ -74,7 +75,12 @@ class Serde(Generic[T]):
 
     def decoding_failed(self, data: bytes, error: Exception) -> SerializationError:
         """Return the error for bytes that this serde could not decode. It never shows them, as they may be secret."""
-        return SerializationError(f"{self.name} cannot decode {_count(data)}: {_cause(error, data)}")
+        # Values of a schema registry begin with a zero byte and a schema id, and no text does.
+        registry = len(data) > _REGISTRY_PREFIX and not data[0] and self.specialize is None and "Json" in self.name
+        hint = "; they begin like those of a schema registry, which the serde Avro, Protobuf or JsonSchema reads"
+        return SerializationError(
+            f"{self.name} cannot decode {_count(data)}: {_cause(error, data)}{hint if registry else ''}"
+        )
 
     def encoding_failed(self, value: object, error: Exception) -> SerializationError:
         """Return the error for a value that this serde could not encode. It shows the type, and never the value."""

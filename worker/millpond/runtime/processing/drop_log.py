@@ -7,7 +7,7 @@ counted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -105,6 +105,28 @@ class DropLog:
         now_ms = task.now_ms()
         if now_ms >= drops.due_ms:
             self._report(node, reason, drops, now_ms)
+
+    def note_expired(self, told: dict[str, tuple[int, int]], stores: Iterable[Any], now_ms: int) -> None:
+        """Log stores that did not keep updates since the last line about them, because their windows had expired.
+
+        Args:
+            told: of one task: the number of updates that lines told of, and the time of the next line, by store.
+            stores: the stores of the task.
+            now_ms: wall-clock time, epoch ms.
+        """
+        for store in stores:
+            expired = getattr(store, "expired_puts", 0)
+            retention_ms = getattr(store, "retention_ms", None)
+            if not expired or not isinstance(retention_ms, int):
+                continue
+            before, due_ms = told.get(store.name, (0, 0))
+            if expired > before and now_ms >= due_ms:
+                told[store.name] = expired, now_ms + PERIOD_MS
+                log.warning(
+                    "store '%s' dropped %d update%s of windows that end more than its retention of %s before the "
+                    "latest one. Give it a longer retention= to keep them; a join drops what comes after its grace.",
+                    store.name, expired - before, "" if expired - before == 1 else "s", _seconds(retention_ms),
+                )  # fmt: skip
 
     def warn_once(self, what: Hashable, text: str, *values: object) -> None:
         """Log a warning about records, if it was not logged before for `what`."""

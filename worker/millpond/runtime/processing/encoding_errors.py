@@ -15,6 +15,8 @@ from millpond.serdes import Serde
 from millpond.state.own_stores import CustomStore
 from millpond.user_code import raised_in_millpond
 
+from .handlers import UnreadableRow
+
 _WRITING = ("encoded", "serialize", "stage", "stage_count", "put", "flush", "encode", "serialize_key")
 
 __all__ = ("explain_sink_error", "explain_store_error")
@@ -88,12 +90,13 @@ def _unreadable_row(error: Exception) -> Exception | None:
         return None
     name, serde = store
     reason = f"{type(error).__name__}: {error}"
-    return _explained(
-        error,
+    explained = UnreadableRow(
         f"store '{name}' has a row that {serde.name} cannot decode ({reason}), because it was written as another type. "
         "The input record is not the cause: keep the old type, give the store a new name so that it begins empty, or "
-        "stop the workers and run `millpond reset` to make it again from the inputs",
+        "stop the workers and run `millpond reset` to make it again from the inputs"
     )
+    explained.__cause__ = error
+    return explained
 
 
 def _store_of(frame: FrameType) -> tuple[str, Serde[Any]] | None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from millpond.checks import kind_of
 from millpond.drops import Drop
-from millpond.errors import MillpondError, ProcessingFailed, SerializationError
+from millpond.errors import MillpondError, ProcessingFailed, SerializationError, TopologyError
 from millpond.user_code import place_of
 
 from .context import TaskContext, headers_of
@@ -128,6 +128,10 @@ def dead_letter(context: ErrorContext, error: Exception) -> list[DeadLetter]:
     ]
 
 
+class UnreadableRow(SerializationError):
+    """A row of a store cannot be decoded. To drop the input record would not help, so no message advises it."""
+
+
 class Handlers:
     """The three configured handlers of a worker."""
 
@@ -223,6 +227,8 @@ class Handlers:
             return response.result
         if response.result is not Result.CONTINUE:
             cause = _cause(error, context.record)
+            if isinstance(error, TopologyError | UnreadableRow):
+                raise ProcessingFailed(f"{where}: {cause}. Its offset is not committed.") from error
             raise ProcessingFailed(
                 f"{where}: {cause}. Its offset is not committed. Fix the cause and restart, or set "
                 f"'{_SETTING[context.kind]}' to 'continue' to drop such records"

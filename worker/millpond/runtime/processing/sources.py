@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Message
 
 from millpond.drops import Drop
-from millpond.errors import BrokerError, ProcessingFailed
+from millpond.errors import BrokerError, ProcessingFailed, SerializationError
+from millpond.serdes import Serde
 from millpond.topology import ConsumerRecordView, FailOnInvalidTimestamp, SourceNode
 from millpond.user_code import place_of
 
@@ -44,17 +46,27 @@ def make_decoder(source: SourceNode, topic: str, task: TaskContext, environment:
         value.deserialize,
         _extraction(extractor, source.name, task),
         trust_timestamps=extractor is None,
-        on_bad_record=on_bad_record(source.name, task, environment.handlers),
+        on_bad_record=on_bad_record(source.name, task, environment.handlers, key, value),
         dropped=dropped,
         in_seconds=in_seconds,
     )
 
 
-def on_bad_record(node: str, task: TaskContext, handlers: Handlers) -> Any:
-    """Return the function that calls the deserialization handler (KIP-161) for a bad record.
+def on_bad_record(
+    node: str, task: TaskContext, handlers: Handlers, key: Serde[Any], value: Serde[Any]
+) -> Callable[[BadRecord], None]:
+    """Return the function that calls the deserialization handler (KIP-161) for a bad record, with the serde's words.
 
     A schema registry that cannot be reached is no fault of a record: its error stops the worker, as in other nodes.
     """
+
+    def explained(bad: BadRecord) -> Exception:
+        serde, data = (key, bad.message.key()) if bad.part == "key" else (value, bad.message.value())
+        if isinstance(bad.error, SerializationError) or not isinstance(data, bytes):
+            return bad.error
+        error = serde.decoding_failed(data, bad.error)
+        error.__cause__ = bad.error
+        return error
 
     def handle(bad: BadRecord) -> None:
         if isinstance(bad.error, BrokerError):
@@ -62,7 +74,7 @@ def on_bad_record(node: str, task: TaskContext, handlers: Handlers) -> Any:
         task.message = bad.message
         context = handlers.describe("Decoding", node, task)
         try:
-            handlers.handle(handlers.deserialization, context, bad.error, task)
+            handlers.handle(handlers.deserialization, context, explained(bad), task)
         finally:
             task.message = None
 

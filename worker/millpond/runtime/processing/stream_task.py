@@ -68,6 +68,7 @@ class StreamTask:
         self.latest_timestamp: int = -1
         self.first_timestamp: int = -1
         self._bad_first = False
+        self._told_expired: dict[str, tuple[int, int]] = {}
         self._environment = environment
         self._entries, self._hooks = compile_graph(
             subtopology.sources, subtopology.processors, subtopology.sinks,
@@ -260,6 +261,7 @@ class StreamTask:
                     rows.append((store, changes))
             self._end_batch()
             if not any(map(_dirty_bytes, self.stores.values())):
+                self._environment.drop_log.note_expired(self._told_expired, self.stores.values(), self.context.now_ms())
                 return rows
         raise StateError(
             f"task {self.id}: each flush of its stores changes them again, because a processor writes to a store whose "

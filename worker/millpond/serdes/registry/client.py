@@ -158,7 +158,9 @@ class SchemaRegistry:
         except (SerializationError, BrokerError):
             raise
         except Exception as error:
-            raise BrokerError(f"{self} cannot be reached: {type(error).__name__}: {error}") from error
+            raise BrokerError(
+                f"{self} cannot be reached ({type(error).__name__}: {error}). Check its address, and that it runs."
+            ) from error
 
 
 def _client(settings: dict[str, object]) -> SchemaRegistryClient:

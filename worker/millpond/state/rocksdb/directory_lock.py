@@ -53,6 +53,7 @@ def _locked_message(directory: Path, holder: str) -> str:
     else:
         user = "another process"
     return (
-        f"the state directory '{directory}' is in use by {user}: stop it, "
-        "or give this worker another 'state.dir' or worker name"
+        f"the state directory '{directory}' is in use by {user}: stop it, or give this worker another 'worker.id' "
+        "(several workers of an application need a coordinator, as `millpond dev --workers 2` has) or another "
+        "'state.dir'"
     )

@@ -52,8 +52,9 @@ def _steps(topology: Topology) -> Iterator[tuple[str, Any, Any, str]]:
     """Yield each step with its key serde, its value serde, and the cure if one of them is missing."""
     nodes, internal = topology.nodes, topology.repartition_topics
     sinks = [node for node in nodes.values() if isinstance(node, SinkNode)]
+    everywhere = {each.source.name for each in topology.global_stores}
     for node in nodes.values():
-        if isinstance(node, SourceNode) and internal.keys().isdisjoint(node.topics):
+        if isinstance(node, SourceNode) and node.name not in everywhere and internal.keys().isdisjoint(node.topics):
             yield _source(node, "table" if node.table else "stream")
     for each in topology.global_stores:
         yield _source(each.source, "global_table")

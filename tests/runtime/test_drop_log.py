@@ -1,0 +1,161 @@
+"""Dropped records are logged once per period, node and reason, and counted by reason."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.drops import Drop
+from millpond.runtime.processing.drop_log import DropLog, LateWindow
+from millpond.testing import TopologyTestDriver
+
+START = 1_800_000_000_000
+
+
+class Task:
+    """The place of a record, and a clock."""
+
+    topic, partition, task_id = "views", 3, "0_3"
+
+    def __init__(self) -> None:
+        self.offset, self.now = 0, START
+
+    def now_ms(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Any:
+    caplog.set_level(logging.WARNING, "millpond.runtime.processing.drop_log")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_the_first_drop_is_told_at_once_and_later_ones_once_per_period(lines: Any) -> None:
+    """A line has the number since the last one, and the first of these records."""
+    log, task = DropLog(), Task()
+    for task.offset in range(5):
+        log.note("count", Drop.NULL_KEY, task)
+    log.report(task.now + 59_999)
+    assert len(lines()) == 1
+    assert lines()[0].startswith("node 'count' dropped a record without a key (views-3 offset 0). ")
+    log.report(task.now + 60_000)
+    log.report(task.now + 60_000)
+    assert len(lines()) == 2
+    assert lines()[1].startswith("node 'count' dropped 4 records without a key in the last 60 s (views-3 offset 1). ")
+    assert log.pending == 0
+
+
+def test_a_drop_after_a_quiet_period_is_told_at_once(lines: Any) -> None:
+    """The period begins with the last line."""
+    log, task = DropLog(), Task()
+    log.note("count", Drop.NULL_KEY, task)
+    task.now += 60_000
+    log.note("count", Drop.NULL_KEY, task)
+    assert len(lines()) == 2
+
+
+def test_the_rest_is_told_at_the_end(lines: Any) -> None:
+    """A task that closes leaves nothing untold."""
+    log, task = DropLog(), Task()
+    for _ in range(3):
+        log.note("count", Drop.NULL_VALUE, task)
+    log.report()
+    assert "dropped 2 records without a value" in lines()[1]
+
+
+def test_the_latest_of_several_late_records_is_shown(lines: Any) -> None:
+    """Its window, how late it was, and the grace that keeps it, are those of the record that was latest."""
+    log, task = DropLog(), Task()
+    for task.offset, late_by in enumerate((1_000, 2_000, 7_250, 3_000)):
+        log.note("sums", Drop.LATE, task, LateWindow(START, START + 60_000, START + 90_000, START + 90_000 + late_by))
+    log.report()
+    assert lines()[1] == (
+        "node 'sums' dropped 3 late records in the last 60 s: the window of the latest one, at views-3 offset 2, from "
+        "2027-01-15T08:00:00Z to 2027-01-15T08:01:00Z ended 37.25 s before stream time, and closed 30 s after its end. "
+        "A grace= that is longer by more than 7.25 s keeps such records."
+    )
+
+
+def test_nodes_and_reasons_have_lines_of_their_own_and_harmless_ones_none(lines: Any) -> None:
+    """An outdated record loses nothing, and a failed one has a line of its handler."""
+    log, task = DropLog(), Task()
+    for reason in Drop:
+        if reason is not Drop.LATE:
+            log.note("a", reason, task)
+    log.note("b", Drop.NULL_KEY, task)
+    assert len(lines()) == 6
+    assert not any("outdated" in line or "failed" in line for line in lines())
+
+
+def test_the_grace_that_a_line_advises_keeps_the_record(lines: Any) -> None:
+    """One millisecond more than the advice is enough, and the advice itself is not."""
+    for grace, kept in ((90_000, 0), (90_001, 1)):
+        builder = mp.StreamsBuilder()
+        windows = mp.TimeWindows(timedelta(minutes=1), grace=timedelta(milliseconds=grace))
+        views = builder.stream("views", key=mp.String, value=mp.String)
+        views.group_by_key().windowed_by(windows).count(store="counts")
+        with TopologyTestDriver(builder.build()) as driver:
+            topic = driver.create_input_topic("views", key=mp.String, value=mp.String)
+            topic.pipe_input("a", "", timestamp=START + 150_000)
+            topic.pipe_input("a", "", timestamp=START)
+            assert len(list(driver.get_window_store("counts").fetch("a", START, START))) == kept
+    assert [line.rpartition(" keeps")[0].split("more than ")[1] for line in lines()] == ["0 s"]
+
+
+def test_drops_are_counted_by_reason() -> None:
+    """The counts are those of the metric, and their sum is the number of dropped records."""
+    builder = mp.StreamsBuilder()
+    views = builder.stream("views", key=mp.String, value=mp.String)
+    minutes = mp.TimeWindows(timedelta(minutes=1))
+    views.group_by_key().windowed_by(minutes).reduce(lambda one, _other: one, store="firsts")
+    with TopologyTestDriver(builder.build(), {"processing.exception.handler": "continue"}) as driver:
+        topic = driver.create_input_topic("views", key=mp.String, value=mp.String)
+        for key, timestamp in (("a", START), (None, START), ("a", START + 60_000), ("a", START)):
+            topic.pipe_input(key, "x", timestamp=timestamp)
+        context = driver._task.context
+        assert {reason: count for reason, count in context.drops.items() if count} == {Drop.NULL_KEY: 1, Drop.LATE: 1}
+        assert driver.metrics()["dropped"] == context.dropped == 2
+
+
+def test_late_sessions_and_sliding_windows_tell_when_they_closed(lines: Any) -> None:
+    """A session closes its gap and grace after its end; a sliding window includes its end."""
+    builder = mp.StreamsBuilder()
+    views = builder.stream("views", key=mp.String, value=mp.String).group_by_key()
+    views.windowed_by(mp.SessionWindows(timedelta(seconds=10), grace=timedelta(seconds=5))).count(store="sessions")
+    views.windowed_by(mp.SlidingWindows(timedelta(seconds=10), grace=timedelta(seconds=5))).count(store="sliding")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("views", key=mp.String, value=mp.String)
+        topic.pipe_input("a", "", timestamp=START + 100_000)
+        topic.pipe_input("a", "", timestamp=START)
+    session, sliding = lines()
+    assert "closed 15 s after its end. A grace= that is longer by more than 85 s" in session
+    assert "from 2027-01-15T08:00:00Z to 2027-01-15T08:00:10Z ended 90 s before stream time" in sliding
+    assert "closed 5 s after its end. A grace= that is longer by more than 85 s" in sliding
+
+
+def test_a_store_tells_of_updates_of_expired_windows(lines: Any) -> None:
+    """A processor that puts into a window older than the retention loses it, which a line says."""
+    store = mp.WindowStoreBuilder(
+        name="seen", key=mp.String, value=mp.String, retention_ms=600_000, window_size_ms=60_000
+    )
+
+    class Seen(mp.Processor[str, str, str, str]):
+        def process(self, record: mp.Record[str, str]) -> None:
+            seen: mp.WindowStore[str, str] = self.context.get_state_store("seen")
+            seen.put(record.key, record.value, record.timestamp)
+
+    builder = mp.StreamsBuilder()
+    builder.add_state_store(store)
+    builder.stream("views", key=mp.String, value=mp.String).process(Seen, stores=["seen"])
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("views", key=mp.String, value=mp.String)
+        for timestamp in (START, START - 86_400_000, START - 86_400_000):
+            topic.pipe_input("a", "x", timestamp=timestamp)
+    assert lines() == [
+        "store 'seen' dropped 1 update of windows that end more than its retention of 600 s before the latest one. "
+        "Give it a longer retention= to keep them; a join drops what comes after its grace."
+    ]
