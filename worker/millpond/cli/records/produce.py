@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
@@ -34,7 +36,7 @@ _EXAMPLES = 3
 
 @click.command("produce", short_help="Write JSON lines to a topic, as records.")
 @click.argument("topic")
-@click.argument("source", metavar="[FILE]", type=click.File("rb"), default="-")
+@click.argument("records_file", metavar="[FILE]", type=click.Path(path_type=Path, allow_dash=True), default="-")
 @click.option("--key-separator", metavar="TEXT", help="Lines are KEY, this text, and VALUE, instead of JSON objects.")
 @click.option("--by-key", is_flag=True, help="Choose partitions by key, also for lines that name one.")
 @click.option("--from-line", type=click.IntRange(1), default=1, metavar="N", help="Begin with line N.")
@@ -49,7 +51,7 @@ _EXAMPLES = 3
 def command(  # noqa: PLR0913 - one parameter per option
     session: Session,
     topic: str,
-    source: BinaryIO,
+    records_file: Path,
     key_separator: str | None,
     from_line: int,
     partitions: int | None,
@@ -80,31 +82,42 @@ def command(  # noqa: PLR0913 - one parameter per option
             "or give --internal."
         )
     quiet(session)
-    place = find()
-    count = _count(place.config, topic, partitions)
-    chosen = coders(place, topic)
-    if chosen.changelog:
-        raise TopicError(
-            f"topic '{topic}' is a changelog, whose format only the application writes: choose another topic."
-        )
-    parse = parser(chosen.key, chosen.value, count, separator=key_separator, keep_partitions=not by_key)
-    session.err.print(f"broker {place.where}", style="dim", markup=False, highlight=False, soft_wrap=True)
-    if source.isatty():
-        session.err.print("one record a line; Ctrl-D ends", style="dim", highlight=False)
-    writer = _Writer(place.config, topic)
-    try:
-        with session.err.status(f"writing to {topic}") as status:
-            interrupted = _write(writer, source, parse, from_line, status)
-    except BadLine as error:
+    with _opened(records_file) as source:
+        place = find()
+        count = _count(place.config, topic, partitions)
+        chosen = coders(place, topic)
+        if chosen.changelog:
+            raise TopicError(
+                f"topic '{topic}' is a changelog, whose format only the application writes: choose another topic."
+            )
+        parse = parser(chosen.key, chosen.value, count, separator=key_separator, keep_partitions=not by_key)
+        session.err.print(f"broker {place.where}", style="dim", markup=False, highlight=False, soft_wrap=True)
+        if source.isatty():
+            session.err.print("one record a line; Ctrl-D ends", style="dim", highlight=False)
+        writer = _Writer(place.config, topic)
+        try:
+            with session.err.status(f"writing to {topic}") as status:
+                interrupted = _write(writer, source, parse, from_line, status)
+        except BadLine as error:
+            writer.finish()
+            raise MillpondError(f"line {writer.line}: {error}. {writer.so_far()}") from error
         writer.finish()
-        raise MillpondError(f"line {writer.line}: {error}. {writer.so_far()}") from error
-    writer.finish()
-    if interrupted:
-        writer.line += 1
-        raise MillpondError(f"interrupted before line {writer.line}. {writer.so_far()}")
-    if writer.failures:
-        raise BrokerError(writer.failed())
-    session.err.print(f"{counted(writer.written)} written to {topic}", markup=False, highlight=False, soft_wrap=True)
+        if interrupted:
+            writer.line += 1
+            raise MillpondError(f"interrupted before line {writer.line}. {writer.so_far()}")
+        if writer.failures:
+            raise BrokerError(writer.failed())
+        session.err.print(f"{counted(writer.written)} written to {topic}", markup=False, soft_wrap=True)
+
+
+def _opened(file: Path) -> contextlib.AbstractContextManager[BinaryIO]:
+    """Return a file, or standard input for `-`, which stays open."""
+    if str(file) == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    try:
+        return contextlib.closing(file.open("rb"))
+    except OSError as error:
+        raise click.UsageError(f"'{file}' cannot be read ({error.strerror}): correct the path.") from error
 
 
 def _count(config: Config, topic: str, create: int | None) -> int:
