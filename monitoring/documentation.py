@@ -53,7 +53,7 @@ def with_tables(page: str) -> str:
 def metrics_page() -> str:
     """Return the page of all metrics."""
     return _METRICS.format(
-        workers=inventory.table(inventory.worker_metrics()), operator=inventory.table(inventory.operator_metrics())
+        workers=inventory.entries(inventory.worker_metrics()), operator=inventory.entries(inventory.operator_metrics())
     )
 
 

@@ -18,13 +18,30 @@ from millpond_operator.coordinator.server.metrics import CoordinatorMetrics
 from millpond_operator.kubernetes import Cache
 from monitoring.metric_queries import query
 
-__all__ = ("operator_metrics", "table", "worker_metrics")
+__all__ = ("entries", "operator_metrics", "worker_metrics")
 
 _ROWS = {
     name: rows
     for name, rows in vars(metric_families).items()
     if name.isupper() and isinstance(rows, tuple) and rows and isinstance(rows[0], metric_families.MetricRow)
 }
+_HEADINGS = (
+    ("millpond_bootstrap_", "Snapshots that a worker restores"),
+    ("millpond_input_", "Lag"),
+    ("millpond_node_", "Nodes"),
+    ("millpond_processor_", "Inputs"),
+    ("millpond_query_", "Queries"),
+    ("millpond_restore_", "Restoring"),
+    ("millpond_rocksdb_", "RocksDB"),
+    ("millpond_store_", "Stores"),
+    ("millpond_task_", "Tasks"),
+    ("millpond_worker_", "Worker"),
+    ("millpond_coordinator_", "Coordinator"),
+    ("millpond_operator_", "Operator"),
+    ("millpond_streamapp_", "StreamApps"),
+    ("controller_runtime_", "Reconciling"),
+    ("workqueue_", "Work queue"),
+)
 _Described = dict[str, tuple[str, str]]
 """Type and help text of each metric, by name."""
 
@@ -56,13 +73,13 @@ def operator_metrics() -> _Described:
     return found
 
 
-def table(metrics: _Described) -> str:
-    """Return a Markdown table of metrics with a query for each, by name."""
-    lines = ["| metric | meaning | query |", "|---|---|---|"]
-    lines += [
-        f"| `{name}`, {kind} | {text} | `{query(name, kind)}` |" for name, (kind, text) in sorted(metrics.items())
-    ]
-    return "\n".join(lines)
+def entries(metrics: _Described) -> str:
+    """Return each metric with its meaning and a query as Markdown, under headings by the part that it is about."""
+    parts: dict[str, list[str]] = {}
+    for name, (kind, text) in sorted(metrics.items()):
+        heading = next((heading for start, heading in _HEADINGS if name.startswith(start)), "Process and clients")
+        parts.setdefault(heading, []).append(f"`{name}`, {kind}: {text}\n\n```promql\n{query(name, kind)}\n```")
+    return "\n\n".join(f"### {heading}\n\n" + "\n\n".join(found) for heading, found in parts.items())
 
 
 def _described(families: Iterable[Metric]) -> _Described:
