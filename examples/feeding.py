@@ -1,22 +1,19 @@
-"""What the feeds of the examples share: they send records to a broker, and show results until Ctrl-C."""
+"""What the feeds of the examples share: they send records to a broker."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-import millpond as mp
+__all__ = ("Sent", "run", "seconds", "send")
 
-__all__ = ("Results", "Sent", "run", "send", "show")
-
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 20.0
 
 
 class Sent(NamedTuple):
@@ -31,29 +28,19 @@ class Sent(NamedTuple):
     """When it is sent, which is the record's timestamp."""
 
 
-class Results(NamedTuple):
-    """A topic to show, with its serdes."""
-
-    topic: str
-    key: mp.Serde[Any]
-    value: mp.Serde[Any]
-
-
-def run(records: Iterable[Sent], *results: Results) -> None:
-    """Send records to the broker that the command line names, then show results until Ctrl-C."""
-    parser = argparse.ArgumentParser(description="Send the example's records, then show its results until Ctrl-C.")
+def run(records: Iterable[Sent]) -> None:
+    """Send records to the broker that the command line names."""
+    parser = argparse.ArgumentParser(description="Send the records of the example.")
     parser.add_argument("servers", nargs="?", default="localhost:9092", help="the broker (default: localhost:9092)")
     servers = parser.parse_args().servers
-    with contextlib.suppress(KeyboardInterrupt):
-        print(f"sent {send(servers, records):,} records; Ctrl-C ends", flush=True)
-        show(servers, results)
+    print(f"sent {send(servers, records):,} records to {servers}")
 
 
 def send(servers: str, records: Iterable[Sent]) -> int:
     """Send records in order, and return their number; records of one minute arrive before those of the next.
 
     Raises:
-        SystemExit: the broker did not take one of them.
+        SystemExit: no broker answers, or it did not take one of them.
     """
     refused: list[KafkaError] = []
 
@@ -62,8 +49,12 @@ def send(servers: str, records: Iterable[Sent]) -> int:
             refused.append(error)
 
     # Java's partitioner, which Kafka Connect uses as well: records of one key meet in one partition.
-    settings = {"partitioner": "murmur2_random", "enable.idempotence": True, "message.timeout.ms": 30_000}
+    settings = {"partitioner": "murmur2_random", "enable.idempotence": True, "log_level": 2}
     producer = Producer({"bootstrap.servers": servers, **settings})
+    try:
+        producer.list_topics(timeout=_TIMEOUT_S)
+    except KafkaException:
+        sys.exit(f"No broker answers at {servers}: start `millpond dev` as the example's page says.")
     sent, minute = 0, None
     for record in records:
         if minute != (minute := record.at.replace(second=0, microsecond=0)):
@@ -78,39 +69,6 @@ def send(servers: str, records: Iterable[Sent]) -> int:
         sent += 1
     _flush(producer, servers, refused)
     return sent
-
-
-def show(servers: str, results: Sequence[Results]) -> None:
-    """Print committed records of topics from their beginning, for ever."""
-    serdes = {each.topic: each for each in results}
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "shown", "isolation.level": "read_committed"})
-    try:
-        topics = consumer.list_topics(timeout=_TIMEOUT_S).topics
-        consumer.assign(
-            [TopicPartition(name, each, OFFSET_BEGINNING) for name in serdes for each in topics[name].partitions]
-        )
-        while True:
-            message = consumer.poll(1)
-            if message is None or message.error() is not None:
-                continue
-            shown = serdes[str(message.topic())]
-            key, value = message.key(), message.value()
-            print(
-                shown.topic,
-                None if key is None else text_of(shown.key.deserialize(key)),
-                None if value is None else text_of(shown.value.deserialize(value)),
-                flush=True,
-            )
-    finally:
-        consumer.close()
-
-
-def text_of(value: object) -> str:
-    """Return a key or a value as people read it: JSON, and the window of a windowed key."""
-    if isinstance(value, mp.Windowed):
-        window = value.window
-        return f"{text_of(value.key)} {window.start_time:%H:%M:%S}-{window.end_time:%H:%M:%S}"
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def seconds(count: float) -> timedelta:

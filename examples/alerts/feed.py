@@ -12,9 +12,8 @@ import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-import millpond as mp
-from examples.alerts.app import Alert, Change, Customer, CustomerKey, Payment
-from examples.feeding import Results, Sent, run, seconds
+from examples.alerts.app import Change, Customer, CustomerKey, Payment
+from examples.feeding import Sent, run, seconds
 
 __all__ = ("records",)
 
@@ -30,7 +29,7 @@ def records() -> Iterator[Sent]:
     """Return all records in the order in which they are sent."""
     rng = random.Random(17)
     customers = {
-        number: Customer(number, f"Customer {number}", rng.randrange(200_00, 900_00, 50_00))
+        number: Customer(number, f"Customer {number}", rng.randrange(400_00, 900_00, 50_00))
         for number in range(1, _CUSTOMERS + 1)
     }
     for customer in customers.values():  # Debezium's first snapshot of the table
@@ -45,7 +44,7 @@ def _changes(rng: random.Random, customers: dict[int, Customer]) -> Iterator[Sen
         after = Customer(number, before.name, before.limit // 2)
         yield _change(_time(rng), "u", before, after)
     for number in chosen[10:]:
-        at = _time(rng)
+        at = _CLOSES - seconds(rng.uniform(0, 2 * 3600))
         yield _change(at, "d", customers[number], None)
         yield Sent("bank.customers", CustomerKey(number), None, at)  # the tombstone lets Kafka forget the key
 
@@ -76,4 +75,4 @@ def _time(rng: random.Random) -> datetime:
 
 
 if __name__ == "__main__":
-    run(records(), Results("alerts", mp.Json(CustomerKey), mp.Json(Alert)))
+    run(records())

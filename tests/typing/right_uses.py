@@ -283,6 +283,16 @@ class Origins(mp.FixedKeyProcessor[str, Flight, str]):
         self.context.forward(record.with_value(record.value.origin))
 
 
+class Counted(mp.Processor[str, Flight, str, int]):
+    stores = (mp.KeyValueStoreBuilder(name="counts", key=mp.String, value=mp.Long),)
+
+    def process(self, record: mp.Record[str, Flight]) -> None:
+        pass
+
+
+context = mp.testing.MockProcessorContext[str, int]()
+context.add_state_store(Counted.stores[0])
+assert_type(context.init(Counted()), Counted)
 assert_type(flights.process(Lengths, stores=["counts"]), mp.KStream[str, int])
 assert_type(flights.process_values(Origins), mp.KStream[str, str])
 assert_type(mp.Record("key", 1, 0).with_key(2).with_value(b""), mp.Record[int, bytes])

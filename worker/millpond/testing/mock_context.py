@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
+from millpond import topology
 from millpond.checks import check_function, kind_of
 from millpond.errors import TopologyError
 from millpond.runtime.config.model import Config
@@ -36,7 +37,7 @@ __all__ = ("CapturedForward", "CapturedPunctuator", "MockProcessorContext")
 K = TypeVar("K")
 V = TypeVar("V")
 S = TypeVar("S")
-P = TypeVar("P", Processor[Any, Any, Any, Any], FixedKeyProcessor[Any, Any, Any])
+P = TypeVar("P", bound=Processor[Any, Any, Any, Any] | FixedKeyProcessor[Any, Any, Any])
 
 _FIRST_TASK = TaskId(0, 0)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -283,7 +284,7 @@ class MockProcessorContext(Generic[K, V]):
         """Set the stream time, in epoch ms."""
         self._stream_time = stream_time_ms
 
-    def add_state_store(self, builder: StoreBuilder[Any, Any]) -> Any:
+    def add_state_store(self, builder: topology.StoreBuilder) -> Any:
         """Build a store in memory, with the default serdes of the configuration where the builder has none.
 
         Nothing is written to its changelog, and nothing is cached.

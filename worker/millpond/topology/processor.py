@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, overload
@@ -303,7 +303,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
     Defining a subclass raises TopologyError if `init`, `process` or `close` take other arguments or are `async def`.
     """
 
-    stores: ClassVar[Iterable[StoreBuilder]] = ()
+    stores: ClassVar[Sequence[StoreBuilder]] = ()
     """Builders of stores that are added to the topology and connected to this processor (KIP-401)."""
 
     context: ProcessorContext[KOut, VOut]
@@ -331,7 +331,7 @@ class FixedKeyProcessor(Generic[K, VIn, VOut]):
     Defining a subclass raises TopologyError if `init`, `process` or `close` take other arguments or are `async def`.
     """
 
-    stores: ClassVar[Iterable[StoreBuilder]] = ()
+    stores: ClassVar[Sequence[StoreBuilder]] = ()
     """Builders of stores that are added to the topology and connected to this processor (KIP-401)."""
 
     context: FixedKeyProcessorContext[K, VOut]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, Never, Protocol, TypeAlias, TypeVar
 
 from millpond.checks import check_function, kind_of, nearest
@@ -42,7 +42,7 @@ class ValueTransformerWithKey(Generic[K, V, VR]):
     Defining a subclass raises TopologyError if its methods take other arguments or are `async def`.
     """
 
-    stores: ClassVar[Iterable[StoreBuilder]] = ()
+    stores: ClassVar[Sequence[StoreBuilder]] = ()
     """Builders of stores that are added to the topology and connected to this transformer (KIP-401)."""
 
     context: ValueTransformerContext

@@ -1,0 +1,1 @@
+"""Visits of a site, and which advertisements were clicked."""

@@ -1,0 +1,1 @@
+"""Orders with the data of their customers."""
