@@ -18,7 +18,7 @@ Every metric with its meaning, and a query in PromQL that works as it is. [Monit
 ## Metrics of workers
 
 All of them have the labels `application_id` and `worker`; those of tasks have `task`, those of inputs `topic`, those of stores `store`, those of
-nodes `node`. Metrics of nodes need `metrics.recording.level = "DEBUG"`.
+nodes `node`. Metrics of nodes, and of the flushes of stores, need `metrics.recording.level = "DEBUG"`.
 
 {workers}
 

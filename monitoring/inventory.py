@@ -11,7 +11,8 @@ from millpond.queries.metrics import QueryMetrics
 from millpond.runtime.config.model import Config
 from millpond.runtime.http import metric_families
 from millpond.runtime.http.metrics import WorkerMetrics
-from millpond_operator.controllers.process.metrics import OperatorMetrics
+from millpond.runtime.http.user_metrics import DETAILED
+from millpond_operator.controllers.process.metrics import UPGRADES_WAITING, OperatorMetrics
 from millpond_operator.controllers.process.streamapp_metrics import StreamAppMetrics
 from millpond_operator.controllers.process.work_queue import WorkQueue
 from millpond_operator.coordinator.server.metrics import CoordinatorMetrics
@@ -27,7 +28,7 @@ _ROWS = {
 }
 _HEADINGS = (
     ("millpond_bootstrap_", "Snapshots that a worker restores"),
-    ("millpond_input_", "Lag"),
+    ("millpond_input_", "Lag and latency of inputs"),
     ("millpond_node_", "Nodes"),
     ("millpond_processor_", "Inputs"),
     ("millpond_query_", "Queries"),
@@ -55,6 +56,7 @@ def worker_metrics() -> _Described:
         for row in rows:
             name = f"{row.name}_total" if row.counter else row.name
             found[name] = ("counter" if row.counter else "gauge", row.text)
+    found |= {name: ("histogram", text) for name, text in DETAILED.items()}
     return found
 
 
@@ -67,9 +69,7 @@ def operator_metrics() -> _Described:
     metrics.add(StreamAppMetrics(Cache()))
     metrics.add(CoordinatorMetrics(list))
     found = _described(metrics.registry.collect())
-    found["millpond_operator_upgrades_waiting"] = (
-        "gauge", "StreamApps that wait for their turn to restart their workers for this version of the operator.",
-    )  # fmt: skip
+    found["millpond_operator_upgrades_waiting"] = "gauge", UPGRADES_WAITING
     return found
 
 

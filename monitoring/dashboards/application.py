@@ -129,6 +129,20 @@ _SERVICE_LEVELS = (
         alert="EndToEndLatencyHigh",
     ),
     TimeSeries(
+        title="Latency by sub-topology, p99",
+        text="Time from a record's timestamp to the commit of its results, by sub-topology and input topic: the first and the last record "
+        "of each commit. The last sub-topology has the latency of the whole way; the difference to the one before is what it adds.",
+        queries=[
+            Query(
+                f"histogram_quantile(0.99, sum by (le, subtopology, topic) (rate(millpond_input_e2e_latency_seconds_bucket{{{APP}}}[$__rate_interval])))",
+                "{{subtopology}} {{topic}}",
+            )
+        ],
+        unit="s",
+        steps=((None, GREEN), (LATENCY_TARGET_S, RED)),
+        alert="EndToEndLatencyHigh",
+    ),
+    TimeSeries(
         title="Behind the input",
         text="The age of the newest record of the task that is furthest behind, by application; 0 where all inputs are read to the end. "
         f"The target is {FRESHNESS_TARGET_S} s.",
@@ -192,6 +206,12 @@ _THROUGHPUT = (
         unit="percentunit",
         maximum=1,
         steps=((None, GREEN), (0.8, YELLOW)),
+    ),
+    TimeSeries(
+        title="Lag, by partition",
+        text="The ten partitions with the largest lag. One that is far above the others has a hot key, or its task makes no progress.",
+        queries=[Query(f"topk(10, sum by (topic, partition) (millpond_input_lag_records{{{APP}}}))", "{{topic}}-{{partition}}")],
+        alert="PartitionStuck",
     ),
     TimeSeries(
         title="Slowest tasks",

@@ -51,6 +51,7 @@ def dashboard() -> Dashboard:
             Row("Tasks", _TASKS),
             Row("Kafka", _KAFKA),
             Row("Memory, CPU and disk", _RESOURCES),
+            Row("Nodes and stores (metrics.recording.level DEBUG)", _DETAILS),
         ),
     ).build()
 
@@ -243,5 +244,51 @@ _RESOURCES = (
         maximum=1,
         steps=((None, RED), (0.15, GREEN)),
         alert="VolumeFilling",
+    ),
+)  # fmt: skip
+
+_DETAILS = (
+    TimeSeries(
+        title="Records, by node",
+        text="Records per second that reach each node of the topology. A node that gets fewer than the one before it drops or filters them.",
+        queries=[Query(_rate("millpond_node_processed_records_total", "node"), "{{node}}")],
+        unit="cps",
+        width=12,
+    ),
+    TimeSeries(
+        title="Dropped records, by node",
+        text="Records per second that each node drops: without a key or value, late, or failed.",
+        queries=[Query(_rate("millpond_node_dropped_records_total", "node"), "{{node}}")],
+        unit="cps",
+        width=12,
+        alert="LateRecordsDropped",
+    ),
+    TimeSeries(
+        title="Latency of nodes, p99",
+        text="Time from a record's timestamp until the node had processed it: sources and last nodes, with TRACE also nodes with stores.",
+        queries=[
+            Query(
+                f"histogram_quantile(0.99, sum by (le, node) (rate(millpond_node_e2e_latency_seconds_bucket{{{WORKER}}}[$__rate_interval])))",
+                "{{node}}",
+            )
+        ],
+        unit="s",
+    ),
+    TimeSeries(
+        title="Flush of a store, p99",
+        text="Time of a store's flush before a commit, with what the nodes below its record cache do.",
+        queries=[
+            Query(
+                f"histogram_quantile(0.99, sum by (le, store) (rate(millpond_store_flush_seconds_bucket{{{WORKER}}}[$__rate_interval])))",
+                "{{store}}",
+            )
+        ],
+        unit="s",
+    ),
+    TimeSeries(
+        title="Changelog records, by store",
+        text="Changelog records per second of each store. Compare them with the records of its node: the record cache merges updates of a key.",
+        queries=[Query(_rate("millpond_store_changelog_records_total", "store"), "{{store}}")],
+        unit="cps",
     ),
 )  # fmt: skip

@@ -41,6 +41,21 @@ GROUPS = (
                 """,
             ),
             Alert(
+                "PartitionStuck",
+                """
+                max by (namespace, application_id, task, topic, partition) (millpond_input_lag_records) > 0
+                and on (namespace, application_id, task, topic)
+                  max by (namespace, application_id, task, topic) (changes(millpond_processor_position_offset[10m])) == 0
+                """,
+                _minutes(5),
+                CRITICAL,
+                f"{_APP}: partition {{{{ $labels.partition }}}} of {{{{ $labels.topic }}}} is stuck, {{{{ $value | humanize }}}} records wait",
+                """
+                A partition of an input has records to process, and for 10 minutes its task has processed none. Other
+                partitions may be fine, so that the lag of the topic does not show it.
+                """,
+            ),
+            Alert(
                 "CommitFailing",
                 f"sum {_BY_WORKER} (increase(millpond_worker_commit_failures_total[10m])) >= 3",
                 _minutes(5),

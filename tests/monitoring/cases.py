@@ -96,6 +96,17 @@ FIRING = (
         APP | {"topic": "in"}, "Application delays: the lag of in grows, to 30k records", 30, 50,
     ),
     Firing(
+        "PartitionStuck", "critical",
+        {
+            f'millpond_input_lag_records{{{W},task="0_0",topic="in",partition="0"}}': "0x60",
+            f'millpond_input_lag_records{{{W},task="0_1",topic="in",partition="1"}}': "0x5 30x30 0x25",
+            f'millpond_processor_position_offset{{{W},task="0_0",topic="in"}}': "0+10x60",
+            f'millpond_processor_position_offset{{{W},task="0_1",topic="in"}}': "0+10x5 50x30 60+10x25",
+        },
+        APP | {"task": "0_1", "topic": "in", "partition": "1"},
+        "Application delays: partition 1 of in is stuck, 30 records wait", 30, 55,
+    ),
+    Firing(
         "CommitFailing", "critical",
         {f'millpond_worker_commit_failures_total{{{W},reason="error"}}': "0+1x20 20x40"},
         WORKER, "Worker delays-0 of delays: commits fail (10 in 10 minutes)", 20, 45,
@@ -285,6 +296,15 @@ QUIET = (
     Quiet(
         "LagGrowing", "a backlog after a restart falls",
         {f'millpond_input_lag_records{{{W},task="0_0",topic="in"}}': "0x5 500000-10000x49"},
+    ),
+    Quiet(
+        "PartitionStuck", "a partition is slow, or has no records",
+        {
+            f'millpond_input_lag_records{{{W},task="0_0",topic="in",partition="0"}}': "500x60",
+            f'millpond_input_lag_records{{{W},task="0_1",topic="in",partition="1"}}': "0x60",
+            f'millpond_processor_position_offset{{{W},task="0_0",topic="in"}}': "0+1x60",
+            f'millpond_processor_position_offset{{{W},task="0_1",topic="in"}}': "7x60",
+        },
     ),
     Quiet(
         "CommitFailing", "a rollout fences a worker twice",

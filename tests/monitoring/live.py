@@ -252,7 +252,7 @@ class Session:
         self._arguments = [
             "dev", "orders_app:build", "--workers", "2", "--standbys", "1", "--bootstrap-servers", bootstrap_servers,
             "--application-id", application_id, "--processing-guarantee", "exactly_once",
-            "--set", "deserialization.exception.handler=continue",
+            "--set", "deserialization.exception.handler=continue", "--set", "metrics.recording.level=DEBUG",
             "--set", f"errors.dead.letter.queue.topic.name={counts}-dead",
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -177,9 +177,10 @@ class Parts:
         )
         self.sink = sink
         self.first_timestamps: list[int] = []
+        self.input_times: list[tuple[int, str, int, int]] = []
         metrics: Any = SimpleNamespace(
             committed=lambda *_: None,
-            latencies=lambda timestamps, _now_ms: self.first_timestamps.extend(timestamps),
+            latencies=self._latencies,
             records_processed=0,
         )
         garbage: Any = SimpleNamespace(committed=lambda: None)
@@ -192,6 +193,10 @@ class Parts:
             garbage,
             WorkerListener(),
         )
+
+    def _latencies(self, timestamps: Iterable[int], times: Iterable[tuple[int, str, int, int]], _now_ms: int) -> None:
+        self.first_timestamps.extend(timestamps)
+        self.input_times.extend(times)
 
     def own(self, *tasks: TaskId, start: bool = True) -> None:
         """Make the worker the owner of tasks and, with `start`, run them."""

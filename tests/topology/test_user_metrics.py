@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import millpond as mp
 from millpond.errors import TopologyError
-from millpond.runtime.http.user_metrics import node_families, user_families
+from millpond.runtime.http.user_metrics import node_families, store_families, user_families
 from millpond.testing import TopologyTestDriver
 from millpond.topology.user_metrics import TaskMetrics, UserMetrics
 
@@ -92,6 +93,27 @@ def test_figures_of_nodes_are_recorded_with_debug() -> None:
         assert f"millpond_node_e2e_latency_seconds_count{{{labels}}} {count}.0" in nodes
         assert f"millpond_node_e2e_latency_seconds_sum{{{labels}}} {total}" in nodes
     assert 'latency_seconds_count{application_id="app",node="orders"' not in nodes
+
+
+@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
+def test_figures_of_stores_are_recorded_with_debug(level: str) -> None:
+    """Each flush is measured, and its changelog records are counted; with INFO there is nothing."""
+    builder = mp.StreamsBuilder()
+    stream = builder.stream("in", key=mp.String, value=mp.String)
+    stream.group_by_key().count(store="counts")
+    settings = {"metrics.recording.level": level, "statestore.cache.max.bytes": 1_000_000}
+    with TopologyTestDriver(builder.build(), settings) as driver:
+        topic = driver.create_input_topic("in", key=mp.String, value=mp.String)
+        for key in "aab":
+            topic.pipe_input(key, "1")
+        text = text_of(store_families(LABELS, [driver._task]))
+    labels = 'application_id="app",store="counts",task="0_0",worker="w0"'
+    if level == "INFO":
+        assert text == ""
+        return
+    assert f"millpond_store_changelog_records_total{{{labels}}} 3.0" in text, "the driver commits after each record"
+    (count,) = re.findall(rf"millpond_store_flush_seconds_count{{{labels}}} ([0-9.]+)", text)
+    assert float(count) >= 3
 
 
 @pytest.mark.parametrize("level", ["DEBUG", "TRACE"])

@@ -105,6 +105,7 @@ def test_latency_of_a_commit_is_that_of_its_first_record(start: Any) -> None:
     worker = start(kafka, A)
     turn(worker)
     assert worker.first_timestamps == [1_000]
+    assert (0, "left", 1_000, 3_000) in worker.input_times
     put(kafka, LEFT, BAD)
     turn(worker)
     turn(worker)

@@ -82,7 +82,7 @@ def test_metrics_of_a_running_worker_add_up(broker, create_topic, app_id, tmp_pa
     assert 0 < value("millpond_worker_process_seconds_total") < 60
     busy = value("millpond_worker_busy_seconds_total")
     assert value("millpond_worker_process_seconds_total") < busy < 60
-    assert value("millpond_input_lag_records", task="0_0", topic=source) == 0
+    assert value("millpond_input_lag_records", task="0_0", topic=source, partition="0") == 0
     assert 0 < value("millpond_worker_volume_free_bytes") <= value("millpond_worker_volume_bytes")
     assert value("millpond_worker_recoveries_total") == 0
     assert value("millpond_worker_commit_seconds_count") >= 1
@@ -94,6 +94,11 @@ def test_metrics_of_a_running_worker_add_up(broker, create_topic, app_id, tmp_pa
     assert value("millpond_task_dead_letters_total", task="0_0") == 0
     assert value("millpond_worker_e2e_latency_seconds_count") >= 1
     assert 0 <= value("millpond_worker_e2e_latency_seconds_sum") < 60
+    for name in ("count", "bucket"):
+        whole = {"le": "3600.0"} if name == "bucket" else {}
+        seen = value(f"millpond_input_e2e_latency_seconds_{name}", subtopology="0", topic=source, **whole)
+        assert seen >= 2
+        assert seen % 2 == 0, "the first and the last record of each commit"
     assert {value("millpond_worker_commit_failures_total", reason=each) for each in COMMIT_FAILURES} == {0}
     assert value("millpond_worker_resident_bytes") > 10e6
     assert value("millpond_worker_cpu_seconds_total") > 0

@@ -36,14 +36,17 @@ class QueryMetrics:
         self._labels = labels
         self._seconds = Histogram(
             "millpond_query_seconds",
-            "Time of a query, to the end of its answer. Kind `peer` is what other workers asked for.",
+            "Seconds that a query took, to the end of its answer, by kind and outcome; kind peer is what other "
+            "workers asked for. Bad when high quantiles are above what users of the queries accept, or when an "
+            "outcome other than ok grows.",
             [*labels, "kind", "outcome"],
             registry=registry,
             buckets=_SECONDS,
         )
         self._forwarded = Counter(
             "millpond_query_forwarded",
-            "Requests to other workers for partitions that they have.",
+            "Requests to other workers, for partitions of stores that they have. Bad when it is far above the "
+            "number of queries: clients ask the wrong workers.",
             list(labels),
             registry=registry,
         ).labels(**labels)

@@ -15,10 +15,16 @@ from millpond.protocol import clock
 from .http_connections import CLOSE_REASONS
 from .work_queue import WorkQueue
 
-__all__ = ("CONTENT_TYPE", "MetricSnapshot", "OperatorMetrics")
+__all__ = ("CONTENT_TYPE", "UPGRADES_WAITING", "MetricSnapshot", "OperatorMetrics")
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 K = TypeVar("K")
+
+UPGRADES_WAITING = (
+    "StreamApps that wait for their turn to restart their workers for this version of the operator. Bad when it does "
+    "not fall for hours: a restart before them does not end."
+)
+"""The help text of `millpond_operator_upgrades_waiting`."""
 
 _REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 10, 30)
 _RECONCILE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -64,7 +70,8 @@ class OperatorMetrics:
         )
         self._leading = Gauge(
             "millpond_operator_leading",
-            "1 while this replica of the operator leads, 0 while it stands by.",
+            "1 while this replica of the operator leads, 0 while it stands by. Bad when it is 0 on all replicas, "
+            "or 1 on two.",
             registry=self.registry,
         )
         self._leads = Gauge(
@@ -75,7 +82,8 @@ class OperatorMetrics:
         )
         closed = Counter(
             "millpond_operator_http_closed_connections_total",
-            "Connections to the HTTP port that the operator closed before the response was sent, by reason.",
+            "Connections to the HTTP port that the operator closed before the response was sent, by reason. Bad "
+            "when it grows: a client is too slow, or there are too many of them.",
             ["reason"],
             registry=self.registry,
         )
@@ -167,7 +175,8 @@ class _CertificateExpiry(Collector):
     def collect(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
             "millpond_operator_certificate_expiry_timestamp_seconds",
-            "When a certificate of the coordinator expires, in seconds since 1970. It is renewed long before.",
+            "When a certificate of the coordinator expires, in seconds since 1970. Bad when it is less than 14 "
+            "days ahead: the operator renews it long before.",
             labels=["certificate"],
         )
         for name, moment in self._expiry().items():

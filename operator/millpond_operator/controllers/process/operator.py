@@ -36,7 +36,7 @@ from millpond_operator.resources import Surroundings
 
 from .health import HealthServer, stuck
 from .lease_thread import LeaseThread, Run, own_thread
-from .metrics import OperatorMetrics
+from .metrics import UPGRADES_WAITING, OperatorMetrics
 from .streamapp_metrics import StreamAppMetrics
 from .work_queue import WorkQueue
 
@@ -196,7 +196,7 @@ class _Operator:
                 self._console.lead(cache, hosting.view, self._reconciler.history, lambda: self._synced)
                 self._metrics.gauge(
                     "millpond_operator_upgrades_waiting",
-                    "StreamApps that wait for their turn to restart their workers for this version of the operator.",
+                    UPGRADES_WAITING,
                     functools.partial(_upgrades_waiting, self._reconciler),
                 )
                 async with asyncio.TaskGroup() as group:

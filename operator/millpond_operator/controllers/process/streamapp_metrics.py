@@ -182,45 +182,75 @@ class _Families:
 
 
 _TEXTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("info", "Always 1 for a StreamApp that exists; the label image has the image that its workers run.", ("image",)),
-    ("created_timestamp_seconds", "When the StreamApp was created, in seconds since 1970.", ()),
+    (
+        "info",
+        "Always 1 for a StreamApp that exists; the label image has the image that its workers run. "
+        "Never bad by itself.",
+        ("image",),
+    ),
+    (
+        "created_timestamp_seconds",
+        "When the StreamApp was created, in seconds since 1970. Never bad by itself.",
+        (),
+    ),
     (
         "condition",
-        "1 for each condition of a StreamApp, with its current status (True, False or Unknown) and reason as labels.",
+        "1 for each condition of a StreamApp, with its current status (True, False or Unknown) and reason as labels. "
+        "Bad when Degraded is True, or Ready is False for minutes.",
         ("type", "status", "reason"),
     ),
     (
         "workers",
-        "Workers of a StreamApp by state: wanted (by spec.replicas or autoscaling; 0 while suspended), and ready.",
+        "Workers of a StreamApp by state: wanted (by spec.replicas or autoscaling; 0 while suspended), and ready. "
+        "Bad when fewer are ready than wanted for minutes.",
         ("state",),
     ),
     (
         "tasks",
-        "Tasks of a StreamApp by state: total, and running. Absent until a worker has reported the topology.",
+        "Tasks of a StreamApp by state: total, and running. Absent until a worker has reported the topology. "
+        "Bad when fewer are running than total for minutes: records are not processed.",
         ("state",),
     ),
     (
         "rollout_start_timestamp_seconds",
-        "When the rollout in progress began, in seconds since 1970. Absent without a rollout.",
+        "When the rollout in progress began, in seconds since 1970. Absent without a rollout. "
+        "Bad when it is hours ago.",
         (),
     ),
     (
         "rollout_step_timestamp_seconds",
-        "When the rollout in progress went on to its current worker, in seconds since 1970. Absent without a rollout.",
+        "When the rollout in progress went on to its current worker, in seconds since 1970. Absent without a rollout. "
+        "Bad when it is more than 30 minutes ago.",
         (),
     ),
-    ("autoscaling_current_replicas", "Workers that spec.autoscaling runs now.", ()),
-    ("autoscaling_recommended_replicas", "Workers that spec.autoscaling recommends for the current load.", ()),
-    ("autoscaling_max_replicas", "The limit of spec.autoscaling for the number of workers.", ()),
+    (
+        "autoscaling_current_replicas",
+        "Workers that spec.autoscaling runs now. Bad when it is below the recommended number for minutes.",
+        (),
+    ),
+    (
+        "autoscaling_recommended_replicas",
+        "Workers that spec.autoscaling recommends for the current load. Bad when it stays at the limit: the load "
+        "may need more.",
+        (),
+    ),
+    (
+        "autoscaling_max_replicas",
+        "The limit of spec.autoscaling for the number of workers. Never bad by itself: compare it with the "
+        "recommended number.",
+        (),
+    ),
     (
         "last_snapshot_timestamp_seconds",
         "When the last successful snapshot of the application's state ended, in seconds since 1970. "
-        "Absent if there is none among the StateBootstraps that still exist.",
+        "Absent if there is none among the StateBootstraps that still exist. Bad when it is more than two intervals of "
+        "the schedule ago.",
         (),
     ),
     (
         "snapshot_interval_seconds",
-        "The longest time between two snapshots by spec.bootstrap.schedule. Absent without a valid schedule.",
+        "The longest time between two snapshots by spec.bootstrap.schedule, in seconds. Absent without a valid "
+        "schedule. Never bad by itself.",
         (),
     ),
 )

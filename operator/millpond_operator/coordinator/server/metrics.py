@@ -65,45 +65,95 @@ class CoordinatorMetrics(Collector):
         name = "millpond_coordinator_"
         per_application = list(_APPLICATION)
         heartbeats = CounterMetricFamily(
-            f"{name}heartbeats", "Heartbeats, by outcome.", labels=[*_APPLICATION, "outcome"]
+            f"{name}heartbeats",
+            "Heartbeats of workers that the coordinator answered, by application and outcome. Bad when an "
+            "outcome other than ok grows.",
+            labels=[*_APPLICATION, "outcome"],
         )
         for labels, count in self._heartbeats.items():
             heartbeats.add_metric([*_parts(labels[0]), *labels[1:]], count)
         refusals = CounterMetricFamily(
-            f"{name}refusals", "Requests and connections that were rejected or delayed, by reason.", labels=["reason"]
+            f"{name}refusals",
+            "Requests and connections that the coordinator rejected or delayed, by reason. Bad when it grows: "
+            "for the reasons connections, delayed, token_queue and unreviewed the coordinator has too much to "
+            "do.",
+            labels=["reason"],
         )
         for reason, count in (dict.fromkeys(_OVERLOAD, 0) | self._refusals).items():
             refusals.add_metric([reason], count)
-        connections = GaugeMetricFamily(f"{name}connections", "Open connections.", value=len(self._connections))
-        members = GaugeMetricFamily(f"{name}members", "Workers, by state.", labels=[*_APPLICATION, "state"])
+        connections = GaugeMetricFamily(
+            f"{name}connections",
+            "Connections of workers to the coordinator that are open now. Bad when it nears "
+            "--coordinator-connections: more workers are turned away.",
+            value=len(self._connections),
+        )
+        members = GaugeMetricFamily(
+            f"{name}members",
+            "Workers that the coordinator knows, by application and state: alive, draining, leaving, gone, "
+            "refused, starting. Bad when gone or refused is above 0 for minutes.",
+            labels=[*_APPLICATION, "state"],
+        )
         tasks = GaugeMetricFamily(
             f"{name}tasks",
-            "Tasks: all, without a live owner, and not on the worker of their goal.",
+            "Tasks of the application, by state: all, without a live owner (unowned), and not on the worker of"
+            " their goal (moving). Bad when one without an owner stays above 0: its records are not processed.",
             labels=[*_APPLICATION, "state"],
         )
         gauges = {
-            "term": GaugeMetricFamily(f"{name}term", "Term of the coordinator.", labels=per_application),
-            "epoch": GaugeMetricFamily(f"{name}epoch", "Number of the assignment.", labels=per_application),
+            "term": GaugeMetricFamily(
+                f"{name}term",
+                "Term of the coordinator: it grows by 1 with each coordinator that begins to lead. Bad when it "
+                "grows often: the operator changes its leader.",
+                labels=per_application,
+            ),
+            "epoch": GaugeMetricFamily(
+                f"{name}epoch",
+                "Number of the coordinator's assignment within its term. Bad when it grows all the time: tasks "
+                "move, and do not come to rest.",
+                labels=per_application,
+            ),
             "leading": GaugeMetricFamily(
                 f"{name}leading",
-                "1 while it leads, 0 after a worker reported a later coordinator.",
+                "1 while the coordinator leads the application, 0 after a worker reported a later coordinator. Bad"
+                " when it is 0 for minutes.",
                 labels=per_application,
             ),
             "waiting": GaugeMetricFamily(
-                f"{name}waiting_heartbeats", "Heartbeats that wait for news.", labels=per_application
+                f"{name}waiting_heartbeats",
+                "Heartbeats that the coordinator holds until there is news for the worker. Never bad by itself: "
+                "there is about one for each worker.",
+                labels=per_application,
             ),
         }
         counters = {
-            "deaths": CounterMetricFamily(f"{name}deaths", "Workers whose session timed out.", labels=per_application),
-            "plans": CounterMetricFamily(f"{name}assignments", "Assignments computed.", labels=per_application),
+            "deaths": CounterMetricFamily(
+                f"{name}deaths",
+                "Workers whose session timed out, so that others took over their tasks. Bad when it grows: workers"
+                " crash, or lose their network.",
+                labels=per_application,
+            ),
+            "plans": CounterMetricFamily(
+                f"{name}assignments",
+                "Assignments that the coordinator computed. Bad when it grows all the time: workers come and go.",
+                labels=per_application,
+            ),
             "plan_seconds": CounterMetricFamily(
-                f"{name}assignment_seconds", "Time spent computing assignments.", labels=per_application
+                f"{name}assignment_seconds",
+                "Seconds that the coordinator spent on computing assignments. Bad when it grows by nearly 1 per "
+                "second: take-overs wait for it.",
+                labels=per_application,
             ),
             "save_seconds": CounterMetricFamily(
-                f"{name}save_seconds", "Time spent storing assignments.", labels=per_application
+                f"{name}save_seconds",
+                "Seconds that the coordinator spent on storing assignments. Bad when it grows by nearly 1 per "
+                "second: the API server or the disk is slow.",
+                labels=per_application,
             ),
             "save_failures": CounterMetricFamily(
-                f"{name}save_failures", "Failed attempts to store an assignment.", labels=per_application
+                f"{name}save_failures",
+                "Failed attempts to store an assignment. Bad when it grows: assignments do not take effect until "
+                "one is stored.",
+                labels=per_application,
             ),
         }
         for (namespace, id), each in self._applications():

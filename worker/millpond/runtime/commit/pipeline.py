@@ -75,17 +75,19 @@ class Commit:
         started: start of the commit, in monotonic seconds.
         started_ms: the same by the wall-clock time, in epoch milliseconds.
         first_timestamps: of each task with processed records, the timestamp of the first one, in epoch milliseconds.
+        input_times: the first and the last record of each input, as `StreamTask.take_input_times` returns them.
     """
 
-    __slots__ = ("first_timestamps", "offsets", "released", "rows", "started", "started_ms")
+    __slots__ = ("first_timestamps", "input_times", "offsets", "released", "rows", "started", "started_ms")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a commit consists of
         self,
         offsets: Offsets,
         rows: list[SealedRows],
         released: Sequence[TaskId] = (),
         started_ms: int = 0,
         first_timestamps: Sequence[int] = (),
+        input_times: Sequence[tuple[int, str, int, int]] = (),
     ) -> None:
         self.offsets: Offsets = offsets
         self.rows: list[SealedRows] = rows
@@ -93,6 +95,7 @@ class Commit:
         self.started: float = time.monotonic()
         self.started_ms: int = started_ms
         self.first_timestamps: Sequence[int] = first_timestamps
+        self.input_times: Sequence[tuple[int, str, int, int]] = input_times
 
 
 class OffsetSink(Protocol):

@@ -341,7 +341,8 @@ class WorkerSettings:
     metrics_recording_level: str = _setting(
         "metrics.recording.level", as_level, "INFO",
         "How detailed metrics are: `INFO`, `DEBUG` or `TRACE`. `DEBUG` adds figures of each node of the topology, "
-        "which costs time for each record; `TRACE` adds latencies of nodes with stores.",
+        "which costs time for each record, and of the flushes of each store; `TRACE` adds latencies of nodes with "
+        "stores. With `INFO` nothing is counted per record.",
     )  # fmt: skip
     revision: str = _setting(
         "revision", as_text, "",

@@ -40,7 +40,7 @@ from .metric_families import (
     families,
 )
 from .server import HttpServer
-from .user_metrics import node_families, user_families
+from .user_metrics import node_families, store_families, user_families
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -116,23 +116,36 @@ class WorkerMetrics:
         self._worker: ObservedTasks | None = None
         self._commit_seconds = Histogram(
             "millpond_worker_commit_seconds",
-            "Time of a commit, from the flush to the rows in the state file.",
+            "Seconds that a commit took, from the flush of the stores to the rows in the state file. Bad when it "
+            "nears transaction.timeout.ms: the broker then aborts the transaction.",
             list(self._labels),
             registry=self.registry,
             buckets=_SECONDS,
         ).labels(**self._labels)
         self._e2e_seconds = Histogram(
             "millpond_worker_e2e_latency_seconds",
-            "Time from the timestamp of a record to the commit of its results. One observation per task and commit: "
-            "the first record of the commit, which waited longest.",
+            "Seconds from the timestamp of a record to the commit of its results. One observation for each task "
+            "and commit: its first record, which waited longest. Bad when high quantiles are above what users of "
+            "the results accept; the service level of the alerts is 10 seconds.",
             list(self._labels),
             registry=self.registry,
             buckets=LATENCIES,
         ).labels(**self._labels)
+        self._input_seconds = Histogram(
+            "millpond_input_e2e_latency_seconds",
+            "Seconds from the timestamp of a record to the commit of its results, by sub-topology and input topic. Two "
+            "observations for each commit and topic partition: its first record and its last. Records keep their "
+            "timestamps on the way through repartition topics, so that of a later sub-topology is the latency of the "
+            "whole way. Bad when high quantiles are above what users of the results accept.",
+            [*self._labels, "subtopology", "topic"],
+            registry=self.registry,
+            buckets=LATENCIES,
+        )
         self._commit_failures = Counter(
             "millpond_worker_commit_failures",
             "Commits that failed, or whose result is unknown, so that the worker went back to the last commit; by "
-            "reason: fenced (another worker took over), timeout (the transaction was open too long), or error.",
+            "reason: fenced (another worker took over), timeout (the transaction was open too long), or error. Bad"
+            " when it grows: records are processed again, and results come later.",
             [*self._labels, "reason"],
             registry=self.registry,
         )
@@ -167,15 +180,22 @@ class WorkerMetrics:
         self.commits += 1
         self._commit_seconds.observe(seconds)
 
-    def latencies(self, timestamps: Iterable[int], now_ms: int) -> None:
+    def latencies(
+        self, timestamps: Iterable[int], input_times: Iterable[tuple[int, str, int, int]], now_ms: int
+    ) -> None:
         """Observe end-to-end latencies of a completed commit.
 
         Args:
             timestamps: the timestamp of the first record of each task in the commit, in epoch milliseconds.
+            input_times: sub-topology, topic, and the timestamps of the first and the last record, of each input.
             now_ms: the current time, in epoch milliseconds.
         """
         for each in timestamps:
             self._e2e_seconds.observe(max(0, now_ms - each) / 1000)
+        for subtopology, topic, first, last in input_times:
+            histogram = self._input_seconds.labels(**self._labels, subtopology=str(subtopology), topic=topic)
+            histogram.observe(max(0, now_ms - first) / 1000)
+            histogram.observe(max(0, now_ms - last) / 1000)
 
     def commit_failed(self, reason: str) -> None:
         """Count a failed commit by reason, one of `COMMIT_FAILURES`."""
@@ -262,6 +282,7 @@ class WorkerMetrics:
         yield from self._load_families()
         stores = [((str(task.id), name), store) for task in tasks for name, store in task.stores.items()]
         yield from families(STORES, labels, ["task", "store"], stores)
+        yield from store_families(labels, tasks)
         held = [] if executor is None else list(executor.held.values())
         restoring = [
             ((each.store.name, str(each.store.partition)), each) for task in held for each in list(task.changelogs)
@@ -278,10 +299,12 @@ class WorkerMetrics:
             []
             if load is None
             else [
-                ((task, topic), each) for task, of_task in load.tasks.items() for topic, each in of_task.inputs.items()
+                ((task, topic, task.rpartition("_")[2]), each)
+                for task, of_task in load.tasks.items()
+                for topic, each in of_task.inputs.items()
             ]
         )
-        yield from families(INPUT_LAGS, self._labels, ["task", "topic"], lags)
+        yield from families(INPUT_LAGS, self._labels, ["task", "topic", "partition"], lags)
         yield from families(LOAD, self._labels, [], [] if load is None else [((), load)])
 
     def _worker_families(self) -> Iterator[Metric]:
@@ -289,47 +312,106 @@ class WorkerMetrics:
         states = [
             ((each.value,), float(self._worker is not None and self._worker.state is each)) for each in WorkerState
         ]
-        state = MetricRow("millpond_worker_state", "1 for the state that the worker is in, 0 for the others.", float)
+        state = MetricRow(
+            "millpond_worker_state",
+            '1 for the state that the worker is in, 0 for the others. Bad when state="error" is 1, or when '
+            'state="running" stays 0 for minutes.',
+            float,
+        )
         yield from families([state], labels, ["state"], states)
         for name, text, value in (
-            ("millpond_worker_polls", "Polls of the consumer that returned records.", self.polls),
-            ("millpond_worker_polled_records", "Records returned by polls.", self.polled_records),
-            ("millpond_worker_processed_records", "Records that the worker processed.", self.records_processed),
+            (
+                "millpond_worker_polls",
+                "Polls of the consumer that returned records. Bad when it stands still while "
+                "millpond_input_lag_records is above 0.",
+                self.polls,
+            ),
+            (
+                "millpond_worker_polled_records",
+                "Records that polls of the consumer returned, with those of global stores. Bad when it stands still "
+                "while millpond_input_lag_records is above 0.",
+                self.polled_records,
+            ),
+            (
+                "millpond_worker_processed_records",
+                "Records that the worker processed, in all of its tasks. Bad when it stands still while "
+                "millpond_input_lag_records is above 0.",
+                self.records_processed,
+            ),
             (
                 "millpond_worker_process_seconds",
-                "Time that the loop spent on processing records.",
+                "Seconds that the worker's loop spent on processing records. Bad when it grows by nearly 1 per second:"
+                " user code or serdes are the limit.",
                 self.process_seconds,
             ),
-            ("millpond_worker_cpu_seconds", "CPU time of the worker's process.", time.process_time()),
+            (
+                "millpond_worker_cpu_seconds",
+                "Seconds of CPU time that the worker's process used, in all of its threads. Bad when it grows by "
+                "nearly the number of CPUs that it may use per second.",
+                time.process_time(),
+            ),
             (
                 "millpond_worker_busy_seconds",
-                "Time that the loop spent on processing and commits: not waiting for records.",
+                "Seconds that the worker's loop spent on processing and commits, not waiting for records. Bad when it "
+                "grows by more than 0.8 per second: the worker has little left for more records.",
                 self.busy_seconds,
             ),
-            ("millpond_worker_produced_records", "Records sent, with changelog records.", self._sent()),
-            ("millpond_worker_recoveries", "Times the worker returned to the last commit.", self.recoveries),
+            (
+                "millpond_worker_produced_records",
+                "Records that were handed to the producer: results, repartitioned records and changelog records. Bad "
+                "when it stands still while records are processed that must have results.",
+                self._sent(),
+            ),
+            (
+                "millpond_worker_recoveries",
+                "Times that the worker went back to its last commit, to process the records after it again. Bad when "
+                "it grows: the log has the reason each time.",
+                self.recoveries,
+            ),
             (
                 "millpond_worker_clients_replaced",
-                "Kafka clients that lost their brokers and were replaced.",
+                "Kafka clients that lost their brokers and were replaced. Bad when it grows: look at the brokers and "
+                "at the network.",
                 self.clients_replaced,
             ),
         ):
             yield from families([MetricRow(name, text, float, counter=True)], labels, [], [((), value)])
         resident = MetricRow(
-            "millpond_worker_resident_bytes", "Memory of the worker's process that is in RAM.", lambda size: size
+            "millpond_worker_resident_bytes",
+            "Bytes of memory of the worker's process that are in RAM. Bad when it nears the memory limit of the "
+            "container: the kernel then kills the worker.",
+            lambda size: size,
         )
         yield from families([resident], labels, [], [((), _resident_bytes())])
-        waiting = MetricRow("millpond_worker_outbox_records", "Records that wait for the next transaction.", float)
+        waiting = MetricRow(
+            "millpond_worker_outbox_records",
+            "Records that wait for the next transaction, while a commit is in flight. Bad when it keeps growing: "
+            "commits take longer than the records between them.",
+            float,
+        )
         yield from families([waiting], labels, [], [((), self._waiting())])
         silent = MetricRow(
-            "millpond_worker_brokers_silent_seconds", "Time since a broker answered; 0 while brokers answer.", float
+            "millpond_worker_brokers_silent_seconds",
+            "Seconds since a broker answered; 0 while brokers answer. Bad when it is above 0, and after "
+            "brokers.unreachable.timeout.ms the worker is not ready.",
+            float,
         )
         yield from families(
             [silent], labels, [], [((), 0.0 if self._worker is None else self._worker.contact.silent_s)]
         )
-        unread = MetricRow("millpond_worker_unread_partitions", "Input partitions that no task reads.", float)
+        unread = MetricRow(
+            "millpond_worker_unread_partitions",
+            "Partitions of input topics that no task reads, since they were added while the application ran. Bad "
+            "when it is above 0: their records are not processed until a restart.",
+            float,
+        )
         yield from families([unread], labels, [], [((), 0 if self._topics is None else self._topics.unread)])
-        held = MetricRow("millpond_worker_tasks", "Active tasks that the worker runs.", float)
+        held = MetricRow(
+            "millpond_worker_tasks",
+            "Active tasks that the worker runs. Bad when it is 0 on a worker while others have many, or when the "
+            "sum over workers is below the number of tasks.",
+            float,
+        )
         yield from families([held], labels, [], [((), 0 if self._executor is None else len(self._executor.tasks))])
 
     def _sent(self) -> int:

@@ -1,4 +1,4 @@
-"""Figures of single nodes, for `metrics.recording.level` DEBUG and TRACE: with INFO nothing is counted per record."""
+"""Figures of single nodes and stores, for `metrics.recording.level` DEBUG and TRACE. With INFO there are none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from millpond.topology.user_metrics import Histogram
 
-__all__ = ("LATENCIES", "NodeFigures")
+__all__ = ("LATENCIES", "NodeFigures", "StoreFigures")
 
 Forward = Callable[..., None]
 
@@ -62,3 +62,23 @@ class NodeFigures:
             forward(*record)
 
         return sent
+
+
+class StoreFigures:
+    """The figures of one store of one task: counted at each flush, not for each record.
+
+    Attributes:
+        records: number of changelog records that its flushes have made.
+        seconds: durations of its flushes, with what the nodes below a record cache do with the updates.
+    """
+
+    __slots__ = ("records", "seconds")
+
+    def __init__(self) -> None:
+        self.records: int = 0
+        self.seconds: Histogram = Histogram()
+
+    def flushed(self, records: int, seconds: float) -> None:
+        """Count a flush."""
+        self.records += records
+        self.seconds.observe(seconds)

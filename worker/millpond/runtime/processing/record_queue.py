@@ -192,6 +192,8 @@ class RecordQueue:
         consumed: number of records polled since the task was created.
         bad_first: bad records before the first chunk; the task's loop handles them.
         at_end: whether the broker has no more records (lag 0, KIP-695).
+        first_timestamp: timestamp of the first record processed since the last `take_times`; -1 without one.
+        last_timestamp: timestamp of the last one.
         idle_since_ms: the time since which the queue is empty at its end, in epoch milliseconds; None otherwise.
     """
 
@@ -205,7 +207,9 @@ class RecordQueue:
         "decoder",
         "entry",
         "fetch_position",
+        "first_timestamp",
         "idle_since_ms",
+        "last_timestamp",
         "partition_time",
         "position",
         "topic",
@@ -225,6 +229,8 @@ class RecordQueue:
         self._decoded_time = -1
         self.at_end: bool = False
         self.idle_since_ms: int | None = None
+        self.first_timestamp: int = -1
+        self.last_timestamp: int = -1
 
     def add(self, messages: Sequence[Message]) -> None:
         """Add the messages of one poll. No handler is called for bad records yet, and no dead letter is sent.
@@ -304,7 +310,11 @@ class RecordQueue:
         """
         chunk = self.chunks[0]
         start = chunk.start
-        self.partition_time = max(self.partition_time, max(chunk.timestamps[start:end]))
+        timestamps = chunk.timestamps[start:end]
+        self.partition_time = max(self.partition_time, max(timestamps))
+        if self.first_timestamp < 0:
+            self.first_timestamp = timestamps[0]
+        self.last_timestamp = timestamps[-1]
         self.buffered -= end - start
         while chunk.bad and chunk.bad[0][0] <= end:
             self.decoder.on_bad_record(chunk.bad.popleft()[1])
@@ -314,6 +324,11 @@ class RecordQueue:
         else:
             chunk.start = end
             self.position = _offset_of(chunk.messages[end])
+
+    def take_times(self) -> tuple[int, int] | None:
+        """Return the timestamps of the first and the last record since the last call, in epoch ms; None without one."""
+        first, self.first_timestamp = self.first_timestamp, -1
+        return None if first < 0 else (first, self.last_timestamp)
 
     def reached_end(self, offset: int) -> None:
         """Record that the broker has no records from `offset` on. Earlier records may still be in the queue.
@@ -333,5 +348,6 @@ class RecordQueue:
         self.buffered = 0
         self.position = self.fetch_position = position
         self._decoded_time = -1
+        self.first_timestamp = -1
         self.at_end = False
         self.idle_since_ms = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from millpond.topology import SourceNode, Subtopology, TaskId
 from .compile import compile_graph
 from .context import Outgoing, TaskContext
 from .environment import Environment
-from .node_figures import NodeFigures
+from .node_figures import NodeFigures, StoreFigures
 from .partition_group import PartitionGroup
 from .record_queue import Chunk, RecordQueue
 from .sources import make_decoder
@@ -41,6 +42,7 @@ class StreamTask:
         processed: number of records processed since the task was created.
         punctuated: number of punctuators fired since then.
         node_figures: figures of its nodes, if `metrics.recording.level` asks for them.
+        store_figures: figures of its stores by name, if `metrics.recording.level` asks for them.
         latest_timestamp: timestamp of the last processed record, in epoch milliseconds.
         first_timestamp: timestamp of the first record processed since the last commit began; -1 without one.
     """
@@ -75,6 +77,8 @@ class StreamTask:
             self.stores, global_stores, self.context, environment, remembered or Remembered(), subtopology.order,
         )  # fmt: skip
         self.node_figures: list[NodeFigures] = self._hooks.figures
+        detailed = environment.metrics.records("DEBUG")
+        self.store_figures: dict[str, StoreFigures] = {name: StoreFigures() for name in self.stores if detailed}
         self.inputs: dict[str, RecordQueue] = {}
         self.group: PartitionGroup = PartitionGroup((), environment.max_task_idle_ms)
         for source in subtopology.sources:
@@ -255,7 +259,12 @@ class StreamTask:
         for _ in range(_MAX_FLUSHES):
             for store in self.stores.values():
                 changes: list[Outgoing] = []
-                store.flush(changes)
+                if self.store_figures:
+                    began = time.perf_counter()
+                    store.flush(changes)
+                    self.store_figures[store.name].flushed(len(changes), time.perf_counter() - began)
+                else:
+                    store.flush(changes)
                 context.headers = None
                 if changes:
                     rows.append((store, changes))
@@ -268,6 +277,16 @@ class StreamTask:
             f"changes it receives. Let it write to another store."
         )
 
+    def take_input_times(self) -> list[tuple[int, str, int, int]]:
+        """Return which records it has processed since the last call.
+
+        Returns:
+            The sub-topology, the topic, and the timestamps of the first and the last record in epoch milliseconds, for
+            each input with records.
+        """
+        times = ((queue.topic, queue.take_times()) for queue in self.inputs.values())
+        return [(self.id.subtopology, topic, *found) for topic, found in times if found is not None]
+
     def staged_bytes(self) -> int:
         """Return the estimated size of uncommitted state, in bytes."""
         return sum(map(_staged_bytes, self.stores.values()))
@@ -277,6 +296,8 @@ class StreamTask:
         self.outbox.clear()
         self.commit_needed = False
         self.first_timestamp = -1
+        for queue in self.inputs.values():
+            queue.take_times()
         self.context.commit_requested = False
         self.context.message = None
         self.context.origin = None

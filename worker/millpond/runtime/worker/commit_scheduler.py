@@ -161,6 +161,7 @@ class CommitScheduler:
         offsets = {}
         rows = []
         first_timestamps: list[int] = []
+        input_times: list[tuple[int, str, int, int]] = []
         executor = self._executor
         released = executor.to_release()
         handed_over = {held.id for held in released}
@@ -175,6 +176,7 @@ class CommitScheduler:
             if task.first_timestamp >= 0:
                 first_timestamps.append(task.first_timestamp)
                 task.first_timestamp = -1
+            input_times += task.take_input_times()
             task.commit_needed = False
             task.context.commit_requested = False  # what a flush asked for is in this commit
         for held in released:
@@ -185,14 +187,14 @@ class CommitScheduler:
         self._collector.drain()
         self._collector.ensure_transaction()
         ids = [held.id for held in released]
-        self._pipeline.begin(Commit(offsets, rows, ids, self._now_ms(), first_timestamps))
+        self._pipeline.begin(Commit(offsets, rows, ids, self._now_ms(), first_timestamps, input_times))
 
     def _completed(self, commit: Commit) -> None:
         """Handle a commit that the broker has completed: write the state, notify the listener, purge."""
         self._write(commit)
         took = time.monotonic() - commit.started
         self._metrics.committed(took, len(commit.offsets))
-        self._metrics.latencies(commit.first_timestamps, self._now_ms())
+        self._metrics.latencies(commit.first_timestamps, commit.input_times, self._now_ms())
         commit.rows.clear()
         self._executor.committed(commit.offsets)
         if commit.released:
