@@ -69,7 +69,9 @@ class Environment:
     def install(self, *words: str | Path, where: Path = ROOT) -> None:
         """Install packages, with the arguments of `pip install`."""
         # uv that is started as a module takes the environment of its own Python for the one that is active.
-        self._uv("pip", "install", "--python", self.python, *words, where=where)
+        # It keeps wheels by directory and version, and the wheel of another run may have had the same.
+        fresh = ("--refresh-package", "millpond")
+        self._uv("pip", "install", "--python", self.python, *fresh, *words, where=where)
 
     def _uv(self, *words: str | Path, where: Path) -> None:
         self._checked([sys.executable, "-m", "uv", *words, "--quiet", "--no-python-downloads"], where)
