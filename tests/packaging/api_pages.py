@@ -105,25 +105,27 @@ def _directive(module: str, name: str, value: Any) -> Iterator[str]:
     elif inspect.isroutine(value):
         yield f".. autofunction:: {module}.{name}"
     else:
-        kind = str(value) if typing.get_origin(value) is not None else type(value).__name__
+        annotation, comment = _assignment(module, name)
+        kind = str(value) if typing.get_origin(value) is not None else annotation or type(value).__name__
         yield f".. py:data:: {module}.{name}"
         yield f"   :type: {plain(kind)}"
-        yield from _indented(_comment(module, name))
+        yield from _indented(comment)
 
 
 _MEMBER = re.compile(r"^(?:async )?(?:def )?([a-z]\w*)(?=[(:]|$)")
 
 
-def _comment(module: str, name: str) -> str:
-    """Return the docstring below an assignment, in the module that has it."""
+def _assignment(module: str, name: str) -> tuple[str | None, str]:
+    """Return the annotation of an assignment, and the docstring below it, in the module that has it."""
     home = importlib.import_module(millpond._HOMES.get(name, module))
     for path in sorted(Path(inspect.getfile(home)).parent.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if not re.search(rf"^{name}\b.* = ", text, re.MULTILINE):
             continue
-        comments = ModuleAnalyzer.for_string(text, str(path)).find_attr_docs()
+        analyzer = ModuleAnalyzer.for_string(text, str(path))
+        comments = analyzer.find_attr_docs()
         if ("", name) in comments:
-            return "\n".join(comments["", name]).strip()
+            return analyzer.annotations.get(("", name)), "\n".join(comments["", name]).strip()
     raise LookupError(f"{module}.{name} has no docstring below its assignment: write one.")
 
 
