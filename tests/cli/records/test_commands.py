@@ -6,11 +6,14 @@ import io
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from millpond.cli.dev.status import SessionStatus
+from millpond.cli.records import broker as found_broker
 from tests.cli.conftest import Ended, Millpond
 from tests.conftest import CreateTopic
 from tests.support import kafka
@@ -141,6 +144,19 @@ def test_mistakes_are_told(
     ended = cluster(*arguments)
     assert ended.status in (1, 2)
     assert cause in ended.err
+
+
+def test_a_session_and_a_configuration_with_different_brokers_are_not_mixed_up(
+    millpond: Millpond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an option that chooses, nothing is read or written."""
+    status = SessionStatus(application="a", title="a", guarantee="", bootstrap_servers="b:1", directory="")
+    monkeypatch.setattr(found_broker, "sessions", lambda: [None])
+    monkeypatch.setattr(found_broker, "Remote", lambda _file: SimpleNamespace(status=lambda: status))
+    monkeypatch.setenv("MILLPOND_BOOTSTRAP_SERVERS", "c:2")
+    ended = millpond("consume", "orders")
+    assert (ended.status, ended.out) == (2, "")
+    assert "choose by --bootstrap-servers or --session" in ended.err
 
 
 def test_without_a_broker_the_commands_say_how_to_name_one(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -210,3 +211,22 @@ def test_topics_of_an_application_have_the_serdes_of_its_topology() -> None:
     assert held.key.decode(b"x" + struct.pack(">q", 60_000)) == Windowed("x", 60_000, 120_000)
     with pytest.raises(ConfigError, match="neither reads nor writes topic 'word'; did you mean 'words'"):
         coders("word")
+
+
+def test_avro_is_written_with_a_schema_of_a_file_or_of_the_subject(tmp_path: Path) -> None:
+    """A subject without a schema, and a value that the schema does not allow, are told."""
+    registry, schema = "mock://produced", tmp_path / "order.avsc"
+    schema.write_text('{"type": "record", "name": "Order", "fields": [{"name": "price", "type": "int"}]}')
+    key = named("string", "orders", is_key=True)
+    without = parser(key, named("avro", "orders", is_key=False, registry=registry), 1)
+    with pytest.raises(BadLine, match="subject 'orders-value' has no schema"):
+        without(b'{"value": {"price": 3}}')
+    coder = named("avro", "orders", is_key=False, registry=registry, schema=schema)
+    line = parser(key, coder, 1)
+    written = line(b'{"value": {"price": 3}}')
+    assert written is not None
+    assert coder.decode(written.value or b"") == {"price": 3}
+    with pytest.raises(BadLine, match='"value": Avro cannot encode'):
+        line(b'{"value": {"price": "three"}}')
+    with pytest.raises(ConfigError, match="cannot be read"):
+        named("avro", "orders", is_key=False, registry=registry, schema=tmp_path / "missing")

@@ -71,22 +71,30 @@ def _find(named: str | None, file: Path | None, flags: dict[str, object]) -> Pla
     config = load_config(file, flags, required=())
     if _BROKER in flags:
         return Place(config, config.application_id, config.bootstrap_servers)
+    if named is None and config.bootstrap_servers:
+        return _configured(config)
     if named is None and not sessions():
-        if not config.bootstrap_servers:
-            raise ConfigError(
-                "no broker is known: start `millpond dev` in another terminal, give --bootstrap-servers HOST:PORT, or "
-                f"set '{_BROKER}' in {DEFAULT_FILE}."
-            )
-        return Place(config, config.application_id, f"{config.bootstrap_servers} ({config.origins[_BROKER]})")
-    status = Remote.find(named).status()
-    if named is None and config.bootstrap_servers not in ("", status.bootstrap_servers):
         raise ConfigError(
-            f"'{_BROKER}' is {config.bootstrap_servers} ({config.origins[_BROKER]}), but the running session of "
-            f"'{status.application}' uses {status.bootstrap_servers}: choose by --bootstrap-servers or --session."
+            "no broker is known: start `millpond dev` in another terminal, give --bootstrap-servers HOST:PORT, or set "
+            f"'{_BROKER}' in {DEFAULT_FILE}."
         )
+    status = Remote.find(named).status()
     flags = {**flags, _BROKER: status.bootstrap_servers}
     flags.setdefault("application.id", status.application)
     return Place(
         load_config(file, flags, required=()), status.application,
         f"{status.bootstrap_servers} (of the session of {status.application})",
     )  # fmt: skip
+
+
+def _configured(config: Config) -> Place:
+    """Return the broker of the configuration, unless sessions run and none of them uses it: both may be meant."""
+    origin = config.origins[_BROKER]
+    running = [Remote(each).status() for each in sessions()]
+    if running and all(each.bootstrap_servers != config.bootstrap_servers for each in running):
+        raise ConfigError(
+            f"'{_BROKER}' is {config.bootstrap_servers} ({origin}), but the running session of "
+            f"'{running[0].application}' uses {running[0].bootstrap_servers}: choose by --bootstrap-servers or "
+            "--session."
+        )
+    return Place(config, config.application_id, f"{config.bootstrap_servers} ({origin})")

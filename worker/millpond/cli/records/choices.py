@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -31,13 +32,18 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--window", metavar="SIZE", help="Keys are in windows: of this size, such as 1h, or `session`.")
     @click.option("--application", metavar="MODULE:ATTRIBUTE", help="Take the formats from this application's serdes.")
     @click.option("--registry", metavar="URL", help="The schema registry of avro. Default: $SCHEMA_REGISTRY_URL.")
+    @click.option(
+        "--value-schema", metavar="FILE", type=click.Path(path_type=Path),
+        help="To write avro: the schema of the values. Default: the subject's newest one.",
+    )  # fmt: skip
     @functools.wraps(function)
-    def with_formats(
+    def with_formats(  # noqa: PLR0913 - one parameter per option
         key_format: str | None,
         value_format: str | None,
         window: str | None,
         application: str | None,
         registry: str | None,
+        value_schema: Path | None,
         **arguments: Any,
     ) -> Any:
         if application is not None and (key_format or value_format or window):
@@ -45,13 +51,17 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
                 "--application gives the formats: leave out --key, --value and --window, or --application."
             )
 
+        if value_schema is not None and value_format != "avro":
+            raise click.UsageError("--value-schema is for --value avro: give both, or leave it out.")
+
         def coders(place: Place, topic: str) -> Coders:
             if application is not None:
                 return _of_application(application, place, topic)
             key = named(key_format or "auto", topic, is_key=True, registry=registry)
             if window is not None:
                 key = of_serde(with_windows(_inner(key_format), _size(window), topic))
-            return Coders(key, named(value_format or "auto", topic, is_key=False, registry=registry))
+            value = named(value_format or "auto", topic, is_key=False, registry=registry, schema=value_schema)
+            return Coders(key, value)
 
         return function(coders=coders, **arguments)
 

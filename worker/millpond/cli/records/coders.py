@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from millpond.errors import ConfigError
+from millpond.errors import BrokerError, ConfigError
 from millpond.serdes import (
     UUID,
     Boolean,
@@ -121,7 +121,7 @@ def of_serde(serde: Serde[Any]) -> Coder:
         found = Windowed(value.key, value.start_ms, value.end_ms) if windowed else given(value)
         try:
             data = serde.serialize(found)
-        except NotEncodable:
+        except (NotEncodable, BrokerError):
             raise
         except Exception as error:  # serdes may be user code
             raise NotEncodable(str(serde.encoding_failed(found, error)).removesuffix(".")) from error
@@ -134,6 +134,8 @@ def of_serde(serde: Serde[Any]) -> Coder:
     def decode(data: bytes) -> Any:
         try:
             value = serde.deserialize(data)
+        except BrokerError:  # a schema registry that cannot be reached, which is no fault of the bytes
+            raise
         except Exception as error:
             raise serde.decoding_failed(data, error) from error
         if isinstance(value, Windowed):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
+from millpond.errors import BrokerError
 from millpond.serdes import Windowed
 
 from .application_coders import Coders
@@ -26,6 +27,9 @@ def decode(message: Message, coders: Coders) -> Decoded:
     """Return a record as JSON: key, value, timestamp, partition, offset; window and headers if it has any.
 
     Times are epoch ms. What cannot be decoded is `{"base64": …}`, and the line has the reason as `error`.
+
+    Raises:
+        BrokerError: the schema registry cannot be reached.
     """
     line: dict[str, Any] = {"key": None}
     problems: list[str] = []
@@ -57,6 +61,8 @@ def decode(message: Message, coders: Coders) -> Decoded:
 def _part(coder: Coder, data: bytes, what: str, problems: list[str]) -> Any:
     try:
         return coder.decode(data)
+    except BrokerError:
+        raise
     except Exception as error:  # noqa: BLE001 - serdes may be user code
         problems.append(f"{what}: {error}")
         return base64_of(data)
