@@ -293,6 +293,9 @@ class Listener(asyncio.AbstractServer):
         if self._process is not None:
             self._process.resources.pop(self, None)
 
+    def close_clients(self) -> None:
+        """Leave the connections open, as servers of Python 3.11 and 3.12 do, which have no such method."""
+
     def cut(self) -> None:
         """Close the port of a killed process."""
         self.close()
