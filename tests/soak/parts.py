@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.installing.environments import PRESENT, SUPPORTED
+
 __all__ = ("PARTS", "Part")
 
 _PYTHON = sys.executable
@@ -26,6 +28,7 @@ _KILLS = (
     "tests/chaos/test_chaos.py",
 )
 _SNAPSHOTS = ("tests/demo", "tests/spark", "tests/cli/test_snapshot_create.py", "tests/cli/test_snapshot_on_cluster.py")
+_OTHER_PYTHONS = [each for each in SUPPORTED if each != PRESENT]
 _SCENARIOS = ("rollback", "upgrade", "create", "scale", "delete")
 
 
@@ -99,6 +102,11 @@ def _tenants(seed: int, left_s: float | None) -> list[str]:
     return [_PYTHON, "-m", "tests.soak.tenants", "--seconds", f"{seconds:.0f}", "--seed", str(seed)]
 
 
+def _pythons(seed: int, left_s: float | None) -> list[str]:
+    chosen = [] if left_s is None else ["-k", _OTHER_PYTHONS[seed % len(_OTHER_PYTHONS)]]
+    return _pytest(seed, "--soak", "-m", "soak", "tests/installing", *chosen)
+
+
 PARTS = (
     Part("chaos", 0.1, _chaos, shortest_s=90.0),
     Part("chaos of every operator", 0.1, _chaos_of_operators, shortest_s=90.0),
@@ -109,5 +117,6 @@ PARTS = (
     Part("snapshots", 0.15, _snapshots, shortest_s=200.0),
     Part("generated topologies in Kafka Streams", 0.1, _differential, shortest_s=40.0),
     Part("model of ownership", 0.05, _model, shortest_s=60.0),
+    Part("a user's project on other Pythons", 0.05, _pythons, shortest_s=120.0),
 )
 """All parts, in their order."""
