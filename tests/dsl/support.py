@@ -90,8 +90,8 @@ class Node:
             raise error
         self.errors.append(error)
 
-    def dropped(self, _reason: Drop) -> None:
-        self.drops += 1
+    def dropped(self, _reason: Drop, *, counted: bool = True) -> None:
+        self.drops += counted
 
     def late(self, _start: int, _end: int, _closes: int, _stream_time: int) -> None:
         self.drops += 1

@@ -121,6 +121,18 @@ def test_drops_are_counted_by_reason() -> None:
         assert driver.metrics()["dropped"] == context.dropped == 2
 
 
+def test_records_without_a_key_before_a_repartition_are_told(lines: Any) -> None:
+    """Kafka Streams drops them without a word or a count, so only the count by reason has them."""
+    builder = mp.StreamsBuilder()
+    views = builder.stream("views", key=mp.String, value=mp.String)
+    views.group_by(lambda _key, value: value or None, key=mp.String).count(store="counts")
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("views", key=mp.String, value=mp.String).pipe_input("a", "")
+        context = driver._task.context
+        assert (context.dropped, context.drops[Drop.NULL_KEY]) == (0, 1)
+    assert "'counts-repartition-filter' dropped a record without a key (views-0 offset 0)" in lines()[0]
+
+
 def test_late_sessions_and_sliding_windows_tell_when_they_closed(lines: Any) -> None:
     """A session closes its gap and grace after its end; a sliding window includes its end."""
     builder = mp.StreamsBuilder()

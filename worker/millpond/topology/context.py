@@ -198,8 +198,13 @@ class NodeContext(Protocol):
             MillpondError: `error` itself, if it is one that user code cannot cause (state, ownership, broker).
         """
 
-    def dropped(self, reason: Drop) -> None:
-        """Count the current record in `dropped-records` under a reason, which is logged once per period."""
+    def dropped(self, reason: Drop, *, counted: bool = True) -> None:
+        """Count the current record under a reason, which is logged once per period.
+
+        Args:
+            reason: the reason.
+            counted: whether Kafka Streams counts it in `dropped-records`, too; the metric of reasons has it always.
+        """
 
     def late(self, start: int, end: int, closes: int, stream_time: int) -> None:
         """Count the current record as `dropped`, since it came after its window had closed. Times are epoch ms.

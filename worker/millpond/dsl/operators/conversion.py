@@ -23,7 +23,10 @@ class PassThrough:
 
 @dataclass(frozen=True, slots=True)
 class DropNullKeys:
-    """A body that drops records without a key before a repartition topic, where they could go to any partition."""
+    """A body that drops records without a key before a repartition topic, where they could go to any partition.
+
+    Kafka Streams does not count them as dropped.
+    """
 
     def bind(self, node: NodeContext) -> StreamForward:
         """Return the function that one task calls for each record."""
@@ -31,7 +34,7 @@ class DropNullKeys:
 
         def drop_null_keys(key: Any, value: Any, timestamp: int) -> None:
             if key is None:
-                return dropped(Drop.NULL_KEY)
+                return dropped(Drop.NULL_KEY, counted=False)
             forward(key, value, timestamp)
 
         return drop_null_keys

@@ -119,9 +119,9 @@ class NodeBinding:
         if self._figures is not None:
             self._figures.dropped += 1
 
-    def dropped(self, reason: Drop) -> None:
+    def dropped(self, reason: Drop, *, counted: bool = True) -> None:
         """Count a record that an operator dropped; a log line tells of it once per period."""
-        self.task.drop(self.name, reason)
+        self.task.drop(self.name, reason, counted=counted)
         if self._figures is not None:
             self._figures.dropped += 1
 

@@ -57,7 +57,7 @@ class TaskContext:
         outbox: output records since the last drain.
         commit_requested: whether a processor requested a commit.
         dropped: number of records dropped by operators and handlers.
-        drops: number of them by reason.
+        drops: number of them by reason, and of those that Kafka Streams does not count.
         latest: whether the change that is being forwarded is the latest of its key; false only below versioned stores.
         late: number of those that came after their window had closed.
         failed: number of those that a handler dropped after an error.
@@ -151,9 +151,9 @@ class TaskContext:
             return -1
         return source.offset if isinstance(source, RecordContext) else int(source.offset() or 0)
 
-    def drop(self, node: str, reason: Drop, window: LateWindow | None = None) -> None:
+    def drop(self, node: str, reason: Drop, window: LateWindow | None = None, *, counted: bool = True) -> None:
         """Count the current record as one that a node dropped; a log line tells of it once per period."""
-        self.dropped += 1
+        self.dropped += counted
         self.drops[reason] += 1
         if reason is Drop.LATE:
             self.late += 1

@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import murmur2
 
 from millpond.checks import kind_of
-from millpond.errors import BrokerError
+from millpond.errors import BrokerError, TopicError
 from millpond.serdes import Serde
 from millpond.state.formats import window_start
 from millpond.state.stores.flush_columns import Columns, TakeColumns, with_columns
@@ -36,11 +36,12 @@ def bind_sink(sink: SinkNode, task: TaskContext, environment: Environment) -> Fo
     """Return the function that serializes a record and appends it to the outbox.
 
     A schema registry that cannot be reached is no fault of a record: its error stops the worker, as in other nodes.
+    A topic that does not exist is one, if a function chose it for the record.
     """
     handlers = environment.handlers
 
     def failed(error: Exception, key: Any, value: Any, timestamp: int) -> None:
-        if isinstance(error, BrokerError):
+        if isinstance(error, BrokerError) and not isinstance(error, TopicError):
             raise error
         if isinstance(sink.topic, str):
             error = explain_sink_error(error, topic, key, key_serde, value, value_serde)
