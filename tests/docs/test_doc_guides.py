@@ -42,8 +42,9 @@ def test_the_settings_of_a_guide_are_valid(page: str) -> None:
         if block.language == "toml":
             Config.of(_flat(tomllib.loads(block.text)), required=())
         if block.language == "yaml":
-            for probe in yaml.safe_load(block.text).values():
-                assert f'"{probe["httpGet"]["path"]}"' in inspect.getsource(metrics)
+            [container] = yaml.safe_load(block.text)["spec"]["template"]["spec"]["containers"]
+            for probe in ("livenessProbe", "readinessProbe"):
+                assert f'"{container[probe]["httpGet"]["path"]}"' in inspect.getsource(metrics)
 
 
 def _flat(table: dict[str, object], prefix: str = "") -> dict[str, object]:
