@@ -61,9 +61,10 @@ def check(payment: Payment, customer: Customer | None) -> Checked:
 
 
 def add(_customer: CustomerKey, checked: Checked, spending: Spending) -> Spending:
+    assert checked.limit is not None, "payments without a customer are no part of this stream"
     cents = spending.cents + checked.payment.cents
-    crossed = spending.over > 0 or cents > (checked.limit or 0)
-    return Spending(cents, spending.payments + 1, spending.over + crossed)
+    over = spending.over + 1 if spending.over or cents > checked.limit else 0
+    return Spending(cents, spending.payments + 1, over)
 
 
 def over_limit(customer: mp.Windowed[CustomerKey], spending: Spending) -> tuple[CustomerKey, Alert]:

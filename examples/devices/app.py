@@ -41,12 +41,14 @@ class Watch(mp.Processor[str, Reading, str, Status]):
 
     def process(self, record: mp.Record[str, Reading]) -> None:
         device = self.devices.get(record.key)
-        if device is not None and record.timestamp <= device.seen_ms:
-            return  # late, or sent twice: a later reading is known
-        if device is not None and device.online and record.timestamp - device.seen_ms >= TIMEOUT_MS:
-            self.report(record.key, device.seen_ms + TIMEOUT_MS, online=False)
-            device.online = False
-        if device is None or not device.online:
+        online = False
+        if device is not None:
+            if record.timestamp <= device.seen_ms:
+                return  # late, or sent twice: a later reading is known
+            online = device.online and record.timestamp - device.seen_ms < TIMEOUT_MS
+            if device.online and not online:  # an outage that no punctuation has seen
+                self.report(record.key, device.seen_ms + TIMEOUT_MS, online=False)
+        if not online:
             self.report(record.key, record.timestamp, online=True)
         self.devices.put(record.key, Device(record.value.celsius, record.timestamp))
 

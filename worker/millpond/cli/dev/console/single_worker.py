@@ -53,8 +53,8 @@ class WorkerConsole:
     """
 
     def __init__(self, config: Config, title: str, source: SessionConsole) -> None:
-        self.url = ""
-        self.queries = ""
+        self.url: str = ""
+        self.queries: str = ""
         self._title = title
         self._config = config
         self._worker: Worker | None = None
