@@ -204,6 +204,7 @@ def _operator() -> Schema:
     pattern = _text(r"^[^\s,]+$")
     return _object(
         logLevel=_one_of("DEBUG", "INFO", "WARNING", "ERROR"),
+        logFormat=_one_of("text", "json"),
         lease=_object(name=_or_empty(_SUBDOMAIN), duration=duration, renewDeadline=duration, retryPeriod=duration),
         resyncInterval=duration,
         upkeepInterval=duration,

@@ -9,6 +9,7 @@ import sys
 import click
 
 from millpond.errors import ConfigError, MillpondError
+from millpond.json_logs import log_as_json, logs_json
 from millpond_operator.controllers.process import event_loop
 from millpond_operator.controllers.process.operator import operate
 from millpond_operator.controllers.settings import Settings, settings_options
@@ -27,11 +28,14 @@ def command(settings: Settings) -> None:
 
     Each flag is an environment variable too: --resync-interval is MILLPOND_OPERATOR_RESYNC_INTERVAL.
     """
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    if settings.log_format == "json":
+        log_as_json(settings.log_level.upper())
+    else:
+        logging.basicConfig(
+            level=settings.log_level.upper(),
+            stream=sys.stderr,
+            format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        )
     logging.getLogger("kopf").setLevel(logging.WARNING)
     # Each worker holds one or two connections; the default soft limit of open files is too low for many workers.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -47,7 +51,7 @@ def main() -> None:
     try:
         command.main(standalone_mode=False)
     except ConfigError as error:
-        click.echo(f"millpond-operator: {error}", err=True)
+        _tell(error)
         sys.exit(2)
     except click.ClickException as error:
         error.show()
@@ -56,8 +60,16 @@ def main() -> None:
         log.error("%s", error)
         sys.exit(1)
     except (MillpondError, OSError) as error:
-        click.echo(f"millpond-operator: {error}", err=True)
+        _tell(error)
         sys.exit(1)
+
+
+def _tell(error: Exception) -> None:
+    """Write why the operator ends, in the format of the logs."""
+    if logs_json():
+        log.critical("%s", error, exc_info=error)
+    else:
+        click.echo(f"millpond-operator: {error}", err=True)
 
 
 if __name__ == "__main__":

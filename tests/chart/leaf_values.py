@@ -72,6 +72,7 @@ OTHERS: dict[str, Any] = {
     "monitoring.dashboards.labels": {"dashboard": "yes"},
     "monitoring.dashboards.annotations": {"grafana_folder": "millpond"},
     "operator.logLevel": "DEBUG",
+    "operator.logFormat": "json",
     "operator.lease.duration": "20s",
     "operator.lease.renewDeadline": "11s",
     "operator.defaultWorkerResources": {"requests": {"memory": "512Mi"}},

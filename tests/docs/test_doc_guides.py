@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
+import logging
 import tomllib
 
 import pytest
 import yaml
 
+from millpond.json_logs import JsonFormatter
 from millpond.runtime.config.model import Config
 from millpond.runtime.http import metrics
 from monitoring import inventory
@@ -23,6 +26,7 @@ LANGUAGES = {
     "yaml": "probes, whose paths a worker serves",
     "sh": "test_doc_commands.py",
     "promql": "queries of metrics that workers export",
+    "json": "lines of logs",
 }
 """Languages of blocks, and what tests them."""
 
@@ -53,6 +57,17 @@ def _flat(table: dict[str, object], prefix: str = "") -> dict[str, object]:
     for key, value in table.items():
         found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return found
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_lines_of_json_are_those_of_logs(page: str) -> None:
+    """With the fields that a worker writes for an exception, in their order."""
+    error = ValueError("too long")
+    record = logging.LogRecord("shop", logging.ERROR, "", 0, "failed", None, (ValueError, error, None))
+    line = json.loads(JsonFormatter(application_id="orders", worker="w0").format(record))
+    for block in blocks(page):
+        if block.language == "json":
+            assert list(json.loads(block.text)) == list(line)
 
 
 def test_queries_of_pages_select_metrics_that_exist() -> None:

@@ -21,6 +21,7 @@ import msgspec
 
 from millpond.durations import Duration
 from millpond.errors import ConfigError
+from millpond.json_logs import FORMATS
 from millpond_operator.resources import Requirements
 from millpond_operator.resources.diff import amount
 
@@ -36,7 +37,11 @@ class _Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 PREFIX = "MILLPOND_OPERATOR_"
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-_CHOICES = {"certificate_source": ("managed", "secret"), "token_verification": ("review", "keys")}
+_CHOICES = {
+    "certificate_source": ("managed", "secret"),
+    "token_verification": ("review", "keys"),
+    "log_format": FORMATS,
+}
 #: Variables that Kubernetes sets for a Service if its name begins like the prefix.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT_\d+_(TCP|UDP)\w*$|^MILLPOND_OPERATOR_PORT$")
 
@@ -128,6 +133,7 @@ class Settings:
     request_timeout: timedelta = _setting(timedelta(seconds=10), "Timeout of a request to the API server.")
     kubeconfig: str = _setting("", "Kubeconfig file; by default $KUBECONFIG, or the pod's service account.")
     log_level: str = _setting("INFO", "Log level: DEBUG, INFO, WARNING or ERROR.")
+    log_format: str = _setting("text", "Format of logs: text, or json with one line of JSON for each log record.")
 
     def __post_init__(self) -> None:
         for name, low in (

@@ -17,6 +17,7 @@ import click
 
 from millpond.durations import Duration
 from millpond.errors import ConfigError, MillpondError
+from millpond.json_logs import FORMATS, log_as_json, logs_json
 from millpond_operator.assignment import AssignmentOptions
 from millpond_operator.coordinator.engine.options import EngineOptions
 from millpond_operator.coordinator.server.auth import TokenFile
@@ -77,6 +78,13 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str) -> timedel
     help="How long a new application waits for workers before its first assignment.",
 )
 @click.option("--log-level", default="INFO", show_default=True)
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="Format of logs: text, or json with one line of JSON for each log record.",
+)
 def main(  # noqa: PLR0913 - the options of the command line
     applications: tuple[str, ...],
     host: str,
@@ -93,12 +101,16 @@ def main(  # noqa: PLR0913 - the options of the command line
     session_timeout: timedelta,
     gathering: timedelta,
     log_level: str,
+    log_format: str,
 ) -> None:
     """Coordinate the workers of one or more applications, without Kubernetes.
 
     Prints one line of JSON with the URL when it listens. Exits with status 1 when a worker knows a later coordinator.
     """
-    logging.basicConfig(level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    if log_format == "json":
+        log_as_json(log_level.upper())
+    else:
+        logging.basicConfig(level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     options = EngineOptions(
         assignment=AssignmentOptions(
             standby_replicas,
@@ -119,11 +131,19 @@ def main(  # noqa: PLR0913 - the options of the command line
         stores = {each: _store(store, each, alone=len(applications) == 1) for each in applications}
         asyncio.run(_serve(stores, options, term, authenticator, host, port, context))
     except ConfigError as error:
-        click.echo(f"millpond: {error}", err=True)
+        _tell(error)
         sys.exit(2)
     except (MillpondError, OSError) as error:
-        click.echo(f"millpond: {error}", err=True)
+        _tell(error)
         sys.exit(1)
+
+
+def _tell(error: Exception) -> None:
+    """Write why the coordinator ends, in the format of the logs."""
+    if logs_json():
+        log.critical("%s", error, exc_info=error)
+    else:
+        click.echo(f"millpond: {error}", err=True)
 
 
 async def _serve(  # noqa: PLR0913 - the options of the command line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import io
+import logging
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,12 +14,15 @@ from importlib import metadata
 import click
 
 from millpond.errors import ConfigError, MillpondError, ProcessingFailed
+from millpond.json_logs import logs_json
 from millpond.user_code import own_traceback
 
 from .session import Session
 from .termination_message import unexpected_error, write_termination_message
 
 __all__ = ("main",)
+
+log: logging.Logger = logging.getLogger("millpond.cli")
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -118,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         sys.exit(_report_usage_error(error))
     except click.Abort:
-        click.echo("millpond: interrupted.", err=True)
+        _say("interrupted.")
         sys.exit(EXIT_INTERRUPTED)
     except MillpondError as error:
         sys.exit(_report_failure(error, verbose=session.verbose))
@@ -132,13 +136,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _report_usage_error(error: click.ClickException) -> int:
     write_termination_message(type(error).__name__, error.format_message())
     context = getattr(error, "ctx", None)
-    click.echo(f"millpond: {error.format_message()}", err=True)
-    if context is not None:
+    _say(error.format_message())
+    if context is not None and not logs_json():
         click.echo(f"Try '{context.command_path} --help'.", err=True)
     return EXIT_USAGE if isinstance(error, click.UsageError) else error.exit_code
 
 
 def _report_failure(error: MillpondError, *, verbose: bool) -> int:
+    if logs_json():
+        log.critical("%s", error, exc_info=error.__cause__ or (error if verbose else None))
+        write_termination_message(type(error).__name__, str(error))
+        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
     if verbose:
         traceback.print_exception(error)
     elif isinstance(error, ProcessingFailed) and error.__cause__ is not None:
@@ -149,15 +157,25 @@ def _report_failure(error: MillpondError, *, verbose: bool) -> int:
 
 
 def _report_unexpected(error: Exception) -> int:
-    traceback.print_exc()
+    if logs_json():
+        log.critical("unexpected error: %s", error, exc_info=error)
+    else:
+        traceback.print_exc()
     write_termination_message("Unforeseen", unexpected_error(error))
     try:
         version = metadata.version("millpond")
     except metadata.PackageNotFoundError:
         version = "(not installed)"
-    click.echo(
-        f"millpond: unexpected error in millpond {version}. Committed results are safe. If the traceback above ends in "
-        "your own code, fix it there; if not, please report it with the traceback.",
-        err=True,
+    _say(
+        f"unexpected error in millpond {version}. Committed results are safe. If the traceback above ends in "
+        "your own code, fix it there; if not, please report it with the traceback."
     )
     return EXIT_BUG
+
+
+def _say(text: str) -> None:
+    """Write a message to standard error, in the format of the logs."""
+    if logs_json():
+        log.error("%s", text)
+    else:
+        click.echo(f"millpond: {text}", err=True)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.logging import RichHandler
 
+from millpond.json_logs import log_as_json, logs_json
+
 __all__ = ("Session",)
 
 
@@ -28,8 +30,8 @@ class Session:
 
     @property
     def live(self) -> bool:
-        """Whether standard error is a terminal that can redraw lines."""
-        return self.err.is_terminal and not self.err.is_dumb_terminal
+        """Whether standard error is a terminal that can redraw lines, and logs are not JSON."""
+        return self.err.is_terminal and not self.err.is_dumb_terminal and not logs_json()
 
     def log_to_stderr(self) -> None:
         """Log to standard error: above the live display on a terminal, as plain lines with UTC times elsewhere."""
@@ -47,3 +49,14 @@ class Session:
         root.handlers[:] = [handler]
         root.setLevel(logging.WARNING)
         logging.getLogger("millpond").setLevel(logging.DEBUG if self.verbose else logging.INFO)
+
+    def log_as(self, log_format: str, application_id: str, worker_id: str) -> None:
+        """Log as `log.format` says, once the configuration is known.
+
+        Args:
+            log_format: `text` or `json`.
+            application_id: the application's id, for lines of JSON.
+            worker_id: the worker's id, for lines of JSON.
+        """
+        if log_format == "json":
+            log_as_json(application_id=application_id, worker=worker_id)

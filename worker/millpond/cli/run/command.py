@@ -39,7 +39,9 @@ def command(session: Session, target: str, file: Path | None, flags: dict[str, o
     from .worker_process import run_worker
 
     session.log_to_stderr()
-    topology = load_topology(target, load_config(file, flags, required=()).topology_optimization)
+    early = load_config(file, flags, required=())
+    session.log_as(early.log_format, early.application_id, early.worker_id)
+    topology = load_topology(target, early.topology_optimization)
     config = load_config(file, flags)
     if take_over and config.coordinator_url is not None:
         raise ConfigError(

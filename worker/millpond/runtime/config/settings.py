@@ -348,6 +348,10 @@ class WorkerSettings:
         "revision", as_text, "",
         "Revision of the application that this worker runs, a free text. The coordinator shows it.",
     )  # fmt: skip
+    log_format: str = _setting(
+        "log.format", as_choice("text", "json"), "text",
+        "How `millpond run` logs: `text`, or `json` with one line of JSON for each log record, exceptions included.",
+    )  # fmt: skip
     log_summary_interval_ms: int = _setting(
         "log.summary.interval.ms", as_duration_ms(1, besides=(-1,)), 120_000,
         "How often the worker logs one line with what it has processed. -1 means never.",
