@@ -412,3 +412,15 @@ def test_message_paths_are_skipped_whole(indexes: list[int], rest: bytes) -> Non
     data = wire.prefix(7) + wire.message_path(indexes) + rest
     begins = 6 if indexes == [0] else wire.skip_message_path(data)
     assert data[begins:] == rest
+
+
+def test_a_topic_of_the_test_driver_gives_its_name_to_the_serde(registry: SchemaRegistry) -> None:
+    """Neither the piped records nor the results need for_topic()."""
+    flights = Avro(registry=registry, schema=FLIGHT)
+    builder = mp.StreamsBuilder()
+    builder.stream("flights", key=mp.String, value=flights).to("copies", key=mp.String, value=flights)
+    with mp.testing.TopologyTestDriver(builder.build()) as driver:
+        flight = {"carrier": "AA", "delay": 2.0}
+        driver.create_input_topic("flights", key=mp.String, value=flights).pipe_input("a", flight)
+        copies = driver.create_output_topic("copies", key=mp.String, value=flights)
+        assert copies.read_values_to_list() == [flight]
