@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +36,21 @@ class _Cluster:
         ended = self("consume", *arguments)
         assert ended.status == 0, ended.err
         return [json.loads(line) for line in ended.out.splitlines()]
+
+
+class _Interrupted(io.TextIOWrapper):
+    """Standard input at whose end somebody presses Ctrl-C."""
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__(_InterruptedBytes(text))
+
+
+class _InterruptedBytes(io.BytesIO):
+    def readline(self, size: int | None = -1, /) -> bytes:
+        text = super().readline(size)
+        if not text:
+            signal.raise_signal(signal.SIGINT)
+        return text
 
 
 @pytest.fixture
@@ -75,7 +91,7 @@ def test_records_are_written_and_shown_as_json_lines(
 
 
 def test_a_wrong_line_ends_the_command_after_the_lines_before_it(
-    cluster: _Cluster, create_topic: CreateTopic, tmp_path: Path
+    cluster: _Cluster, create_topic: CreateTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message says which line it is, what is written, and how to go on; going on writes nothing twice."""
     topic, lines = create_topic("orders"), tmp_path / "lines"
@@ -94,6 +110,10 @@ def test_a_wrong_line_ends_the_command_after_the_lines_before_it(
     assert line["value"] == {"base64": "AAAAAAAAAAE="}
     assert "Int cannot decode 8 bytes" in line["error"]
     assert "1 record could not be decoded" in wrong.err
+    stdin = _Interrupted(b"e:5\nf:6\n")
+    monkeypatch.setattr(sys, "stdin", stdin)
+    ended = cluster("produce", topic, "--key-separator", ":", "--value", "long")
+    assert "interrupted before line 3. Before it, 2 records went to" in ended.err
     lines.write_text("a:" + "x" * 2_000_000)
     assert "line 1: the record cannot be sent" in cluster("produce", topic, lines, "--key-separator", ":").err
 

@@ -100,11 +100,13 @@ def command(  # noqa: PLR0913 - one parameter per option
                 interrupted = _write(writer, source, parse, from_line, status)
         except BadLine as error:
             writer.finish()
-            raise MillpondError(f"line {writer.line}: {error}. {writer.so_far()}") from error
+            raise MillpondError(
+                f"line {writer.line}: {error}. {writer.so_far('after the correction, go on')}"
+            ) from error
         writer.finish()
         if interrupted:
             writer.line += 1
-            raise MillpondError(f"interrupted before line {writer.line}. {writer.so_far()}")
+            raise MillpondError(f"interrupted before line {writer.line}. {writer.so_far('go on')}")
         if writer.failures:
             raise BrokerError(writer.failed())
         session.err.print(f"{counted(writer.written)} written to {topic}", markup=False, soft_wrap=True)
@@ -242,16 +244,13 @@ class _Writer:
         """Wait until each record is confirmed or has failed."""
         self._producer.flush()
 
-    def so_far(self) -> str:
-        """Return what is written, and how to go on, as sentences."""
+    def so_far(self, then: str) -> str:
+        """Return what is written, and how to go on, as sentences; `then` begins the advice."""
         if self.failures:
             return self.failed()
         if not self.written:
             return "Nothing is written."
-        return (
-            f"Before it, {counted(self.written)} went to {self.topic}: after the correction, go on with "
-            f"--from-line {self.line}."
-        )
+        return f"Before it, {counted(self.written)} went to {self.topic}: {then} with --from-line {self.line}."
 
     def failed(self) -> str:
         """Return which lines are not written, as a message."""
