@@ -222,6 +222,19 @@ def test_a_session_must_be_named_when_there_are_several(millpond: Millpond) -> N
     asyncio.run(talk())
 
 
+def test_commands_go_to_the_session_that_has_workers() -> None:
+    """A session whose worker is in its own process cannot be scaled; queries may mean either."""
+
+    async def talk() -> None:
+        alone = control_server.serving_session("alone", lambda: STATUS, str, in_process=True)
+        async with alone, sessions(Recorder("one")) as elsewhere:
+            assert await elsewhere(lambda: Remote.find(controlled=True).command("scale", workers=2)) == "scaled"
+            with pytest.raises(NoSession, match="several sessions run"):
+                await elsewhere(Remote.find)
+
+    asyncio.run(talk())
+
+
 def test_only_this_user_can_command_a_session(tmp_path: Path) -> None:
     """Requests without the token in the session file are rejected; only this user can read that file."""
     fleet = Recorder("delays")

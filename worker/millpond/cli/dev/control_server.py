@@ -34,7 +34,11 @@ def serving(fleet: Fleet, status: Callable[[], SessionStatus]) -> contextlib.Abs
 
 @contextlib.asynccontextmanager
 async def serving_session(
-    application: str, status: Callable[[], SessionStatus], do: Callable[[Command], str]
+    application: str,
+    status: Callable[[], SessionStatus],
+    do: Callable[[Command], str],
+    *,
+    in_process: bool = False,
 ) -> AsyncIterator[None]:
     """Serve commands and the status of a session while the block runs, and let other programs find it.
 
@@ -42,6 +46,7 @@ async def serving_session(
         application: the session's `application.id`.
         status: returns the current status.
         do: performs a command; returns its result, or raises CommandFailed.
+        in_process: see `SessionStatus.in_process`.
     """
     token = secrets.token_urlsafe(24)
     app = web.Application(middlewares=[_require_token(token)])
@@ -52,7 +57,7 @@ async def serving_session(
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        with _session_file(SessionFile(application, os.getpid(), url, token)):
+        with _session_file(SessionFile(application, os.getpid(), url, token, in_process)):
             yield
     finally:
         await runner.cleanup()

@@ -43,6 +43,8 @@ class SessionFile(msgspec.Struct, frozen=True):
     pid: int
     url: str
     token: str
+    in_process: bool = False
+    """See `SessionStatus.in_process`."""
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,16 +76,19 @@ class Remote:
         self._session = session
 
     @classmethod
-    def find(cls, name: str | None = None) -> Remote:
+    def find(cls, name: str | None = None, *, controlled: bool = False) -> Remote:
         """Return this user's running session.
 
         Args:
             name: the session's application id or process id, required if several sessions run.
+            controlled: whether the session is to be commanded: then one with workers of its own comes before others.
 
         Raises:
             NoSession: no session runs, or several sessions do.
         """
         running = [each for each in sessions() if name in (None, each.application, str(each.pid))]
+        if controlled:
+            running = [each for each in running if not each.in_process] or running
         if not running:
             of = "" if name is None else f" of '{name}'"
             raise NoSession(

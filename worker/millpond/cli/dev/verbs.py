@@ -29,7 +29,7 @@ _app_option = click.option(
 @click.pass_obj
 def status(session: Session, app: str | None, *, as_json: bool) -> None:
     """Show the workers with their tasks and progress, like the session's own terminal."""
-    remote = Remote.find(app)
+    remote = Remote.find(app, controlled=True)
     if as_json:
         click.echo(remote.raw_status())
     else:
@@ -38,7 +38,7 @@ def status(session: Session, app: str | None, *, as_json: bool) -> None:
 
 def _verb(action: Action) -> click.Command:
     def send(app: str | None, **arguments: Any) -> None:
-        click.echo(Remote.find(app).send(action.command(**arguments)))
+        click.echo(Remote.find(app, controlled=True).send(action.command(**arguments)))
 
     decorators: tuple[Callable[[Any], Any], ...] = (verbose_option, *action.parameters, _app_option)
     function = functools.reduce(lambda made, decorate: decorate(made), reversed(decorators), send)

@@ -170,7 +170,7 @@ def worker_console(config: Config, title: str, port: int) -> Iterator[WorkerCons
         try:
             async with (
                 serving_console(source, port) as url,
-                serving_session(config.application_id, console.status, _refuse),
+                serving_session(config.application_id, console.status, _refuse, in_process=True),
             ):
                 observing = asyncio.create_task(console.run())
                 started.set_result(url)
