@@ -94,7 +94,7 @@ def _python(command: Command, words: Sequence[str]) -> None:
             for root in ("", "worker", "operator", "spark")
             for end in (".py", "/__main__.py")
         ]
-        if words[2] not in {"pytest"} and not any(place.exists() for place in places):
+        if words[2] not in {"pytest", "venv"} and not any(place.exists() for place in places):
             raise Wrong(f"there is no program {words[2]}")
     elif not any(each.text.startswith(f"# {words[1]}\n") for each in blocks(command.page)):
         raise Wrong(f"the page does not show {words[1]}")
@@ -146,6 +146,7 @@ _RULES: dict[str, _Check] = {
     "make": _make,
     "millpond": _millpond,
     "python": _python,
+    "python3": _python,
     "pip": _pip,
     "docker": _docker,
     "uv": _uv,
