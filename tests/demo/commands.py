@@ -86,9 +86,11 @@ class Shell:
     Args:
         directory: the current directory; the repository is on Python's path.
         replaced: texts to replace in commands, such as a port that may be in use.
+        state: the directory of kept state.
+        runtime: the directory beside it, in which sessions find each other.
     """
 
-    def __init__(self, directory: Path, replaced: Mapping[str, str], state: Path) -> None:
+    def __init__(self, directory: Path, replaced: Mapping[str, str], state: Path, runtime: str = "run") -> None:
         self._directory = directory
         self._replaced = replaced
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
@@ -99,7 +101,7 @@ class Shell:
             **inherited,
             "PYTHONPATH": paths,
             "XDG_STATE_HOME": str(state),
-            "XDG_RUNTIME_DIR": str(state.with_name("run")),
+            "XDG_RUNTIME_DIR": str(state.with_name(runtime)),
             "PYTHONUNBUFFERED": "1",
         }
         self._running: list[Running] = []

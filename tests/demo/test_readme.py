@@ -53,8 +53,8 @@ def free_port() -> str:
 def shells(tmp_path: Path, own_brokers: object) -> Iterator[Callable[..., Shell]]:
     opened: list[Shell] = []
 
-    def make(directory: Path, **replaced: str) -> Shell:
-        opened.append(Shell(directory, replaced, tmp_path / "state-home"))
+    def make(directory: Path, runtime: str = "run", **replaced: str) -> Shell:
+        opened.append(Shell(directory, replaced, tmp_path / "state-home", runtime))
         return opened[-1]
 
     yield make
@@ -149,6 +149,8 @@ def test_every_command_of_the_readme_runs(
     port, metrics = free_port(), free_port()
     files = {"delays.svg": str(tmp_path / "delays.svg"), "../shop": str(tmp_path / "shop")}
     shell = shells(ROOT, **{"9092": port, "9404": metrics}, **files)
+    # The first session stays for its broker. Others do not find it: `millpond dev status` finds the second one only.
+    first = shells(ROOT, runtime="first", **{"9092": port})
 
     def make_demo(command: str) -> None:
         assert "python examples/flights/demo.py" in recipe(command)  # test_demo.py runs the same
@@ -199,7 +201,10 @@ def test_every_command_of_the_readme_runs(
         assert "test_life.py" in shell.run("python -m pytest --collect-only -q e2e")
 
     def dev(command: str) -> None:
-        shell.start(command).wait_for("tasks are processed" if "--workers" in command else "-> running")
+        if "--workers" in command:
+            shell.start(command).wait_for("tasks are processed")
+        else:
+            first.start(command).wait_for("-> running")
 
     def dev_command(command: str) -> None:
         said = shell.run(command)
@@ -225,6 +230,7 @@ def test_every_command_of_the_readme_runs(
     def reset(command: str) -> None:
         assert "dry run" in shell.run(command)
         shell.stop()
+        first.stop()
 
     def settings(command: str) -> None:
         assert "commit.interval.ms" in shell.run(command)
