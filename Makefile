@@ -91,6 +91,10 @@ bench-assignment: venv ## Time the assignment of 10,000 tasks on 500 workers
 bench-broker-start: venv ## Time starts of the embedded broker beside two busy processes, with and without the archive of its classes
 	@$(BIN)/python -m bench.broker_start $(ARGS)
 
+.PHONY: bench-tracing
+bench-tracing: venv ## Measure what tracing costs a record
+	@$(BIN)/python -m bench.tracing $(ARGS)
+
 .PHONY: bench-batches
 bench-batches: venv ## Measure what steps over batches and async steps bring
 	@$(BIN)/python -m bench.batches $(ARGS)

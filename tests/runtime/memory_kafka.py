@@ -38,6 +38,7 @@ class Record:
     value: bytes | None
     timestamp: int
     stable: bool | None
+    headers: Any = None
 
 
 @dataclass
@@ -142,7 +143,7 @@ class Kafka:
                 messages.append(
                     Message(
                         topic=partition.topic, partition=partition.partition, offset=offset, key=each.key,
-                        value=each.value, timestamp=(1, each.timestamp), headers=None, error=None,
+                        value=each.value, timestamp=(1, each.timestamp), headers=each.headers, error=None,
                     )
                 )  # fmt: skip
         return messages
@@ -210,7 +211,7 @@ class Producer:
         self._called("produce")
         place = Partition(topic, max(partition, 0))
         log = self.kafka.logs.setdefault(place, [])
-        record = Record(key, value, timestamp, stable=None if self.id else True)
+        record = Record(key, value, timestamp, stable=None if self.id else True, headers=headers)
         log.append(record)
         self._records.append(record)
         message = Message(topic=topic, partition=place.partition, offset=len(log) - 1, key=key, value=value)

@@ -88,7 +88,14 @@ class Parts:
     """
 
     def __init__(
-        self, kafka: Kafka, topology: Any, directory: Path, topics: dict[str, int], worker: str = "w0", **settings: Any
+        self,
+        kafka: Kafka,
+        topology: Any,
+        directory: Path,
+        topics: dict[str, int],
+        worker: str = "w0",
+        tracing: Any = None,
+        **settings: Any,
     ) -> None:
         given = {
             "application.id": "app",
@@ -106,7 +113,8 @@ class Parts:
         self.plan = plan = make_plan(topology, topics, "app")
         self.ahead_ms = 0
         environment = replace(
-            _environment(topology, self.config, cluster), now_ms=lambda: int(time.time() * 1000) + self.ahead_ms
+            _environment(topology, self.config, cluster, tracing),
+            now_ms=lambda: int(time.time() * 1000) + self.ahead_ms,
         )
         self.state_file = StateFile(self.config.directory, StateFileOptions())
         self.written: list[tuple[list[Any], dict[Any, Any]]] = []

@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from millpond.runtime import error_codes
 from millpond.runtime.offsets.metadata import OffsetMetadata, Partition, encode_metadata
+from millpond.runtime.processing.tracing import RecordSpan
 from millpond.topology import TaskId
 
 from .record_collector import RecordCollector
@@ -75,10 +76,11 @@ class Commit:
         started: start of the commit, in monotonic seconds.
         started_ms: the same by the wall-clock time, in epoch milliseconds.
         first_timestamps: of each task with processed records, the timestamp of the first one, in epoch milliseconds.
+        spans: the spans of records whose results it has; they end with it.
         input_times: the first and the last record of each input, as `StreamTask.take_input_times` returns them.
     """
 
-    __slots__ = ("first_timestamps", "input_times", "offsets", "released", "rows", "started", "started_ms")
+    __slots__ = ("first_timestamps", "input_times", "offsets", "released", "rows", "spans", "started", "started_ms")
 
     def __init__(  # noqa: PLR0913 - what a commit consists of
         self,
@@ -88,6 +90,7 @@ class Commit:
         started_ms: int = 0,
         first_timestamps: Sequence[int] = (),
         input_times: Sequence[tuple[int, str, int, int]] = (),
+        spans: Sequence[RecordSpan] = (),
     ) -> None:
         self.offsets: Offsets = offsets
         self.rows: list[SealedRows] = rows
@@ -96,6 +99,7 @@ class Commit:
         self.started_ms: int = started_ms
         self.first_timestamps: Sequence[int] = first_timestamps
         self.input_times: Sequence[tuple[int, str, int, int]] = input_times
+        self.spans: Sequence[RecordSpan] = spans
 
 
 class OffsetSink(Protocol):

@@ -348,6 +348,11 @@ class WorkerSettings:
         "revision", as_text, "",
         "Revision of the application that this worker runs, a free text. The coordinator shows it.",
     )  # fmt: skip
+    tracing: str = _setting(
+        "tracing", as_choice("none", "opentelemetry"), "none",
+        "`opentelemetry` makes spans for records with a sampled `traceparent` header, and passes their contexts on to "
+        "output; it needs the extra `otel`. With `none`, nothing looks at headers.",
+    )  # fmt: skip
     log_format: str = _setting(
         "log.format", as_choice("text", "json"), "text",
         "How `millpond run` logs: `text`, or `json` with one line of JSON for each log record, exceptions included.",

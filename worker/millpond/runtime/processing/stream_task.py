@@ -19,6 +19,7 @@ from .node_figures import NodeFigures, StoreFigures
 from .partition_group import PartitionGroup
 from .record_queue import Chunk, RecordQueue
 from .sources import make_decoder
+from .tracing import RecordSpan, TaskTracer, sampled_parent
 
 __all__ = ("CommitRows", "StreamTask")
 
@@ -72,6 +73,8 @@ class StreamTask:
         self._bad_first = False
         self._told_expired: dict[str, tuple[int, int]] = {}
         self._environment = environment
+        tracing = environment.tracing
+        self._tracer = None if tracing is None else TaskTracer(tracing, self.id, self.outbox)
         self._entries, self._hooks = compile_graph(
             subtopology.sources, subtopology.processors, subtopology.sinks,
             self.stores, global_stores, self.context, environment, remembered or Remembered(), subtopology.order,
@@ -158,6 +161,7 @@ class StreamTask:
         """
         done = 0
         group = self.group
+        before = len(self.outbox)
         if self._bad_first:
             self._handle_bad_first()
         while done < limit and group.ready(now_ms):
@@ -172,6 +176,8 @@ class StreamTask:
             self._end_batch()
             self.commit_needed = True
             self.processed += done
+            if self._tracer is not None:
+                self._tracer.pass_on(before)
         return done
 
     def _end_batch(self) -> None:
@@ -194,7 +200,9 @@ class StreamTask:
         columns: tuple[Sequence[Any], ...] = (chunk.messages, chunk.keys, chunk.values, chunk.timestamps)
         if start or end != chunk.end:
             columns = tuple(column[start:end] for column in columns)
-        if chunk.has_headers:
+        if chunk.has_headers and self._tracer is not None:
+            self._run_traced(self._tracer, entry, columns)
+        elif chunk.has_headers:
             for message, key, value, timestamp in zip(*columns, strict=True):
                 if timestamp > stream_time:
                     context.stream_time = stream_time = timestamp
@@ -215,18 +223,42 @@ class StreamTask:
         if self.first_timestamp < 0:
             self.first_timestamp = columns[3][0]
 
+    def _run_traced(
+        self, tracer: TaskTracer, entry: Callable[[Any, Any, int], None], columns: tuple[Sequence[Any], ...]
+    ) -> None:
+        """Process records as `_run` does, with a span for each that its producer has sampled."""
+        context, outbox = self.context, self.outbox
+        stream_time = context.stream_time
+        for message, key, value, timestamp in zip(*columns, strict=True):
+            if timestamp > stream_time:
+                context.stream_time = stream_time = timestamp
+            context.timestamp = timestamp
+            context.message = message
+            context.headers = headers = message.headers()
+            if not headers or (parent := sampled_parent(headers)) is None:
+                entry(key, value, timestamp)
+                continue
+            before = len(outbox)
+            tracer.start(parent, message)
+            entry(key, value, timestamp)
+            tracer.pass_on(before)
+        context.headers = None
+
     # Time
 
     def punctuate(self, now_ms: int) -> int:
         """Fire punctuators that are due in stream time or wall-clock time; return how many fired."""
         if self._environment.drop_log.pending:
             self._environment.drop_log.report(now_ms)
+        before = len(self.outbox)
         fired = self.punctuate_stream_time()
         wall_clock = self._hooks.wall_clock.fire(now_ms)
         if wall_clock:
             self._end_batch()
             self.commit_needed = True
             self.punctuated += wall_clock
+        if self._tracer is not None:
+            self._tracer.pass_on(before)
         return fired + wall_clock
 
     def punctuate_stream_time(self) -> int:
@@ -254,6 +286,7 @@ class StreamTask:
         """
         rows: list[CommitRows] = []
         context = self.context
+        before = len(self.outbox)
         # If processors share a store, records from a cache may change a store that was flushed before: then flush
         # again.
         for _ in range(_MAX_FLUSHES):
@@ -271,6 +304,8 @@ class StreamTask:
             self._end_batch()
             if not any(map(_dirty_bytes, self.stores.values())):
                 self._environment.drop_log.note_expired(self._told_expired, self.stores.values(), self.context.now_ms())
+                if self._tracer is not None:
+                    self._tracer.pass_on(before)
                 return rows
         raise StateError(
             f"task {self.id}: each flush of its stores changes them again, because a processor writes to a store whose "
@@ -286,6 +321,10 @@ class StreamTask:
         """
         times = ((queue.topic, queue.take_times()) for queue in self.inputs.values())
         return [(self.id.subtopology, topic, *found) for topic, found in times if found is not None]
+
+    def take_spans(self) -> Sequence[RecordSpan]:
+        """Return the spans of records since the last call, for the commit that ends them."""
+        return () if self._tracer is None else self._tracer.take()
 
     def staged_bytes(self) -> int:
         """Return the estimated size of uncommitted state, in bytes."""
@@ -304,10 +343,14 @@ class StreamTask:
         self.context.headers = None
         for store in self.stores.values():
             store.revert()
+        if self._tracer is not None:
+            self._tracer.abandon()
 
     def close(self) -> None:
         """Call the processors' `close()`. The stores stay open; the code that opened them closes them."""
         self._environment.drop_log.report()
+        if self._tracer is not None:
+            self._tracer.abandon()
         for closer in self._hooks.closers:
             closer()
         self._hooks.closers.clear()

@@ -21,6 +21,7 @@ from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
 from millpond.runtime.ownership.takeover import OffsetStore
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.processing.handlers import Handlers
+from millpond.runtime.processing.tracing import Tracing
 from millpond.runtime.restoring.changelog_reader import ChangelogReader
 from millpond.runtime.restoring.global_stores import GlobalStores
 from millpond.runtime.restoring.snapshot_restorer import open_bootstrap
@@ -35,6 +36,8 @@ from millpond.runtime.topics.watch import TopicWatch
 from millpond.state import StateFile, StateFileOptions
 from millpond.topology import Topology
 from millpond.topology.user_metrics import UserMetrics
+
+from .otel_spans import open_tracing
 
 __all__ = ("Assembly", "assemble")
 
@@ -71,6 +74,8 @@ class Assembly:
         self.state_file.close()
         self.consumer.close()
         self.copier.close()
+        if self.environment.tracing is not None:
+            self.environment.tracing.close()
 
 
 def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
@@ -100,6 +105,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
     Raises:
         MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
     """
+    tracing = open_tracing(config)
     patience = timedelta(milliseconds=config.task_timeout_ms)
     cluster = KafkaAdmin(
         config.admin_settings(CLIENT_DEFAULTS), patience=patience, stopping=stopping, blockers=blockers
@@ -121,7 +127,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         config.task_timeout_ms / 1000,
     )
     try:
-        environment = _environment(topology, config, cluster)
+        environment = _environment(topology, config, cluster, tracing)
         stores = TaskStores(plan, environment, state_file, cluster.ranges)
         bootstrap = open_bootstrap(config, stores.backend, environment.now_ms)
         newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
@@ -208,7 +214,9 @@ def _open_state(config: Config) -> StateFile:
     return state_file
 
 
-def _environment(topology: Topology, config: Config, cluster: KafkaAdmin) -> Environment:
+def _environment(
+    topology: Topology, config: Config, cluster: KafkaAdmin, tracing: Tracing | None = None
+) -> Environment:
     return Environment(
         application_id=config.application_id,
         handlers=Handlers(
@@ -228,5 +236,6 @@ def _environment(topology: Topology, config: Config, cluster: KafkaAdmin) -> Env
         settings=config.as_mapping(),
         partition_count=cluster.partition_count,
         metrics=UserMetrics(config.metrics_recording_level),
+        tracing=tracing,
         task_directory=lambda task: config.directory / "tasks" / str(task),
     )

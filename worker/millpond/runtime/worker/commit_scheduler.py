@@ -11,6 +11,7 @@ from millpond.runtime.config.model import Config
 from millpond.runtime.http.metrics import WorkerMetrics
 from millpond.runtime.listeners import CommitStats, WorkerListener
 from millpond.runtime.processing.stream_task import CommitRows
+from millpond.runtime.processing.tracing import RecordSpan
 from millpond.runtime.restoring.changelog_reader import Restoration
 from millpond.runtime.restoring.reusable_state import longest_unwritten_ms
 from millpond.state.stores.row_cache import RowCache
@@ -162,6 +163,7 @@ class CommitScheduler:
         rows = []
         first_timestamps: list[int] = []
         input_times: list[tuple[int, str, int, int]] = []
+        spans: list[RecordSpan] = []
         executor = self._executor
         released = executor.to_release()
         handed_over = {held.id for held in released}
@@ -177,6 +179,7 @@ class CommitScheduler:
                 first_timestamps.append(task.first_timestamp)
                 task.first_timestamp = -1
             input_times += task.take_input_times()
+            spans += task.take_spans()
             task.commit_needed = False
             task.context.commit_requested = False  # what a flush asked for is in this commit
         for held in released:
@@ -187,7 +190,7 @@ class CommitScheduler:
         self._collector.drain()
         self._collector.ensure_transaction()
         ids = [held.id for held in released]
-        self._pipeline.begin(Commit(offsets, rows, ids, self._now_ms(), first_timestamps, input_times))
+        self._pipeline.begin(Commit(offsets, rows, ids, self._now_ms(), first_timestamps, input_times, spans))
 
     def _completed(self, commit: Commit) -> None:
         """Handle a commit that the broker has completed: write the state, notify the listener, purge."""
@@ -195,6 +198,8 @@ class CommitScheduler:
         took = time.monotonic() - commit.started
         self._metrics.committed(took, len(commit.offsets))
         self._metrics.latencies(commit.first_timestamps, commit.input_times, self._now_ms())
+        for span in commit.spans:
+            span.end()
         commit.rows.clear()
         self._executor.committed(commit.offsets)
         if commit.released:
