@@ -21,9 +21,9 @@ class Sent(NamedTuple):
 
     topic: str
     key: object
-    """A str is written as it is, anything else as JSON."""
+    """A str and bytes are written as they are, anything else as JSON."""
     value: object
-    """Written as JSON; None is a tombstone."""
+    """Bytes are written as they are, anything else as JSON; None is a tombstone."""
     at: datetime
     """When it is sent, which is the record's timestamp."""
 
@@ -61,8 +61,8 @@ def send(servers: str, records: Iterable[Sent]) -> int:
             _flush(producer, servers, refused)
         producer.produce(
             record.topic,
-            key=record.key if isinstance(record.key, str) else msgspec.json.encode(record.key),
-            value=None if record.value is None else msgspec.json.encode(record.value),
+            key=record.key if isinstance(record.key, str) else _bytes(record.key),
+            value=None if record.value is None else _bytes(record.value),
             timestamp=int(record.at.timestamp() * 1000),
             on_delivery=delivered,
         )
@@ -74,6 +74,10 @@ def send(servers: str, records: Iterable[Sent]) -> int:
 def seconds(count: float) -> timedelta:
     """Return a duration in whole seconds."""
     return timedelta(seconds=int(count))
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else msgspec.json.encode(value)
 
 
 def _flush(producer: Producer, servers: str, refused: list[KafkaError]) -> None:

@@ -106,6 +106,11 @@ class Shell:
         }
         self._running: list[Running] = []
 
+    def export(self, command: str) -> None:
+        """Set a variable, by `export NAME=VALUE`."""
+        name, _, value = self.replace(command).removeprefix("export ").partition("=")
+        self._environment[name] = value
+
     def run(self, command: str) -> str:
         """Run a command, which has to succeed; return its output."""
         done = subprocess.run(

@@ -16,7 +16,7 @@ import msgspec
 
 from examples.feeding import Sent
 
-__all__ = ("Results", "alerts", "clicks", "devices", "orders")
+__all__ = ("Results", "alerts", "clicks", "devices", "orders", "registry")
 
 Results = dict[str, dict[str, list[Any]]]
 
@@ -140,6 +140,22 @@ def orders(records: Iterable[Sent]) -> Results:
             city["orders"] += 1
             city["cents"] += order["cents"]
     return {"shipments": shipments, "sales-by-city": sales}
+
+
+def registry(records: Iterable[Sent]) -> Results:
+    """Return the last state of each parcel, and the sums of each depot, from scans of both versions."""
+    journeys: dict[str, list[Any]] = {}
+    loads: dict[str, list[Any]] = {}
+    for _, parcel, scan, _ in map(plain, records):
+        depot, grams = scan.get("depot") or scan["site"], scan.get("grams")
+        key = json.dumps(parcel, separators=(",", ":"))
+        [journey] = journeys.setdefault(key, [{"origin": depot, "depot": depot, "scans": 0, "grams": None}])
+        journey.update(depot=depot, scans=journey["scans"] + 1, grams=grams or journey["grams"])
+        [load] = loads.setdefault(depot, [{"scans": 0, "grams": 0, "not_weighed": 0}])
+        load["scans"] += 1
+        load["grams"] += grams or 0
+        load["not_weighed"] += grams is None
+    return {"journeys": journeys, "loads-by-depot": loads}
 
 
 def plain(sent: Sent) -> tuple[str, Any, Any, float]:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import json
 import shlex
+import socket
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fastavro
 import pytest
 
 from examples.feeding import Sent, send
+from examples.registry.app import JOURNEY, LOAD, PARCEL
 from tests.demo.commands import ROOT, Shell, blocks, commands
 from tests.support import broker as support
 from tests.support import kafka
@@ -24,7 +28,10 @@ from . import loops
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 PORT = "--port 9092"
-TABLES = {"shipments", "sales-by-city"}
+REGISTRY = "8081"
+AVRO = {"journeys": (PARCEL, JOURNEY), "loads-by-depot": (None, LOAD)}
+"""The schemas of keys and values of topics in Avro."""
+TABLES = {"shipments", "sales-by-city", "journeys", "loads-by-depot"}
 """Topics of which the last value of each key counts."""
 
 
@@ -34,6 +41,12 @@ class Example(NamedTuple):
     name: str
     inputs: tuple[str, ...]
     loop: Callable[[Iterable[Sent]], loops.Results]
+    application: str = ""
+    """The application's id, if it is not the example's name."""
+
+    @property
+    def id(self) -> str:
+        return self.application or self.name
 
 
 EXAMPLES = (
@@ -41,6 +54,7 @@ EXAMPLES = (
     Example("clicks", ("views", "impressions", "clicks"), loops.clicks),
     Example("devices", ("readings",), loops.devices),
     Example("orders", ("orders", "customers"), loops.orders),
+    Example("registry", ("scans",), loops.registry, "parcels"),
 )
 
 
@@ -48,7 +62,11 @@ EXAMPLES = (
 def shell(broker: support.Broker, tmp_path: Path, processes: object) -> Iterator[Shell]:
     """A shell in the repository, whose sessions use the broker of the tests."""
     shared = f"--bootstrap-servers {broker.bootstrap_servers}"
-    opened = Shell(ROOT, {PORT: shared, "localhost:9092": broker.bootstrap_servers}, tmp_path / "state-home")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        registry = str(free.getsockname()[1])
+    replaced = {PORT: shared, "localhost:9092": broker.bootstrap_servers, REGISTRY: registry}
+    opened = Shell(ROOT, replaced, tmp_path / "state-home")
     yield opened
     opened.close()
 
@@ -65,7 +83,11 @@ def test_an_example_runs_as_its_page_says(example: Example, shell: Shell, broker
     said = ""
     try:
         for command in commands(f"examples/{example.name}/README.md"):
-            if command.startswith("millpond dev"):
+            if command.startswith("export "):
+                shell.export(command)
+            elif command == f"python -m tests.serdes.registry_server {REGISTRY}":
+                shell.start(command).wait_for("serving")
+            elif command.startswith("millpond dev"):
                 assert PORT in command
                 shell.start(command).wait_for("-> running")
             elif command == f"python -m examples.{example.name}.feed localhost:9092":
@@ -88,13 +110,13 @@ def test_an_example_runs_as_its_page_says(example: Example, shell: Shell, broker
             assert line in said
     finally:
         kafka.delete_topics(servers, {*example.inputs, *expected})
-        kafka.delete_topics(servers, kafka.topic_names(servers, prefix=f"{example.name}-"))
+        kafka.delete_topics(servers, kafka.topic_names(servers, prefix=f"{example.id}-"))
 
 
 def committed(servers: str, example: Example) -> bool:
     """Whether all input is committed."""
     for topic in example.inputs:
-        offsets = kafka.committed_offsets(servers, example.name, topic)
+        offsets = kafka.committed_offsets(servers, example.id, topic)
         if any(offsets[each][0] < end for each, end in kafka.end_offsets(servers, topic).items() if end):
             return False
     return True
@@ -115,7 +137,8 @@ def sent_to(servers: str, topic: str) -> dict[str, list[Any]]:
     """Return the committed values of each key, in their order."""
     found: dict[str, list[Any]] = defaultdict(list)
     for row in kafka.read(servers, topic):
-        key, value = row.key or b"", json.loads(row.value or b"null")
+        key_schema, value_schema = AVRO.get(topic, (None, None))
+        key, value = as_json(row.key, key_schema), json.loads(as_json(row.value, value_schema))
         if topic == "visits":
             end, start = struct.unpack(">qq", key[-16:])
             key = key[:-16] + f" {start} {end}".encode()
@@ -124,6 +147,15 @@ def sent_to(servers: str, topic: str) -> dict[str, list[Any]]:
         else:
             found[key.decode()].append(value)
     return {key: values for key, values in found.items() if values != [None]}
+
+
+def as_json(data: bytes | None, schema: Any) -> bytes:
+    """Return what is written in Avro, behind a zero and the schema's id, as JSON, and other bytes as they are."""
+    if schema is None or not data:
+        return data or b"null"
+    assert data[0] == 0
+    value = fastavro.schemaless_reader(io.BytesIO(data[5:]), fastavro.parse_schema(schema), None)
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def shown(example: Example) -> list[str]:

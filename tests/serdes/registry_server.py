@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,8 +71,8 @@ class RegistryServer:
 
 
 @contextmanager
-def serve() -> Iterator[RegistryServer]:
-    """A registry of this test, on a free port."""
+def serve(port: int = 0) -> Iterator[RegistryServer]:
+    """A registry on a port, by default a free one."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -98,7 +100,7 @@ def serve() -> Iterator[RegistryServer]:
         def log_message(self, *arguments: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     registry = RegistryServer(server.server_port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -109,3 +111,16 @@ def serve() -> Iterator[RegistryServer]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def main() -> None:
+    """Serve on the port of the command line, or 8081, until Ctrl-C."""
+    ended = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: ended.set())
+    with serve(int(sys.argv[1]) if sys.argv[1:] else 8081) as registry:
+        print(f"serving schemas at {registry.url}", flush=True)
+        ended.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Parcels: Avro with a schema registry, and schemas that change."""
