@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import StatusCode
 
 import millpond as mp
 from millpond.errors import ConfigError
 from millpond.runtime.config.model import Config
 from millpond.runtime.offsets.metadata import Partition
-from millpond.runtime.processing.tracing import sampled_parent
+from millpond.runtime.processing.tracing import TaskTracer, sampled_parent
 from millpond.runtime.worker.otel_spans import OpenTelemetryTracing, open_tracing
 from millpond.topology import TaskId
 from tests.conftest import CreateTopic
@@ -30,7 +32,6 @@ from tests.runtime.worker_parts import Parts
 from tests.support import kafka as real
 from tests.support.broker import Broker
 
-FIRST, SECOND = TaskId(0, 0), TaskId(1, 0)
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = f"00-{TRACE}-{SPAN}-01".encode()
 UNSAMPLED = f"00-{TRACE}-{SPAN}-00".encode()
@@ -64,12 +65,19 @@ def tracing(exporter: InMemorySpanExporter) -> OpenTelemetryTracing:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start workers that run both tasks."""
+    """Start workers that run all tasks."""
     workers: list[Parts] = []
 
-    def started(kafka: Kafka, tracing: Any = None, **settings: Any) -> Parts:
-        made = Parts(kafka, topology(), tmp_path / str(len(workers)), {"in": 1, "out": 1}, tracing=tracing, **settings)
-        made.own(FIRST, SECOND)
+    def started(kafka: Kafka, tracing: Any = None, application: Any = None, **settings: Any) -> Parts:
+        made = Parts(
+            kafka,
+            application or topology(),
+            tmp_path / str(len(workers)),
+            {"in": 1, "out": 1},
+            tracing=tracing,
+            **settings,
+        )
+        made.own(*made.plan.tasks)
         workers.append(made)
         return made
 
@@ -173,6 +181,27 @@ def test_records_with_one_context_have_spans_of_their_own(
     assert {context(each.headers[0][1])[1] for each in repartition} == firsts
 
 
+def test_what_suppress_holds_back_continues_the_trace_of_its_record(
+    start: Start, tracing: Any, exporter: InMemorySpanExporter
+) -> None:
+    """The result is sent commits later, because of another record, and its parent is the span that made it."""
+    builder = mp.StreamsBuilder()
+    windows = mp.TimeWindows.of_size_with_no_grace(timedelta(seconds=1))
+    stream = builder.stream("in", key=mp.String, value=mp.String)
+    counts = stream.group_by_key().windowed_by(windows).count(store="counts")
+    finals = counts.suppress(mp.until_window_closes()).to_stream()
+    finals.select_key(lambda window, _: window.key).to("out", key=mp.String, value=mp.Long)
+    kafka = kafka_with([("traceparent", SAMPLED)])
+    worker = start(kafka, tracing, application=builder.build())
+    run(worker)
+    (span,) = exporter.get_finished_spans()
+    assert not kafka.logs.get(Partition("out", 0))
+    kafka.logs[Partition("in", 0)].append(Record(b"customer", b"p0", 5_000, stable=True))
+    run(worker)
+    (record,) = kafka.logs[Partition("out", 0)]
+    assert record.headers == [("traceparent", f"00-{TRACE}-{span.context.span_id:016x}-01".encode())]
+
+
 def test_spans_end_with_the_commit(start: Start, tracing: Any, exporter: InMemorySpanExporter) -> None:
     """Not before: a result that is not committed is not there for readers."""
     kafka = kafka_with([("traceparent", SAMPLED)])
@@ -260,6 +289,59 @@ def test_a_provider_that_fails_stops_no_record(start: Start, caplog: pytest.LogC
     run(start(kafka, OpenTelemetryTracing(CONFIG, Failing())))
     assert len(kafka.logs[Partition("out", 0)]) == 2
     assert caplog.text.count("cannot start a span") == 1
+
+
+def test_rows_with_an_identity_keep_the_context_of_their_record(tracing: Any) -> None:
+    """In careful mode a row is found again by its identity; it still belongs to the trace."""
+
+    class Sourced(list[Any]):
+        """As the outbox in careful mode."""
+
+    row = ("out", b"v", b"k", -1, None, None, 1_000, [("traceparent", SAMPLED)])
+    parent = sampled_parent([("traceparent", SAMPLED)])
+    assert parent is not None
+    message = Message(topic="in", partition=0, offset=0, key=b"k", value=b"v")
+    for outbox, kept in ((Sourced([row]), True), ([row], False)):
+        tracer = TaskTracer(tracing, TaskId(0, 0), outbox)
+        tracer.start(parent, message)
+        tracer.pass_on(0)
+        assert (outbox[0] is row) is kept
+        assert len(tracer.take()) == 1
+
+
+def test_the_provider_of_an_application_is_used(
+    start: Start, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that embeds a worker exports all of its spans in one way, and its sampler has the last word."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: provider)
+    kafka = kafka_with([("traceparent", SAMPLED)])
+    run(start(kafka, open_tracing(CONFIG)))
+    assert len(exporter.get_finished_spans()) == 2
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: TracerProvider(sampler=ALWAYS_OFF))
+    other = kafka_with([("traceparent", SAMPLED)])
+    run(start(other, open_tracing(CONFIG)))
+    assert other.logs[Partition("out", 0)][0].headers == [("traceparent", SAMPLED)]
+
+
+def test_a_collector_that_does_not_answer_does_not_hold_up_the_end(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker has to end within the grace period of its pod."""
+    answered = threading.Event()
+
+    class Waiting:
+        shutdown = answered.wait
+
+        def get_tracer(self, _name: str) -> None:
+            return None
+
+    monkeypatch.setattr("millpond.runtime.worker.otel_spans._EXPORT_TIMEOUT_S", 0.01)
+    OpenTelemetryTracing(CONFIG, Waiting(), owned=True).close()
+    assert "the collector does not answer; the last spans are lost" in caplog.text
+    answered.set()
+    OpenTelemetryTracing(CONFIG, Waiting()).close()
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

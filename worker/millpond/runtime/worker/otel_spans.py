@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 from confluent_kafka import Message
@@ -16,7 +17,8 @@ __all__ = ("OpenTelemetryTracing", "open_tracing")
 
 log: logging.Logger = logging.getLogger(__name__)
 
-_EXPORT_TIMEOUT_MS = 10_000
+#: How long the end of a worker waits for a collector. The exporter itself would try again for half a minute.
+_EXPORT_TIMEOUT_S = 5.0
 
 
 def open_tracing(config: Config) -> Tracing | None:
@@ -111,10 +113,14 @@ class OpenTelemetryTracing:
         return _Span(trace, span) if span.is_recording() else None
 
     def close(self) -> None:
-        """Export the spans that have ended, for at most 10 s; end the provider if it is the worker's own."""
-        if self._owned:
-            self._provider.force_flush(_EXPORT_TIMEOUT_MS)
-            self._provider.shutdown()
+        """Export the spans that have ended, and end the provider, if it is the worker's own; waits for at most 5 s."""
+        if not self._owned:
+            return
+        ending = threading.Thread(target=self._provider.shutdown, name="millpond-spans", daemon=True)
+        ending.start()
+        ending.join(_EXPORT_TIMEOUT_S)
+        if ending.is_alive():
+            log.warning("tracing: the collector does not answer; the last spans are lost")
 
 
 class _Span:
