@@ -147,5 +147,9 @@ class Shell:
 
     def _arguments(self, command: str) -> list[str]:
         program, *arguments = shlex.split(self.replace(command))
-        programs = {"millpond": [sys.executable, "-m", "millpond.cli"], "python": [sys.executable]}
+        programs = {
+            "millpond": [sys.executable, "-m", "millpond.cli"],
+            "python": [sys.executable],
+            "uvicorn": [sys.executable, "-m", "uvicorn"],
+        }
         return [*programs.get(program, [program]), *arguments]

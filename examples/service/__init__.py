@@ -1,0 +1,1 @@
+"""Accounts as a web service, with a worker inside."""
