@@ -92,6 +92,27 @@ def test_write_caused_by_a_flush_is_committed_with_it(broker, create_topic, app_
     assert [row.value for row in kafka.read(servers, f"{app_id}-shared-changelog")] == [long(1)]
 
 
+def test_committed_offsets_reach_the_end_of_a_topic_with_transaction_markers(broker, create_topic, app_id, tmp_path):
+    """The lag that other programs compute of committed offsets ends at 0, as with Kafka Streams."""
+    source, target = create_topic("in"), create_topic("out")
+    builder = mp.StreamsBuilder()
+    stream = builder.stream(source, key=mp.String, value=mp.Long)
+    stream.repartition(name="again", partitions=1).to(target)
+    servers, between = broker.bootstrap_servers, f"{app_id}-again-repartition"
+    kafka.produce(servers, source, [("a", long(1), 1_000)])
+
+    def nothing_is_left():
+        end, [committed] = (
+            kafka.end_offsets(servers, between)[0],
+            kafka.committed_offsets(servers, app_id, between).values(),
+        )
+        return end == committed[0] == 2  # the record and its marker
+
+    with Running(builder.build(), servers, app_id, tmp_path, {"processing.guarantee": "exactly_once"}) as running:
+        running.wait(lambda: kafka.end_offsets(servers, target)[0] > 0, "the record is processed")
+        running.wait(nothing_is_left, "the marker is committed, too")
+
+
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_timestamp_zero_is_not_replaced_by_the_wall_clock(broker, create_topic, app_id, tmp_path, guarantee):
     """Timestamp 0 goes through outputs and repartition topics, and does not become the wall clock."""

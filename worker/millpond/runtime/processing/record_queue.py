@@ -330,16 +330,19 @@ class RecordQueue:
         first, self.first_timestamp = self.first_timestamp, -1
         return None if first < 0 else (first, self.last_timestamp)
 
-    def reached_end(self, offset: int) -> None:
-        """Record that the broker has no records from `offset` on. Earlier records may still be in the queue.
+    def reached_end(self, offset: int) -> bool:
+        """Record that the broker has no records from `offset` on, and return whether the position moved.
 
-        Transaction markers between the last record and the end count as read.
+        Earlier records may still be in the queue. Transaction markers behind the last record count as read.
         """
-        if offset >= self.fetch_position:
-            self.at_end = True
-            self.fetch_position = offset
-            if not self.chunks and not self.bad_first:
-                self.position = offset
+        if offset < self.fetch_position:
+            return False
+        self.at_end = True
+        self.fetch_position = offset
+        if self.chunks or self.bad_first or self.position == offset:
+            return False
+        self.position = offset
+        return True
 
     def clear(self, position: int) -> None:
         """Drop all buffered records, and continue at `position`."""

@@ -124,5 +124,6 @@ class Dispatcher:
     def _reached_end(self, partition: Partition, offset: int) -> None:
         self._executor.globals.reached_end(partition, offset)
         task = self._executor.by_input.get(partition)
-        if task is not None:
-            task.inputs[partition.topic].reached_end(offset)
+        if task is not None and task.inputs[partition.topic].reached_end(offset):
+            # Past transaction markers. It is committed, as in Kafka Streams: the lag that others compute ends at 0.
+            task.commit_needed = True
