@@ -121,6 +121,7 @@ _NOW = (
 _SERVICE_LEVELS = (
     TimeSeries(
         title="End-to-end latency",
+        width=6,
         text="Time from a record's timestamp to the commit of its results: the first record of each commit, which waited longest. "
         f"The target is {LATENCY_TARGET_S:g} s.",
         queries=[Query(f"histogram_quantile({each / 100}, sum by (le) ({_LATENCY}))", f"p{each}") for each in (50, 90, 99)],
@@ -130,6 +131,7 @@ _SERVICE_LEVELS = (
     ),
     TimeSeries(
         title="Latency by sub-topology, p99",
+        width=6,
         text="Time from a record's timestamp to the commit of its results, by sub-topology and input topic: the first and the last record "
         "of each commit. The last sub-topology has the latency of the whole way; the difference to the one before is what it adds.",
         queries=[
@@ -144,6 +146,7 @@ _SERVICE_LEVELS = (
     ),
     TimeSeries(
         title="Behind the input",
+        width=6,
         text="The age of the newest record of the task that is furthest behind, by application; 0 where all inputs are read to the end. "
         f"The target is {FRESHNESS_TARGET_S} s.",
         queries=[Query(f"max by (application_id) (task:millpond_staleness_seconds:max{{{APP}}})", "{{application_id}}")],
@@ -153,6 +156,7 @@ _SERVICE_LEVELS = (
     ),
     TimeSeries(
         title="Error budget used, in an hour",
+        width=6,
         text="Share of commits that were slow, and share of time in which data was stale. 1 % is the objective over 30 days.",
         queries=[
             Query(f"application:millpond_e2e_latency_slow:ratio_rate1h{{{APP}}}", "slow, {{application_id}}"),
@@ -188,6 +192,7 @@ _THROUGHPUT = (
     ),
     TimeSeries(
         title="Time to catch up",
+        width=6,
         text="Lag divided by the rate of processing: how long the backlog would take if nothing new arrived.",
         queries=[
             Query(
@@ -201,6 +206,7 @@ _THROUGHPUT = (
     ),
     TimeSeries(
         title="Busy, by worker",
+        width=6,
         text="Share of time in which each worker processes and commits, rather than waits for records. Near 100 % it cannot do more.",
         queries=[Query(_rate("millpond_worker_busy_seconds_total", "worker"), "{{worker}}")],
         unit="percentunit",
@@ -209,12 +215,14 @@ _THROUGHPUT = (
     ),
     TimeSeries(
         title="Lag, by partition",
+        width=6,
         text="The ten partitions with the largest lag. One that is far above the others has a hot key, or its task makes no progress.",
         queries=[Query(f"topk(10, sum by (topic, partition) (millpond_input_lag_records{{{APP}}}))", "{{topic}}-{{partition}}")],
         alert="PartitionStuck",
     ),
     TimeSeries(
         title="Slowest tasks",
+        width=6,
         text="The five tasks with the largest lag. One that is far above the others has a hot key, or a slow worker.",
         queries=[Query(f"topk(5, sum by (task) (millpond_input_lag_records{{{APP}}}))", "{{task}}")],
         alert="LagGrowing",

@@ -11,7 +11,7 @@ __all__ = ("LATENCIES", "NodeFigures", "StoreFigures")
 
 Forward = Callable[..., None]
 
-LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 """Upper bounds of the buckets of latencies, in seconds."""
 
 
