@@ -1,0 +1,1 @@
+"""One application in Java and in Python, which take over from each other."""

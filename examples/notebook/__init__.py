@@ -1,0 +1,1 @@
+"""A notebook that builds a topology and tries it on real data."""
