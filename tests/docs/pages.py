@@ -66,7 +66,9 @@ class Command:
 
 
 def simple_commands(text: str) -> list[list[str]]:
-    """Return the words of each program call of a command line: of pipes, of lists, and of `$(...)`."""
+    """Return the words of each program call of a command line: of pipes, of lists, of `$(...)`, and in a subshell."""
+    if text.startswith("(") and text.endswith(")"):
+        text = text[1:-1]
     found: list[list[str]] = [[]]
     reader = shlex.shlex(text, posix=True, punctuation_chars="|;&")
     reader.whitespace_split = True

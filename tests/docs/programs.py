@@ -142,6 +142,19 @@ def _docker(_: Command, words: Sequence[str]) -> None:
         _millpond(Command("", 0, ""), words[start:])
 
 
+def _uvicorn(_: Command, words: Sequence[str]) -> None:
+    """The service is in the repository; tests/examples runs it."""
+    path = words[1].partition(":")[0].replace(".", "/")
+    if not (ROOT / f"{path}.py").exists():
+        raise Wrong(f"there is no module {path}.py")
+
+
+def _jupyter(_: Command, words: Sequence[str]) -> None:
+    """The notebook is in the repository; tests/examples runs it."""
+    if not (ROOT / words[-1]).exists():
+        raise Wrong(f"there is no notebook {words[-1]}")
+
+
 _RULES: dict[str, _Check] = {
     "make": _make,
     "millpond": _millpond,
@@ -150,6 +163,8 @@ _RULES: dict[str, _Check] = {
     "pip": _pip,
     "docker": _docker,
     "uv": _uv,
+    "uvicorn": _uvicorn,
+    "jupyter": _jupyter,
 }
 PROGRAMS = frozenset({*_RULES, *CHECKED_ELSEWHERE, "kind"})
 """Programs whose calls are commands wherever they stand."""

@@ -40,6 +40,10 @@ def test_pipes_and_substitutions_are_several_calls():
     ]
 
 
+def test_commands_in_a_subshell_are_several_calls():
+    assert simple_commands("(cd build && java App)") == [["cd", "build"], ["java", "App"]]
+
+
 def test_labels_and_annotations_in_commands_exist():
     """Names such as `millpond.dev/app` are those of the operator's sources."""
     names = "".join(
@@ -67,6 +71,8 @@ def test_labels_and_annotations_in_commands_exist():
         ("pip install 'millpond[kafka]'", "no extra kafka"),
         ("docker build -f nothing/Dockerfile .", "no nothing/Dockerfile"),
         ("docker compose up --scale nothing=2", "no service nothing"),
+        ("uvicorn examples.nothing:api --factory", "no module examples/nothing"),
+        ("jupyter execute examples/nothing.ipynb", "no notebook examples/nothing"),
         ("flink run x", "no rule covers 'flink'"),
     ],
 )
