@@ -21,21 +21,25 @@ class Book(mp.FixedKeyProcessor[str, Transfer, Balance]):
 
     stores = (
         mp.KeyValueStoreBuilder(name="balances", key=mp.String, value=mp.Json(Balance)),
-        mp.KeyValueStoreBuilder(name="booked", key=mp.String, value=mp.Json(Transfer)),
+        mp.KeyValueStoreBuilder(name="booked", key=mp.Json(tuple[str, str]), value=mp.Json(Transfer)),
     )
 
     def init(self, context: mp.FixedKeyProcessorContext[str, Balance]) -> None:
         self.forward = context.forward
         self.balances = context.get_state_store("balances", mp.KeyValueStore[str, Balance])
-        self.booked = context.get_state_store("booked", mp.KeyValueStore[str, Transfer])
+        self.booked = context.get_state_store("booked", mp.KeyValueStore[tuple[str, str], Transfer])
+        self.conflicts = context.metrics.counter("transfers_conflicting", "Ids that came again with another transfer.")
 
     def process(self, record: mp.FixedKeyRecord[str, Transfer]) -> None:
-        transfer, name = record.value, f"{record.key}/{record.value.id}"
-        if self.booked.put_if_absent(name, transfer) is not None:
+        account, transfer = record.key, record.value
+        known = self.booked.put_if_absent((account, transfer.id), transfer)
+        if known is not None:
+            if known != transfer:  # the first one counts; /accounts/…/transfers/… shows it
+                self.conflicts.inc()
             return
-        before = self.balances.get(record.key) or Balance()
+        before = self.balances.get(account) or Balance()
         balance = Balance(before.cents + transfer.cents, before.transfers + 1)
-        self.balances.put(record.key, balance)
+        self.balances.put(account, balance)
         self.forward(record.with_value(balance))
 
 

@@ -6,8 +6,8 @@ uvicorn examples.service.main:api --factory --port 8000
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -30,7 +30,7 @@ class Payment(BaseModel):
     """The body of a request, which FastAPI checks."""
 
     cents: int = Field(description="paid to the account; negative: from the account")
-    purpose: str = ""
+    purpose: str = Field("", max_length=200)
 
 
 class Accepted(BaseModel):
@@ -81,19 +81,40 @@ def service(worker: mp.Worker, inbox: Inbox) -> FastAPI:
             raise HTTPException(503, f"Nobody knows whether Kafka has the transfer: send it again. {error}") from error
         return Accepted(partition=partition, offset=offset)
 
+    _add_reads(app, worker)
+    _add_health(app, worker)
+    return app
+
+
+def _add_reads(app: FastAPI, worker: mp.Worker) -> None:
+    # These are no coroutines: FastAPI calls them in a thread, since stores are on disk.
+
     @app.get("/accounts/{account}")
-    def balance(account: str) -> Account:  # no coroutine: FastAPI calls it in a thread, since stores are on disk
+    def balance(account: str) -> Account:
         """Return the balance: of all transfers that are committed."""
-        try:
+        with _reading():
             found = worker.store("balances", mp.KeyValueStore[str, Balance]).get(account)
-        except (QueryFailed, WorkerStateError) as error:  # starting, or ending
-            raise HTTPException(503, str(error)) from error
         if found is None:
             raise HTTPException(404, f"Account {account} has no transfers.")
         return Account(account=account, cents=found.cents, transfers=found.transfers)
 
-    _add_health(app, worker)
-    return app
+    @app.get("/accounts/{account}/transfers/{id}")
+    def booked(account: str, id: str) -> Payment:
+        """Return the transfer that counts under an id."""
+        with _reading():
+            found = worker.store("booked", mp.KeyValueStore[tuple[str, str], Transfer]).get((account, id))
+        if found is None:
+            raise HTTPException(404, f"Transfer {id} of account {account} does not count, or not yet.")
+        return Payment(cents=found.cents, purpose=found.purpose)
+
+
+@contextmanager
+def _reading() -> Generator[None, None, None]:
+    """Tell clients that stores cannot be read while the worker starts, restores or ends."""
+    try:
+        yield
+    except (QueryFailed, WorkerStateError) as error:
+        raise HTTPException(503, str(error)) from error
 
 
 def _add_health(app: FastAPI, worker: mp.Worker) -> None:

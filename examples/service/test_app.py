@@ -72,6 +72,13 @@ def test_a_transfer_that_comes_twice_counts_once(inside: Inside) -> None:
     assert inside.balances.read_key_values_to_list() == [("ann", Balance(500, 1)), ("bob", Balance(70, 1))]
 
 
+def test_an_id_that_comes_again_with_another_transfer_changes_nothing(client: TestClient, inside: Inside) -> None:
+    for cents in (500, 900):
+        client.put("/accounts/ann/transfers/1", json={"cents": cents})
+    assert client.get("/accounts/ann/transfers/1").json() == {"cents": 500, "purpose": ""}
+    assert client.get("/accounts/ann").json() == {"account": "ann", "cents": 500, "transfers": 1}
+
+
 def test_transfers_come_in_and_balances_go_out_by_http(client: TestClient) -> None:
     for _ in range(2):
         answer = client.put("/accounts/ann/transfers/rent-3", json={"cents": -90000, "purpose": "rent"})
@@ -81,6 +88,7 @@ def test_transfers_come_in_and_balances_go_out_by_http(client: TestClient) -> No
 
 def test_an_account_without_transfers_is_not_found(client: TestClient) -> None:
     assert client.get("/accounts/nobody").status_code == 404
+    assert client.get("/accounts/nobody/transfers/1").status_code == 404
 
 
 def test_a_transfer_without_an_amount_is_rejected(client: TestClient, inside: Inside) -> None:

@@ -21,11 +21,12 @@ PAGE = "examples/service/README.md"
 @pytest.fixture
 def shell(own_brokers: type[EmbeddedBroker], tmp_path: Path, processes: object) -> Iterator[Shell]:
     """A shell in the repository, which uses free ports."""
-    with socket.socket() as one, socket.socket() as two:
-        for each in (one, two):
+    with socket.socket() as one, socket.socket() as two, socket.socket() as three:
+        for each in (one, two, three):
             each.bind(("127.0.0.1", 0))
-        broker, http = (str(each.getsockname()[1]) for each in (one, two))
+        broker, http, metrics = (str(each.getsockname()[1]) for each in (one, two, three))
     opened = Shell(ROOT, {"9092": broker, "8000": http}, tmp_path / "state-home")
+    opened.export(f"export MILLPOND_HTTP_PORT={metrics}")
     opened.export("export MILLPOND_BOOTSTRAP_SERVERS=127.0.0.1:9092")
     yield opened
     opened.close()
@@ -36,13 +37,14 @@ def test_the_service_runs_as_its_page_says(shell: Shell) -> None:
     """It answers as shown, stops in order, and has its balances after it starts again."""
     steps = [line for language, text in blocks(PAGE) if language == "sh" for line in text.splitlines()]
     [shown] = [text.splitlines() for language, text in blocks(PAGE) if language == "text"]
-    broker, serve, ready, *transfers, balance, tests = steps
+    broker, serve, ready, *transfers, balance, booked, tests = steps
     shell.start(broker).wait_for("a broker listens")
     service = shell.start(serve)
     service.wait_for("startup complete")
     kafka.eventually(lambda: shell.run(ready) == shown[0], "the service is ready", timeout_s=60)
     assert all('"offset"' in shell.run(each) for each in transfers)
     kafka.eventually(lambda: shell.run(balance) == shown[1], "the balance is shown", timeout_s=30)
+    assert shell.run(booked) == shown[2]
     service.stop()
     assert "Traceback" not in service.said
 
