@@ -68,6 +68,14 @@ def said_on_broker(mistake: Mistake, servers: str, app_id: str, directory: Path,
             with worker(mistake.code) as after:
                 after.wait_running()
             said = lines[0]
+        elif mistake.scene == "another partitioner":
+            keys = [str(each).encode() for each in range(60)]
+            for topic, partitioner in zip(mistake.topics, ("consistent_random", "murmur2_random"), strict=True):
+                rows = [(key, b"{}") for key in keys]
+                kafka.produce(servers, f"{topic}-{suffix}", rows, partitioner=partitioner)
+            with worker(mistake.code):
+                kafka.eventually(lambda: bool(lines), "a warning")
+            said = re.sub(r"\d+ of the first \d+ keys", "17 of the first 20 keys", lines[0])
         elif mistake.scene == "after another application":
             kafka.create_topic(servers, f"{app_id}-{_CHANGELOG}", 6)
             said = str(worker(mistake.code).start().join())

@@ -36,7 +36,7 @@ _MOMENTS = {
     Moment.BROKER: (
         "When a worker meets the broker",
         "Topics and their partitions, other workers, and the state of the application are checked before a record is "
-        "processed. The `application.id` is `shop`.",
+        "processed, and the first records. The `application.id` is `shop`.",
     ),
     Moment.FIRST_RECORD: (
         "With the first record",
@@ -50,6 +50,7 @@ _SCENES = {
     "while it runs": "The application runs, and is started a second time on the same machine.",
     "reset while it runs": "The application runs, and `millpond reset --dry-run` is called.",
     "after a change": "",
+    "another partitioner": "A program with librdkafka's default partitioner writes `views`, and one with Kafka's writes `users`.",
     "after another application": "Another application with this `application.id` has a store `counts` in 6 partitions.",
 }
 

@@ -17,6 +17,6 @@ ON_A_BROKER = [mistake for mistake in MISTAKES if mistake.moment is Moment.BROKE
 def test_a_mistake_is_told_when_the_worker_meets_the_broker(
     mistake: Mistake, broker: Broker, app_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before a record is processed; the words are those of the table."""
+    """Before a record is processed, or with the first ones; the words are those of the table."""
     said = said_on_broker(mistake, broker.bootstrap_servers, app_id, tmp_path, capsys)
     assert said == (mistake.moment, mistake.says)

@@ -16,6 +16,7 @@ from millpond.topology.user_metrics import UserMetrics
 from .context import Outgoing, TaskContext, wall_clock_ms
 from .drop_log import DropLog
 from .handlers import Handlers
+from .partitioner_check import PartitionerCheck
 from .tracing import Tracing
 
 __all__ = ("Environment",)
@@ -55,6 +56,8 @@ class Environment:
     """The definitions of the application's own metrics, and `metrics.recording.level`."""
     drop_log: DropLog = field(default_factory=DropLog)
     """The log lines about dropped records."""
+    partitioners: PartitionerCheck = field(default_factory=PartitionerCheck)
+    """What was seen of the partitioners of input topics."""
     tracing: Tracing | None = None
     """Makes the spans of records; None if they are not traced."""
     task_directory: Callable[[TaskId], Path] | None = None

@@ -17,6 +17,7 @@ from .context import Outgoing, TaskContext
 from .environment import Environment
 from .node_figures import NodeFigures, StoreFigures
 from .partition_group import PartitionGroup
+from .partitioner_check import Sampler, topics_that_meet
 from .record_queue import Chunk, RecordQueue
 from .sources import make_decoder
 from .tracing import RecordSpan, TaskTracer, sampled_parent
@@ -83,6 +84,8 @@ class StreamTask:
         detailed = environment.metrics.records("DEBUG")
         self.store_figures: dict[str, StoreFigures] = {name: StoreFigures() for name in self.stores if detailed}
         self.inputs: dict[str, RecordQueue] = {}
+        self._meeting = topics_that_meet(subtopology)
+        self._samplers: dict[str, Sampler] = {}
         self.group: PartitionGroup = PartitionGroup((), environment.max_task_idle_ms)
         for source in subtopology.sources:
             for topic in map(environment.real_topic, source.topics):
@@ -95,6 +98,24 @@ class StreamTask:
         decoder = make_decoder(source, topic, self.context, self._environment)
         self.inputs[topic] = RecordQueue(topic, decoder, self._entries[source.name])
         self.group = PartitionGroup(list(self.inputs.values()), self._environment.max_task_idle_ms)
+        self._sample(source, topic)
+
+    def _sample(self, source: SourceNode, topic: str) -> None:
+        """Look at the first records of an input whose records have to meet those of another topic."""
+        environment = self._environment
+        groups = [set(map(environment.real_topic, group)) for group in self._meeting]
+        others = set[str]().union(*(group for group in groups if topic in group)) - {topic}
+        if not others:
+            return
+        key = source.key if source.key is not None else environment.default_key
+        self._samplers[topic] = environment.partitioners.sampler(
+            topic,
+            others,
+            self.id.partition,
+            lambda: environment.partition_count(topic),
+            partition_by=None if key is None else key.partition_by,
+            internal=topic in map(environment.real_topic, environment.internal_topics),
+        )
 
     # Positions
 
@@ -147,6 +168,8 @@ class StreamTask:
         """Buffer the messages that one poll returned for one input."""
         queue = self.inputs[topic]
         before = queue.position
+        if self._samplers and topic in self._samplers and self._samplers[topic](messages):
+            del self._samplers[topic]
         queue.add(messages)
         if queue.bad_first:
             self._bad_first = True
