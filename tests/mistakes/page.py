@@ -50,7 +50,7 @@ _SCENES = {
     "while it runs": "The application runs, and is started a second time on the same machine.",
     "reset while it runs": "The application runs, and `millpond reset --dry-run` is called.",
     "after a change": "",
-    "another partitioner": "A program with librdkafka's default partitioner writes `views`, and one with Kafka's writes `users`.",
+    "another partitioner": "`views` is written with librdkafka's default partitioner, `users` with Kafka's.",
     "after another application": "Another application with this `application.id` has a store `counts` in 6 partitions.",
 }
 

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from millpond.runtime.config.model import Config as Config
     from millpond.runtime.listeners import SuspendReason as SuspendReason
     from millpond.runtime.listeners import WorkerListener as WorkerListener
+    from millpond.runtime.processing.handlers import DeadLetter as DeadLetter
+    from millpond.runtime.processing.handlers import ErrorContext as ErrorContext
+    from millpond.runtime.processing.handlers import Response as Response
+    from millpond.runtime.processing.handlers import Result as Result
+    from millpond.runtime.processing.handlers import dead_letter as dead_letter
     from millpond.runtime.states import WorkerState as WorkerState
     from millpond.runtime.worker.embedding.controls import CloseOptions as CloseOptions
     from millpond.runtime.worker.embedding.failures import (
@@ -96,6 +101,7 @@ if TYPE_CHECKING:
     from .state import WindowStore as WindowStore
     from .state import WindowStoreBuilder as WindowStoreBuilder
     from .topology import Change as Change
+    from .topology import ConsumerRecordView as ConsumerRecordView
     from .topology import FailOnInvalidTimestamp as FailOnInvalidTimestamp
     from .topology import FixedKeyProcessor as FixedKeyProcessor
     from .topology import FixedKeyProcessorContext as FixedKeyProcessorContext
@@ -156,6 +162,7 @@ _MODULES = {
     "millpond.errors": ("MillpondError",),
     "millpond.runtime.config.model": ("Config",),
     "millpond.runtime.listeners": ("SuspendReason", "WorkerListener"),
+    "millpond.runtime.processing.handlers": ("DeadLetter", "ErrorContext", "Response", "Result", "dead_letter"),
     "millpond.runtime.states": ("WorkerState",),
     "millpond.runtime.worker.embedding.controls": ("CloseOptions",),
     "millpond.runtime.worker.embedding.failures": ("StreamThreadExceptionResponse",),
@@ -206,6 +213,7 @@ _MODULES = {
     ),
     "millpond.topology": (
         "Change",
+        "ConsumerRecordView",
         "FailOnInvalidTimestamp",
         "FixedKeyProcessor",
         "FixedKeyProcessorContext",

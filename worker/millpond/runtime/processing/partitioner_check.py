@@ -140,10 +140,10 @@ class PartitionerCheck:
         self._told.add(topic)
         seen = self._topics[topic]
         log.warning(
-            "topic '%s': %d of the first %d keys are not in the partition that Kafka's partitioner (murmur2) gives, but "
-            "those of '%s' are. The application joins or merges both by key, and records of one key do not meet. The "
-            "producer has another partitioner, such as librdkafka's default, or partitions were added to the topic: set "
-            "partitioner=murmur2_random in the producer; .repartition() puts the records that are there into the right "
-            "partitions.",
+            "topic '%s': %d of the first %d keys are not in the partition that Kafka's partitioner (murmur2) gives, "
+            "but those of '%s' are. The application joins or merges both by key, and records of one key do not meet. "
+            "The producer has another partitioner, such as librdkafka's default, or partitions were added to the "
+            "topic: set partitioner=murmur2_random in the producer; .repartition() puts the records that are there "
+            "into the right partitions.",
             topic, seen.elsewhere, len(seen.keys), other,
         )  # fmt: skip
