@@ -78,7 +78,12 @@ def simple_commands(text: str) -> list[list[str]]:
         elif found[-1] or not _ASSIGNMENT.fullmatch(word):
             found[-1].append(word)
     nested = [each for inner in _SUBSTITUTION.findall(text) for each in simple_commands(inner)]
-    return [each for each in found if each] + nested
+    return [_without_redirection(each) for each in found if each] + nested
+
+
+def _without_redirection(words: list[str]) -> list[str]:
+    """Return the words before `> file`; a program does not see where its output goes."""
+    return words[: words.index(">")] if words[-2:-1] == [">"] else words
 
 
 def blocks(page: str) -> Iterator[Block]:

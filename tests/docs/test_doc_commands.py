@@ -44,6 +44,10 @@ def test_commands_in_a_subshell_are_several_calls():
     assert simple_commands("(cd build && java App)") == [["cd", "build"], ["java", "App"]]
 
 
+def test_the_file_that_output_goes_to_is_no_argument():
+    assert simple_commands("millpond consume x > y; cat y") == [["millpond", "consume", "x"], ["cat", "y"]]
+
+
 def test_labels_and_annotations_in_commands_exist():
     """Names such as `millpond.dev/app` are those of the operator's sources."""
     names = "".join(

@@ -41,6 +41,14 @@ def add_word(_origin: str, word: str, delay: Delay) -> Delay:
     return Delay(delay.flights, delay.minutes + len(word))
 
 
+def add_or_delete(_origin: str, flight: Flight, delay: Delay) -> Delay | None:
+    return None if flight.dep_delay is None else Delay(delay.flights + 1, delay.minutes + flight.dep_delay)
+
+
+def delete_by_word(_origin: str, word: str, delay: Delay) -> Delay | None:
+    return delay if word else None
+
+
 def merge_delays(_origin: str, one: Delay, two: Delay) -> Delay:
     return Delay(one.flights + two.flights, one.minutes + two.minutes)
 
@@ -51,6 +59,10 @@ def no_names() -> set[str]:
 
 def add_name(_length: int, name: str, names: set[str]) -> set[str]:
     return names | {name}
+
+
+def remove_name_or_delete(_length: int, name: str, names: set[str]) -> set[str] | None:
+    return names - {name} or None
 
 
 def remove_name(_length: int, name: str, names: set[str]) -> set[str]:
@@ -258,6 +270,25 @@ assert_type(regrouped.reduce(lambda one, two: one + two, lambda one, two: one.re
 assert_type(
     regrouped.aggregate(no_names, add_name, remove_name),
     mp.KTable[int, set[str]],
+)
+
+# None deletes the row: a function may return it, and never gets it as the aggregate.
+assert_type(grouped.aggregate(Delay, add_or_delete, value=mp.Json(Delay)), mp.KTable[str, Delay])
+assert_type(
+    grouped.aggregate(lambda: 0, lambda _, flight, total: total + len(flight.origin) or None, value=mp.Long),
+    mp.KTable[str, int],
+)
+assert_type(grouped.reduce(lambda one, two: None if one == two else two), mp.KTable[str, Flight])
+assert_type(hourly.aggregate(Delay, add_or_delete), mp.KTable[mp.Windowed[str], Delay])
+assert_type(hourly.reduce(lambda one, two: None if one == two else two), mp.KTable[mp.Windowed[str], Flight])
+assert_type(sessions.aggregate(Delay, add_or_delete, merge_delays), mp.KTable[mp.Windowed[str], Delay])
+assert_type(sessions.reduce(lambda one, two: None if one == two else two), mp.KTable[mp.Windowed[str], Flight])
+mixed = grouped.cogroup(add_or_delete).cogroup(words.group_by_key(), delete_by_word)
+assert_type(mixed, mp.CogroupedKStream[str, Delay])
+assert_type(mixed.aggregate(Delay, value=mp.Json(Delay)), mp.KTable[str, Delay])
+assert_type(regrouped.aggregate(no_names, add_name, remove_name_or_delete), mp.KTable[int, set[str]])
+assert_type(
+    regrouped.reduce(lambda one, two: one + two, lambda one, two: one.removesuffix(two) or None), mp.KTable[int, str]
 )
 
 

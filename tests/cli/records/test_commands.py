@@ -61,7 +61,7 @@ def cluster(millpond: Millpond, broker: Broker) -> _Cluster:
 def test_records_are_written_and_shown_as_json_lines(
     cluster: _Cluster, create_topic: CreateTopic, tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is shown can be written to another topic as it is, and has the same bytes there."""
+    """What is shown can be written to another topic as it is, and has the same bytes there, in the same partitions."""
     topic, copy = create_topic("orders", partitions=2), create_topic("copy", partitions=2)
     records = [
         {"key": "a", "value": {"n": 1}, "timestamp": 1_000, "partition": 0},
@@ -82,12 +82,40 @@ def test_records_are_written_and_shown_as_json_lines(
     assert cluster.lines(topic, "--from", "now") == []
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(cluster("consume", topic).out.encode())))
-    assert cluster("produce", copy).status == 0
+    assert cluster("produce", copy, "--keep-partitions").status == 0
     assert kafka.read(broker.bootstrap_servers, copy) == kafka.read(broker.bootstrap_servers, topic)
 
     rows = {row["topic"]: row for row in json.loads(cluster("topics", "--json").out)["topics"]}
     assert rows[topic] == {"topic": topic, "partitions": 2, "records": 4, "cleanupPolicy": "delete"}
     assert [row["records"] for row in json.loads(cluster("topics", topic, "--json").out)["partitions"]] == [3, 1]
+
+
+def test_a_dead_letter_that_is_sent_again_reaches_the_partition_of_its_key(
+    cluster: _Cluster, create_topic: CreateTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was in another partition of the dead-letter topic, with headers that tell of its error."""
+    topic, dead = create_topic("orders", partitions=4), create_topic("orders-dead", partitions=2)
+
+    def produce(target: str, text: str, *options: str) -> str:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        ended = cluster("produce", target, *options)
+        assert ended.status == 0, ended.err
+        return ended.err
+
+    produce(topic, '{"key": "ann", "value": {"price": 1}}')
+    (before,) = cluster.lines(topic)
+    letter = {
+        "key": "ann", "value": {"price": "one"}, "topic": dead, "partition": (before["partition"] + 1) % 2,
+        "headers": {"__streams.errors.stacktrace": "Traceback", "trace": "7f"},
+    }  # fmt: skip
+    produce(dead, json.dumps(letter))
+    (shown,) = cluster.lines(dead, "--max", 1)
+    assert (shown["topic"], shown["partition"]) == (dead, letter["partition"])
+    said = produce(topic, json.dumps({**shown, "value": {"price": 2}}))
+    assert f"1 line was read from {dead}: the partition is chosen by key" in said
+    assert "headers __streams.errors.* are left out" in said
+    (_, again) = cluster.lines(topic)
+    assert (again["partition"], again["headers"]) == (before["partition"], [["trace", "7f"]])
 
 
 def test_a_wrong_line_ends_the_command_after_the_lines_before_it(

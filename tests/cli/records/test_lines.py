@@ -13,7 +13,7 @@ from confluent_kafka import murmur2
 
 from millpond.cli.records.application_coders import coders_of_topic, with_windows
 from millpond.cli.records.coders import FORMATS, named, of_serde
-from millpond.cli.records.lines import BadLine, Line, parser
+from millpond.cli.records.lines import BadLine, Line, Target, parser
 from millpond.cli.records.topics import TopicRow, application_of, retention
 from millpond.durations import Duration
 from millpond.errors import ConfigError
@@ -28,20 +28,22 @@ class View(msgspec.Struct):
     count: int = 0
 
 
-def _parse(text: str, key: Any = "auto", value: Any = "auto", **options: Any) -> Line | None:
+def _parse(
+    text: str, key: Any = "auto", value: Any = "auto", *, target: Target | None = None, **options: Any
+) -> Line | None:
     """Return the record of a line for a topic with 4 partitions."""
     coders = [
         of_serde(each) if isinstance(each, Serde) else named(each, "topic", is_key=is_key)
         for each, is_key in ((key, True), (value, False))
     ]
-    return parser(*coders, 4, **options)(text.encode())
+    return parser(*coders, target or Target("orders", 4), **options)(text.encode())
 
 
 def test_a_line_with_all_fields_is_a_record() -> None:
-    """Fields of its origin are ignored."""
+    """The offset at which it was read is ignored."""
     line = _parse(
         '{"key": "a", "value": {"b": 1}, "timestamp": "2026-01-31T12:00:00Z", "headers": {"x": "y", "z": null}, '
-        '"partition": 3, "topic": "elsewhere", "offset": 17}'
+        '"partition": 3, "topic": "orders", "offset": 17}'
     )
     assert line == Line(b"a", b'{"b":1}', 1769860800000, (("x", b"y"), ("z", None)), 3)
 
@@ -94,6 +96,8 @@ def test_formats_for_options_are_those_that_have_coders() -> None:
         ("{}", {}, 'no "value"'),
         ('{"value": 1, "kye": 2}', {}, 'Did you mean "key"?'),
         ('{"value": 1, "xyz": 2}', {}, "The fields are key, value"),
+        ('{"value": {"base64": "AA=="}, "error": "value: …"}', {}, 'Correct its key or value, and remove "error"'),
+        ('{"value": 1, "topic": 5}', {}, '"topic" is no text'),
         ('{"value": 1, "timestamp": 0}', {}, "must be above 0"),
         ('{"value": 1, "timestamp": "soon"}', {}, "is no time"),
         ('{"value": 1, "timestamp": 1.5}', {}, "is no time"),
@@ -131,9 +135,48 @@ def test_empty_lines_are_no_records() -> None:
 
 
 def test_partitions_of_lines_can_be_ignored() -> None:
-    line = _parse('{"value": 1, "partition": 9}', keep_partitions=False)
+    target = Target("orders", 4, keep_partitions=False)
+    line = _parse('{"value": 1, "partition": 9, "topic": "orders"}', target=target)
     assert line is not None
     assert line.partition == -1
+    assert target.notes() == []
+
+
+@pytest.mark.parametrize(
+    ("origin", "partition", "told"),
+    [
+        ("", 3, False),
+        ('"topic": "orders", "offset": 5, ', 3, False),
+        ('"topic": "orders-dead", "offset": 5, ', -1, True),
+        ('"offset": 5, ', -1, True),
+    ],
+)
+def test_a_record_of_another_topic_goes_to_the_partition_of_its_key(origin: str, partition: int, *, told: bool) -> None:
+    """A partition of a dead letter's topic says nothing about the topic that the record is sent to again."""
+    target, kept = Target("orders", 4), Target("orders", 4, keep_partitions=True)
+    text = f'{{"key": "a", {origin}"partition": 3, "value": 1}}'
+    line, same = _parse(text, target=target), _parse(text, target=kept)
+    assert line is not None
+    assert same is not None
+    assert (line.partition, same.partition) == (partition, 3)
+    assert kept.notes() == []
+    assert bool(target.notes()) == told
+    if told:
+        assert "1 line was read from" in target.notes()[0]
+        assert "--keep-partitions takes it" in target.notes()[0]
+
+
+def test_headers_of_a_dead_letter_stay_in_its_topic() -> None:
+    """A copy of the dead-letter topic keeps them; a record that is sent again has none of them."""
+    headers = '"headers": [["__streams.errors.stacktrace", "secret"], ["trace", "7f"]]'
+    target = Target("orders", 4)
+    sent = _parse(f'{{"value": 1, "topic": "orders-dead", {headers}}}', target=target)
+    assert sent is not None
+    assert sent.headers == (("trace", b"7f"),)
+    assert target.notes() == ["1 line was a dead letter: the headers __streams.errors.* are left out."]
+    restored = _parse(f'{{"value": 1, "topic": "orders", {headers}}}')
+    assert restored is not None
+    assert len(restored.headers) == 2
 
 
 def test_keys_in_windows_have_the_partition_of_their_key_alone() -> None:
@@ -218,11 +261,12 @@ def test_avro_is_written_with_a_schema_of_a_file_or_of_the_subject(tmp_path: Pat
     registry, schema = "mock://produced", tmp_path / "order.avsc"
     schema.write_text('{"type": "record", "name": "Order", "fields": [{"name": "price", "type": "int"}]}')
     key = named("string", "orders", is_key=True)
-    without = parser(key, named("avro", "orders", is_key=False, registry=registry), 1)
+    target = Target("orders", 1)
+    without = parser(key, named("avro", "orders", is_key=False, registry=registry), target)
     with pytest.raises(BadLine, match="subject 'orders-value' has no schema"):
         without(b'{"value": {"price": 3}}')
     coder = named("avro", "orders", is_key=False, registry=registry, schema=schema)
-    line = parser(key, coder, 1)
+    line = parser(key, coder, target)
     written = line(b'{"value": {"price": 3}}')
     assert written is not None
     assert coder.decode(written.value or b"") == {"price": 3}

@@ -76,12 +76,17 @@ class KGroupedStream(Generic[K, V]):
         return self._aggregate(name, storage, lambda _send_old: CountStream(storage.name))
 
     def reduce(
-        self, reducer: Callable[[V, V], V], *, name: str | None = None, **materialized: Unpack[Materialized[K, V]]
+        self,
+        reducer: Callable[[V, V], V | None],
+        *,
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, V]],
     ) -> KTable[K, V]:
         """Combine the values of each key. The first value is the first aggregate.
 
         Args:
             reducer: f(aggregate, value) -> new aggregate; it may change and return the old one.
+                None deletes the row.
             name: name of the node.
             materialized: see `Materialized`.
 
@@ -95,7 +100,7 @@ class KGroupedStream(Generic[K, V]):
     def aggregate(
         self,
         initializer: Callable[[], VR],
-        aggregator: Callable[[K, V, VR], VR],
+        aggregator: Callable[[K, V, VR], VR | None],
         *,
         name: str | None = None,
         **materialized: Unpack[Materialized[K, VR]],
@@ -105,6 +110,7 @@ class KGroupedStream(Generic[K, V]):
         Args:
             initializer: f() -> the aggregate before a key's first value.
             aggregator: f(key, value, aggregate) -> new aggregate; it may change and return the old one.
+                None deletes the row.
             name: name of the node.
             materialized: see `Materialized`; `value=` is the serde of the aggregates.
 
@@ -120,11 +126,12 @@ class KGroupedStream(Generic[K, V]):
             name, storage, lambda send_old: AggregateStream(storage.name, initializer, aggregator, send_old)
         )
 
-    def cogroup(self, aggregator: Callable[[K, V, VR], VR]) -> CogroupedKStream[K, VR]:
+    def cogroup(self, aggregator: Callable[[K, V, VR], VR | None]) -> CogroupedKStream[K, VR]:
         """Begin an aggregate of several streams, of which this is the first (KIP-150).
 
         Args:
             aggregator: f(key, value, aggregate) -> new aggregate; it may change and return the old one.
+                None deletes the row.
 
         Returns:
             an object to which `cogroup()` adds other grouped streams, each with its own aggregator.
@@ -231,7 +238,7 @@ class TimeWindowedKStream(Generic[K, V]):
 
     def reduce(
         self,
-        reducer: Callable[[V, V], V],
+        reducer: Callable[[V, V], V | None],
         *,
         name: str | None = None,
         **materialized: Unpack[MaterializedWindows[K, V]],
@@ -240,6 +247,7 @@ class TimeWindowedKStream(Generic[K, V]):
 
         Args:
             reducer: f(aggregate, value) -> new aggregate; it may change and return the old one.
+                None deletes the row.
             name: name of the node.
             materialized: see `MaterializedWindows`.
 
@@ -256,7 +264,7 @@ class TimeWindowedKStream(Generic[K, V]):
     def aggregate(
         self,
         initializer: Callable[[], VR],
-        aggregator: Callable[[K, V, VR], VR],
+        aggregator: Callable[[K, V, VR], VR | None],
         *,
         name: str | None = None,
         **materialized: Unpack[MaterializedWindows[K, VR]],
@@ -266,6 +274,7 @@ class TimeWindowedKStream(Generic[K, V]):
         Args:
             initializer: f() -> the aggregate before a window's first value.
             aggregator: f(key, value, aggregate) -> new aggregate; it may change and return the old one.
+                None deletes the row.
             name: name of the node.
             materialized: see `MaterializedWindows`; `value=` is the serde of the aggregates.
 

@@ -64,8 +64,8 @@ class KGroupedTable(Generic[K, V]):
 
     def reduce(
         self,
-        adder: Callable[[V, V], V],
-        subtractor: Callable[[V, V], V],
+        adder: Callable[[V, V], V | None],
+        subtractor: Callable[[V, V], V | None],
         *,
         name: str | None = None,
         **materialized: Unpack[Materialized[K, V]],
@@ -74,7 +74,7 @@ class KGroupedTable(Generic[K, V]):
 
         Args:
             adder: f(aggregate, value) -> new aggregate, with the row's new value added.
-            subtractor: f(aggregate, value) -> new aggregate, with the row's old value subtracted.
+            subtractor: f(aggregate, value) -> new aggregate, with the row's old value subtracted; None deletes the row.
             name: name of the node.
             materialized: see `Materialized`.
 
@@ -92,8 +92,8 @@ class KGroupedTable(Generic[K, V]):
     def aggregate(
         self,
         initializer: Callable[[], VR],
-        adder: Callable[[K, V, VR], VR],
-        subtractor: Callable[[K, V, VR], VR],
+        adder: Callable[[K, V, VR], VR | None],
+        subtractor: Callable[[K, V, VR], VR | None],
         *,
         name: str | None = None,
         **materialized: Unpack[Materialized[K, VR]],
@@ -103,7 +103,8 @@ class KGroupedTable(Generic[K, V]):
         Args:
             initializer: f() -> the aggregate before a key's first value.
             adder: f(key, value, aggregate) -> new aggregate, with the row's new value added.
-            subtractor: f(key, value, aggregate) -> new aggregate, with the row's old value subtracted.
+            subtractor: f(key, value, aggregate) -> new aggregate, with the row's old value subtracted; None deletes the
+                row.
             name: name of the node.
             materialized: see `Materialized`; `value=` is the serde of the aggregates.
 

@@ -97,7 +97,7 @@ class SessionWindowedKStream(Generic[K, V]):
 
     def reduce(
         self,
-        reducer: Callable[[V, V], V],
+        reducer: Callable[[V, V], V | None],
         *,
         name: str | None = None,
         **materialized: Unpack[MaterializedWindows[K, V]],
@@ -105,8 +105,8 @@ class SessionWindowedKStream(Generic[K, V]):
         """Combine the values of each key and session. The first value is the first aggregate.
 
         Args:
-            reducer: f(aggregate, value) -> new aggregate; it may change and return the old one. It also combines the
-                aggregates of two sessions that a record merges.
+            reducer: f(aggregate, value) -> new aggregate; it may change and return the old one. None deletes the row.
+                It also combines the aggregates of two sessions that a record merges.
             name: name of the node.
             materialized: see `MaterializedWindows`.
 
@@ -124,7 +124,7 @@ class SessionWindowedKStream(Generic[K, V]):
     def aggregate(
         self,
         initializer: Callable[[], VR],
-        aggregator: Callable[[K, V, VR], VR],
+        aggregator: Callable[[K, V, VR], VR | None],
         session_merger: Callable[[K, VR, VR], VR],
         *,
         name: str | None = None,
@@ -135,6 +135,7 @@ class SessionWindowedKStream(Generic[K, V]):
         Args:
             initializer: f() -> the aggregate before a session's first value; it is called for each record.
             aggregator: f(key, value, aggregate) -> new aggregate; it may change and return the old one.
+                None deletes the row.
             session_merger: f(key, aggregate, aggregate) -> the aggregate of two sessions. It is called for each session
                 that a record joins, from the initializer's aggregate on, before the aggregator.
             name: name of the node.

@@ -24,7 +24,7 @@ class Decoded(NamedTuple):
 
 
 def decode(message: Message, coders: Coders) -> Decoded:
-    """Return a record as JSON: key, value, timestamp, partition, offset; window and headers if it has any.
+    """Return a record as JSON: key, value, timestamp, topic, partition, offset; window and headers if it has any.
 
     Times are epoch ms. What cannot be decoded is `{"base64": …}`, and the line has the reason as `error`.
 
@@ -50,7 +50,12 @@ def decode(message: Message, coders: Coders) -> Decoded:
                 line["window"] = {"start": start, "end": end}
     if "value" not in line:
         line["value"] = None if raw_value is None else _part(coders.value, _bytes(raw_value), "value", problems)
-    line |= {"timestamp": message.timestamp()[1], "partition": message.partition(), "offset": message.offset()}
+    line |= {
+        "timestamp": message.timestamp()[1],
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+    }
     if headers := message.headers():
         line["headers"] = [[name, None if data is None else _text(_bytes(data))] for name, data in list(headers)]
     if problems:

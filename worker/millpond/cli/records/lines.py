@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -15,11 +16,14 @@ from millpond.serdes import Windowed
 
 from .coders import Coder, NotEncodable
 
-__all__ = ("BadLine", "Line", "parser")
+__all__ = ("BadLine", "Line", "Target", "parser")
 
 _FIELDS = ("key", "value", "timestamp", "headers", "partition", "window")
 _OF_ORIGIN = ("topic", "offset")
-"""Fields that tell where a record was read. They do not matter for where it is written."""
+"""Fields that tell where a record was read."""
+_OF_DEAD_LETTERS = "__streams.errors."
+"""The headers that tell why a record is a dead letter begin so."""
+_NO_TOPIC = "an unnamed topic"
 _MAX_LONG = 2**63 - 1
 _ANY = -1
 
@@ -40,17 +44,71 @@ class Line(NamedTuple):
     """-1 for the partition of the key."""
 
 
-def parser(
-    key: Coder, value: Coder, partitions: int, *, separator: str | None = None, keep_partitions: bool = True
-) -> Callable[[bytes], Line | None]:
+class Target:
+    """The topic that lines are written to, and what is not kept of lines that were read from other topics.
+
+    The partition of a record that was read elsewhere depends on the partition count there, and may be that of no key
+    (dead letters). So such a record goes to the partition of its key.
+
+    Args:
+        topic: the topic's name; empty if lines of no topic are its own.
+        partitions: the number of its partitions.
+        keep_partitions: whether a record is written to the partition that its line names: True and False say so for all
+            lines, None for those that were not read from another topic.
+    """
+
+    def __init__(self, topic: str, partitions: int, *, keep_partitions: bool | None = None) -> None:
+        self.topic = topic
+        self.partitions = partitions
+        self._keep_partitions = keep_partitions
+        self._moved: Counter[str] = Counter()
+        self._without_headers = 0
+
+    def partition(self, line: dict[str, Any]) -> int:
+        """Return the partition that a record keeps from its line; -1 for that of its key."""
+        origin = _origin(line)
+        keep = self._keep_partitions
+        if keep is None and origin in (None, self.topic):
+            keep = True
+        if keep:
+            return _partition(line.get("partition"), self.partitions)
+        if keep is None and line.get("partition") is not None:
+            self._moved[origin or _NO_TOPIC] += 1
+        return _ANY
+
+    def headers(self, line: dict[str, Any]) -> tuple[tuple[str, bytes | None], ...]:
+        """Return the headers that a record keeps: those of a dead letter's error stay behind."""
+        given = _headers(line.get("headers"))
+        if _origin(line) == self.topic:
+            return given
+        kept = tuple(each for each in given if not each[0].startswith(_OF_DEAD_LETTERS))
+        self._without_headers += len(kept) < len(given)
+        return kept
+
+    def notes(self) -> list[str]:
+        """Return sentences about what was not kept of the lines, for people."""
+        found = []
+        if self._moved:
+            topics = ", ".join(sorted(self._moved))
+            found.append(
+                f"{_lines(self._moved.total())} read from {topics}: the partition is chosen by key, not taken from the "
+                "line; --keep-partitions takes it."
+            )
+        if self._without_headers:
+            found.append(
+                f"{_lines(self._without_headers)} a dead letter: the headers {_OF_DEAD_LETTERS}* are left out."
+            )
+        return found
+
+
+def parser(key: Coder, value: Coder, target: Target, *, separator: str | None = None) -> Callable[[bytes], Line | None]:
     """Return the function that makes a record of a line, and None of an empty one; it raises BadLine.
 
     Args:
         key: the coder of keys.
         value: the coder of values.
-        partitions: the number of partitions of the topic.
+        target: where the records are written.
         separator: the text between key and value; None for JSON objects.
-        keep_partitions: whether a record is written to the partition that its line names.
     """
 
     def of_json(text: bytes) -> Line | None:
@@ -66,13 +124,13 @@ def parser(
             raise BadLine('it is no JSON object. Write {"key": …, "value": …}')
         _check_fields(found)
         raw_key = _encoded(key, _with_window(key, found), '"key"')
-        chosen = _partition(found.get("partition"), partitions) if keep_partitions else _ANY
+        chosen = target.partition(found)
         return Line(
             raw_key,
             _encoded(value, found["value"], '"value"'),
             _timestamp_ms(found.get("timestamp")),
-            _headers(found.get("headers")),
-            _partition_of_key(key, raw_key, partitions) if chosen == _ANY else chosen,
+            target.headers(found),
+            _partition_of_key(key, raw_key, target.partitions) if chosen == _ANY else chosen,
         )
 
     def separated(text: bytes) -> Line | None:
@@ -93,6 +151,11 @@ def parser(
 def _check_fields(found: dict[str, Any]) -> None:
     for name in found:
         if name not in _FIELDS and name not in _OF_ORIGIN:
+            if name == "error":
+                raise BadLine(
+                    'it has an "error": `millpond consume` could not decode the record. Correct its key or value, and '
+                    'remove "error"'
+                )
             near = nearest(name, _FIELDS)
             hint = f'Did you mean "{near}"?' if near else f"The fields are {', '.join(_FIELDS)}"
             raise BadLine(f'it has a field "{name}", which is none of a record. {hint}')
@@ -172,6 +235,20 @@ def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
 
 class _Raw(msgspec.Struct, forbid_unknown_fields=True):
     base64: bytes
+
+
+def _lines(number: int) -> str:
+    return "1 line was" if number == 1 else f"{number:,} lines were"
+
+
+def _origin(line: dict[str, Any]) -> str | None:
+    """Return the topic that a record was read from; None for a line that `millpond consume` has not written."""
+    found = line.get("topic")
+    if found is None:
+        return _NO_TOPIC if "offset" in line else None
+    if not isinstance(found, str):
+        raise BadLine('"topic" is no text. Correct it, or leave it out')
+    return found
 
 
 def _partition(given: Any, count: int) -> int:

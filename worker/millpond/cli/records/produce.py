@@ -24,7 +24,7 @@ from millpond.topology import is_repartition_topic
 from .application_coders import Coders
 from .broker import Place, broker_options
 from .choices import format_options
-from .lines import BadLine, Line, parser
+from .lines import BadLine, Line, Target, parser
 from .reading import admin_of, counted, log, partitions_of, quiet
 
 __all__ = ("command",)
@@ -38,7 +38,11 @@ _EXAMPLES = 3
 @click.argument("topic")
 @click.argument("records_file", metavar="[FILE]", type=click.Path(path_type=Path, allow_dash=True), default="-")
 @click.option("--key-separator", metavar="TEXT", help="Lines are KEY, this text, and VALUE, instead of JSON objects.")
-@click.option("--by-key", is_flag=True, help="Choose partitions by key, also for lines that name one.")
+@click.option(
+    "--by-key/--keep-partitions", "by_key", default=None,
+    help="Choose partitions by key, also for lines that name one; or take them from the lines, also from those of "
+    "another topic.",
+)  # fmt: skip
 @click.option("--from-line", type=click.IntRange(1), default=1, metavar="N", help="Begin with line N.")
 @click.option(
     "--create", "partitions", type=click.IntRange(1), metavar="PARTITIONS", help="Create the topic if it is missing."
@@ -58,15 +62,15 @@ def command(  # noqa: PLR0913 - one parameter per option
     find: Callable[[], Place],
     coders: Callable[[Place, str], Coders],
     *,
-    by_key: bool,
+    by_key: bool | None,
     internal: bool,
 ) -> None:
     """Write the lines of FILE, or of standard input, to TOPIC.
 
     A line is a JSON object with value, and, if wanted, key, timestamp (epoch ms, or as 2026-01-31T12:00:00Z), headers,
     partition, and window for keys in windows: what `millpond consume` shows. The partition is that of the key as in
-    Kafka's own clients, unless the line names one. A line that is no record ends the command; it says which records are
-    written.
+    Kafka's own clients, unless the line names one and was not read from another topic. A line that is no record ends
+    the command; it says which records are written.
 
     \b
     millpond produce orders orders.jsonl
@@ -90,7 +94,8 @@ def command(  # noqa: PLR0913 - one parameter per option
             raise TopicError(
                 f"topic '{topic}' is a changelog, whose format only the application writes: choose another topic."
             )
-        parse = parser(chosen.key, chosen.value, count, separator=key_separator, keep_partitions=not by_key)
+        target = Target(topic, count, keep_partitions=None if by_key is None else not by_key)
+        parse = parser(chosen.key, chosen.value, target, separator=key_separator)
         session.err.print(f"broker {place.where}", style="dim", markup=False, highlight=False, soft_wrap=True)
         if source.isatty():
             session.err.print("one record a line; Ctrl-D ends", style="dim", highlight=False)
@@ -103,6 +108,9 @@ def command(  # noqa: PLR0913 - one parameter per option
             raise MillpondError(
                 f"line {writer.line}: {error}. {writer.so_far('after the correction, go on')}"
             ) from error
+        finally:
+            for note in target.notes():
+                session.err.print(note, markup=False, highlight=False, soft_wrap=True)
         writer.finish()
         if interrupted:
             writer.line += 1

@@ -57,13 +57,16 @@ class CogroupedKStream(Generic[K, VR]):
     def __init__(self, cogrouping: Cogrouping) -> None:
         self._cogrouping = cogrouping
 
-    def cogroup(self, grouped: KGroupedStream[K, V], aggregator: Callable[[K, V, VR], VR]) -> CogroupedKStream[K, VR]:
+    def cogroup(
+        self, grouped: KGroupedStream[K, V], aggregator: Callable[[K, V, VR], VR | None]
+    ) -> CogroupedKStream[K, VR]:
         """Add a grouped stream, and return this same object.
 
         Args:
             grouped: a stream grouped by keys of the same type; its topics need as many partitions as those of the
                 other streams, unless it is repartitioned.
             aggregator: f(key, value, aggregate) -> new aggregate; it may change and return the old one.
+                None deletes the row.
 
         Raises:
             TopologyError: the stream comes from another StreamsBuilder, or is cogrouped already.
