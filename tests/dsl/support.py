@@ -59,6 +59,7 @@ class Node:
         self.closing: list[Callable[[], None]] = []
         self.batch_ends: list[Callable[[], None]] = []
         self.memory: dict[str, Callable[[], int]] = {}
+        self.waiting: dict[str, Callable[[], tuple[int, int, int] | None]] = {}
         self._remembered = dict(remembered or {})
         self._stores = stores
 
@@ -105,6 +106,9 @@ class Node:
 
     def on_close(self, callback: Callable[[], None]) -> None:
         self.closing.append(callback)
+
+    def holds_back(self, store: str, waiting: Callable[[], tuple[int, int, int] | None]) -> None:
+        self.waiting[store] = waiting
 
     def remember(self, name: str, value: Callable[[], int]) -> int | None:
         self.memory[name] = value

@@ -234,6 +234,15 @@ class NodeContext(Protocol):
         punctuations and flushes of caches, and often without a record; nodes nearer to the sources come first.
         """
 
+    def holds_back(self, store: str, waiting: Callable[[], tuple[int, int, int] | None]) -> None:
+        """Say that this node holds back final results until stream time has moved on; a log line tells of a pause.
+
+        Args:
+            store: the store that has them.
+            waiting: returns how many wait, the stream time at which the first one is sent, and the stream time now,
+                both in epoch ms; None if none wait. It is called once when the input has been quiet for long.
+        """
+
     def remember(self, name: str, value: Callable[[], int]) -> int | None:
         """Keep one integer of this node across restarts and moves of the task.
 

@@ -194,6 +194,7 @@ class _OperatorNode:
         self.schedule = node.schedule
         self.on_close = node.on_close
         self.on_batch_end = node.on_batch_end
+        self.holds_back = node.holds_back
         self.remember = node.remember
         self.share = node.share
         self.forward: Forward = self._sending(None)

@@ -82,6 +82,11 @@ class SuppressTable:
                 )
             evict_while(full, emit)
 
+        def waiting() -> tuple[int, int, int] | None:
+            return (buffer.num_records, buffer.min_timestamp + wait, stream_time) if buffer.num_records else None
+
+        if final:
+            node.holds_back(self.store, waiting)
         restored = node.remember(STREAM_TIME, lambda: stream_time)
         if restored is not None:
             stream_time = restored

@@ -22,6 +22,7 @@ from .encoding_errors import explain_store_error
 from .environment import Environment
 from .node_figures import NodeFigures
 from .punctuation import PunctuationQueue, Schedule
+from .quiet_windows import Look
 from .sinks import bind_sink
 
 __all__ = ("NodeBinding", "TaskHooks", "compile_graph", "fan_out")
@@ -146,6 +147,10 @@ class NodeBinding:
 
         return self._hooks.schedule(interval_ms, wall_clock, guarded)
 
+    def holds_back(self, store: str, waiting: Look) -> None:
+        """Tell of the final results that wait in a store, if the input is quiet for long."""
+        self._hooks.held_back.append((store, waiting))
+
     def remember(self, name: str, value: Callable[[], int]) -> int | None:
         """Keep an integer of this node in the task's offset metadata; return the last committed one, or None."""
         return self._hooks.remember(f"{self.name}.{name}", value)
@@ -173,6 +178,7 @@ class TaskHooks:
         memories: functions that return the integer to commit, by "node.name".
         shared: functions that return the integer to commit, by the key that Kafka Streams uses for it.
         batch_ends: functions to call after the records at hand, parents before children.
+        held_back: functions that return the final results that wait, with the name of their store.
         figures: figures of single nodes, parents before children; empty unless they are recorded.
     """
 
@@ -185,6 +191,7 @@ class TaskHooks:
         self.wall_clock: PunctuationQueue = PunctuationQueue()
         self.closers: list[Callable[[], None]] = []
         self.batch_ends: list[Callable[[], None]] = []
+        self.held_back: list[tuple[str, Look]] = []
         self.figures: list[NodeFigures] = []
 
     def remember(self, name: str, value: Callable[[], int]) -> int | None:

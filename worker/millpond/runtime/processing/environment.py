@@ -17,6 +17,7 @@ from .context import Outgoing, TaskContext, wall_clock_ms
 from .drop_log import DropLog
 from .handlers import Handlers
 from .partitioner_check import PartitionerCheck
+from .quiet_windows import QuietLog
 from .tracing import Tracing
 
 __all__ = ("Environment",)
@@ -56,6 +57,8 @@ class Environment:
     """The definitions of the application's own metrics, and `metrics.recording.level`."""
     drop_log: DropLog = field(default_factory=DropLog)
     """The log lines about dropped records."""
+    quiet_log: QuietLog = field(default_factory=QuietLog)
+    """The log lines about final results that wait while the input is quiet."""
     partitioners: PartitionerCheck = field(default_factory=PartitionerCheck)
     """What was seen of the partitioners of input topics."""
     tracing: Tracing | None = None

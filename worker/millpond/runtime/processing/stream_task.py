@@ -18,6 +18,7 @@ from .environment import Environment
 from .node_figures import NodeFigures, StoreFigures
 from .partition_group import PartitionGroup
 from .partitioner_check import Sampler, topics_that_meet
+from .quiet_windows import QuietInput
 from .record_queue import Chunk, RecordQueue
 from .sources import make_decoder
 from .tracing import RecordSpan, TaskTracer, sampled_parent
@@ -80,6 +81,8 @@ class StreamTask:
             subtopology.sources, subtopology.processors, subtopology.sinks,
             self.stores, global_stores, self.context, environment, remembered or Remembered(), subtopology.order,
         )  # fmt: skip
+        held_back = self._hooks.held_back
+        self._quiet = QuietInput(environment.quiet_log, partition, held_back) if held_back else None
         self.node_figures: list[NodeFigures] = self._hooks.figures
         detailed = environment.metrics.records("DEBUG")
         self.store_figures: dict[str, StoreFigures] = {name: StoreFigures() for name in self.stores if detailed}
@@ -273,6 +276,8 @@ class StreamTask:
         """Fire punctuators that are due in stream time or wall-clock time; return how many fired."""
         if self._environment.drop_log.pending:
             self._environment.drop_log.report(now_ms)
+        if self._quiet is not None:
+            self._quiet.check(self.processed, self.group.buffered() > 0, now_ms)
         before = len(self.outbox)
         fired = self.punctuate_stream_time()
         wall_clock = self._hooks.wall_clock.fire(now_ms)
@@ -372,6 +377,8 @@ class StreamTask:
     def close(self) -> None:
         """Call the processors' `close()`. The stores stay open; the code that opened them closes them."""
         self._environment.drop_log.report()
+        if self._quiet is not None:
+            self._quiet.forget()
         if self._tracer is not None:
             self._tracer.abandon()
         for closer in self._hooks.closers:

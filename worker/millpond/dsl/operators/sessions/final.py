@@ -82,6 +82,7 @@ class AggregateFinalSessions:
                 note(end, (start, raw))
             check(stream_time - open_for)
 
+        node.holds_back(self.store, lambda: finals.waiting(stream_time, open_for))
         restored = node.remember(STREAM_TIME, lambda: stream_time)
         if restored is not None:
             stream_time = restored

@@ -79,6 +79,7 @@ class AggregateFinalWindows:
                     note(start, raw)
             check(stream_time - grace)
 
+        node.holds_back(self.store, lambda: finals.waiting(stream_time, grace))
         restored = node.remember(STREAM_TIME, lambda: stream_time)
         if restored is not None:
             stream_time = restored

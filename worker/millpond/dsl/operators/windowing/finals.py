@@ -195,6 +195,18 @@ class FinalResults:
         if self.last_close < close or self.last_close == -1:
             self._emit(close)
 
+    def waiting(self, stream_time: int, grace: int) -> tuple[int, int, int] | None:
+        """Return how many windows in memory wait, the stream time at which the first one is sent, and the present one.
+
+        Args:
+            stream_time: the stream time, in epoch ms.
+            grace: stream time less the close time of `check`, in ms.
+        """
+        count = sum(map(len, self.by_time.values()))
+        if not count:
+            return None
+        return count, min(time for time, places in self.by_time.items() if places) + self._reach + grace, stream_time
+
     def save(self, newest: int, close: int) -> None:
         """Send the windows that have closed if a put at this time makes the store lose one of them."""
         if self._loses(self.times[0], newest):

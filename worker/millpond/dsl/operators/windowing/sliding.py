@@ -102,6 +102,8 @@ class AggregateSlidingWindows:
                 forward(*change)
             changes.clear()
 
+        if finals is not None:
+            node.holds_back(self.store, lambda: finals.waiting(stream_time, grace))
         restored = node.remember(STREAM_TIME, lambda: stream_time)
         if restored is not None:
             stream_time = restored
