@@ -100,6 +100,13 @@ def test_topics_that_are_read_or_written_are_created() -> None:
     assert missing_topics(_topology(), {"left": 4, "right": 4, "result": 1}, 4) == {}
 
 
+def test_the_dead_letter_topic_is_created() -> None:
+    """A worker does not start without it. It has one partition, unless the application writes it by itself, too."""
+    assert missing_topics(_topology(), {"left": 4, "right": 4, "result": 4}, 4, "dead") == {"dead": 1}
+    assert missing_topics(_topology(), {"left": 4, "right": 4, "result": 4, "dead": 3}, 4, "dead") == {}
+    assert missing_topics(_topology(), {"left": 4, "right": 4}, 4, "result") == {"result": 4}
+
+
 def test_created_topics_fit_those_they_are_joined_with() -> None:
     """Co-partitioned topics get the number of partitions of the existing one, not the requested number."""
     assert missing_topics(_topology(), {"left": 6}, 4) == {"right": 6, "result": 4}

@@ -176,7 +176,7 @@ def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., R
     session.do("scale", workers=1)
     status = session.await_status(settled(1), "one has everything")
     assert [row.worker for row in status.workers] == ["w1"]
-    assert status.queries.startswith("http://")
+    assert status.queries[0].startswith("http://")
     with pytest.raises(CommandFailed, match="w1 is the last worker"):
         session.do("drain", worker="w1")
     session.counts_once_more()

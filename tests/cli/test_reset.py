@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import io
 import signal
@@ -10,12 +11,15 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.cli.application import load_topology
+from millpond.cli.dev.control_server import serving_session
+from millpond.cli.dev.status import SessionStatus
 from millpond.cli.reset.plan import internal_topics, topics_of
 from millpond.runtime.offsets.metadata import OffsetMetadata, encode_metadata
 from millpond.state.rocksdb.directory_lock import DirectoryLock
@@ -178,6 +182,38 @@ def test_a_worker_on_this_machine_is_noticed(scene: Scene) -> None:
         assert (scene.directory / "data").exists()
     finally:
         lock.release()
+
+
+def test_the_session_of_the_application_names_broker_and_state(
+    scene: Scene, millpond: Millpond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `millpond dev` has a free port and a state directory of its own; what stops its workers is in the message."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    status = SessionStatus(
+        application=scene.app_id, title="count", guarantee="exactly_once", bootstrap_servers=scene.broker,
+        directory="/logs", state_dir=str(scene.directory.parent.parent),
+    )  # fmt: skip
+    what = ("reset", "--input-topics", scene.topic)
+
+    async def run(status: SessionStatus, *arguments: object) -> Ended:
+        async with serving_session(scene.app_id, lambda: status, str, in_process=status.in_process):
+            return await asyncio.to_thread(millpond, *what, *arguments)
+
+    lock = DirectoryLock(scene.directory)
+    try:
+        assert "millpond dev scale 0` first" in asyncio.run(run(status, "--yes")).err
+        alone = msgspec.structs.replace(status, in_process=True)
+        assert "--workers 1 and --data-dir" in asyncio.run(run(alone, "--yes")).err
+    finally:
+        lock.release()
+    refused = asyncio.run(run(status, "--yes", "--application-id", "other", "--session", scene.app_id))
+    assert (refused.status, "the session runs application" in refused.err) == (2, True)
+    assert "no session of 'millpond dev' of 'other'" in asyncio.run(run(status, "--application-id", "other")).err
+    assert scene.offsets() == {0: 3, 1: 2}
+    ended = asyncio.run(run(status, "--yes"))
+    assert "`millpond dev scale N` starts workers again" in ended.out, ended.err
+    assert scene.offsets() == {0: 0, 1: 0}
+    assert not scene.directory.exists()
 
 
 def test_active_group_members_are_noticed(scene: Scene) -> None:

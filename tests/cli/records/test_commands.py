@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from millpond.cli import session_broker
 from millpond.cli.dev.status import SessionStatus
-from millpond.cli.records import broker as found_broker
 from tests.cli.conftest import Ended, Millpond
 from tests.conftest import CreateTopic
 from tests.support import kafka
@@ -199,8 +199,8 @@ def test_a_session_and_a_configuration_with_different_brokers_are_not_mixed_up(
 ) -> None:
     """Without an option that chooses, nothing is read or written."""
     status = SessionStatus(application="a", title="a", guarantee="", bootstrap_servers="b:1", directory="")
-    monkeypatch.setattr(found_broker, "sessions", lambda: [None])
-    monkeypatch.setattr(found_broker, "Remote", lambda _file: SimpleNamespace(status=lambda: status))
+    monkeypatch.setattr(session_broker, "sessions", lambda: [None])
+    monkeypatch.setattr(session_broker, "Remote", lambda _file: SimpleNamespace(status=lambda: status))
     monkeypatch.setenv("MILLPOND_BOOTSTRAP_SERVERS", "c:2")
     ended = millpond("consume", "orders")
     assert (ended.status, ended.out) == (2, "")

@@ -65,11 +65,12 @@ _ALL = (
     Action(
         name="scale",
         summary="Set the number of workers.",
-        help="Run WORKERS workers: start missing ones, or drain and stop the ones with the highest numbers.",
+        help="Run WORKERS workers: start missing ones, or drain and stop the ones with the highest numbers. With 0, "
+        "all stop, and the broker keeps running, as `millpond reset` needs it.",
         example="5",
         perform=lambda fleet, command: fleet.scale(command.workers),
         command=lambda workers: Command("scale", workers=workers),
-        parameters=(click.argument("workers", type=click.IntRange(1)),),
+        parameters=(click.argument("workers", type=click.IntRange(0)),),
         keys=(
             Key("+", "+ adds a worker", lambda fleet, _: Command("scale", workers=fleet.wanted + 1)),
             Key("-", "- removes one", lambda fleet, _: Command("scale", workers=fleet.wanted - 1)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import signal
 import subprocess
@@ -23,7 +24,7 @@ _RECENT_S = 60.0
 # The last line of millpond, a logged error, or the last line of a traceback.
 _ERROR = re.compile(
     r"millpond: (?P<ended>.*)"
-    r"|\d{4}-\d\d-\d\d[T ]\S+ (ERROR|CRITICAL) (?P<logged>.*)"
+    r"|\d{4}-\d\d-\d\d[T ]\S+ (?:ERROR|CRITICAL) (?P<logged>.*)"
     r"|(?P<raised>[A-Z][\w.]*(Error|Exception): .*)"
 )
 _METRICS = re.compile(r"metrics on (http://\S+)")
@@ -111,11 +112,11 @@ class ProcessLog:
         self._position += len(new)
         *lines, self._partial_line = (self._partial_line + new.decode(errors="replace")).split("\n")
         for line in lines:
-            if found := _METRICS.search(line):
+            message, error = _entry(line)
+            if found := _METRICS.search(message):
                 self.metrics = found[1]
-            elif found := _ERROR.match(line):
-                self.error = next(filter(None, (found["ended"], found["logged"], found["raised"])), "")
-                self._error_at = time.monotonic()
+            elif error:
+                self.error, self._error_at = error, time.monotonic()
 
     @property
     def recent_error(self) -> str:
@@ -126,6 +127,17 @@ class ProcessLog:
         """Return the last lines of the process's log."""
         text = self.path.read_text(errors="replace") if self.path.exists() else ""
         return "\n".join(text.splitlines()[-_LAST_LINES:])
+
+
+def _entry(line: str) -> tuple[str, str]:
+    """Return the message of a line of a log and, if it is an error, its text; `log.format` may be text or json."""
+    if line.startswith("{"):
+        with contextlib.suppress(ValueError):
+            fields = json.loads(line)
+            message = str(fields.get("message", ""))
+            return message, message if fields.get("level") in ("ERROR", "CRITICAL") else ""
+    found = _ERROR.match(line)
+    return line, next(filter(None, found.groupdict().values()), "") if found else ""
 
 
 class Child:

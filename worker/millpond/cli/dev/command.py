@@ -104,9 +104,9 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Start a Kafka broker and a worker of the application at MODULE:ATTRIBUTE, until Ctrl-C.
 
-    Missing input and output topics of the application are created. At the end everything is deleted, unless --data-dir
-    is given. With --bootstrap-servers, that broker is used and none is started. At least once, results are committed
-    every second, unless commit.interval.ms is set.
+    Missing input, output and dead-letter topics of the application are created. At the end everything is deleted,
+    unless --data-dir is given. With --bootstrap-servers, that broker is used and none is started. At least once,
+    results are committed every second, unless commit.interval.ms is set.
 
     Without --workers, one worker runs in this process. With it, workers w0, w1, … are processes that share the tasks; a
     worker that dies is started again, and other workers process its tasks meanwhile.
@@ -211,10 +211,13 @@ def _import_ahead(*names: str) -> None:
     threading.Thread(target=run, name="imports", daemon=True).start()
 
 
-def missing_topics(topology: Topology, existing: Mapping[str, int], partitions: int) -> dict[str, int]:
+def missing_topics(
+    topology: Topology, existing: Mapping[str, int], partitions: int, dead_letter_topic: str | None = None
+) -> dict[str, int]:
     """Return the missing topics of the application, with the number of partitions to create.
 
-    Topics that must have the same number of partitions get that of the existing ones.
+    Topics that must have the same number of partitions get that of the existing ones. The dead-letter topic gets one:
+    it has few records, and a person reads them in the order in which they failed.
     """
     internal = topology.repartition_topics
     wanted: dict[str, int] = {}
@@ -231,6 +234,8 @@ def missing_topics(topology: Topology, existing: Mapping[str, int], partitions: 
         counts = {existing[topic] for topic in group if topic in existing}
         if len(counts) == 1:
             wanted.update(dict.fromkeys(group & wanted.keys(), counts.pop()))
+    if dead_letter_topic is not None:
+        wanted.setdefault(dead_letter_topic, 1)
     return {topic: count for topic, count in sorted(wanted.items()) if topic not in existing}
 
 
@@ -238,10 +243,11 @@ def _create_topics(topology: Topology, config: Config, partitions: int) -> None:
     admin = AdminClient(dict(config.admin_settings()), logger=log)
     try:
         existing = {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=_TIMEOUT_S).topics.items()}
-        missing = missing_topics(topology, existing, partitions)
+        missing = missing_topics(topology, existing, partitions, config.errors_dead_letter_queue_topic_name)
         new = [NewTopic(topic, count, config.replication_factor) for topic, count in missing.items()]
         for topic, created in admin.create_topics(new).items() if new else ():
             created.result(_TIMEOUT_S)
-            log.info("created topic %s with %d partitions", topic, missing[topic])
+            count = missing[topic]
+            log.info("created topic %s with %d partition%s", topic, count, "" if count == 1 else "s")
     except KafkaException as error:
         raise BrokerError(f"the application's topics cannot be created: {error.args[0].str()}.") from error

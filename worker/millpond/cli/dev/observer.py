@@ -71,6 +71,7 @@ class Observer:
             guarantee=config.processing_guarantee,
             bootstrap_servers=config.bootstrap_servers,
             directory=str(fleet.launch.directory),
+            state_dir=str(config.state_dir.absolute()),
             console=console,
             wanted=fleet.wanted,
         )
@@ -213,6 +214,7 @@ class Observer:
             guarantee=old.guarantee,
             bootstrap_servers=old.bootstrap_servers,
             directory=old.directory,
+            state_dir=old.state_dir,
             console=old.console,
             coordinator=fleet.coordinator.url if fleet.coordinator.listening else "",
             coordinator_note=fleet.coordinator.log.recent_error,

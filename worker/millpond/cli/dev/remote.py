@@ -97,8 +97,7 @@ class Remote:
         if len(running) > 1:
             found = ", ".join(f"{each.application} (process {each.pid})" for each in running)
             raise NoSession(
-                f"several sessions run: {found}; name one by its application or its process (--app of "
-                "`millpond dev`, --session of other commands)."
+                f"several sessions run: {found}; name one by its application or its process: --session NAME."
             )
         return cls(running[0])
 

@@ -56,7 +56,7 @@ def run_fleet(  # noqa: PLR0913 - the parts of a session
         MillpondError: the coordinator or the workers cannot start.
         click.Abort: the session was interrupted twice.
     """
-    asyncio.run(_run(Fleet(launch, count, reaper), session, title, console_port))
+    asyncio.run(_run(Fleet(launch, count, reaper, patient=session.live), session, title, console_port))
 
 
 async def _run(fleet: Fleet, session: Session, title: str, console_port: int) -> None:
@@ -111,7 +111,7 @@ class _Shown:
     def __rich__(self) -> RenderableType:
         status = self._observer.status
         where = f"broker {status.bootstrap_servers}   logs {status.directory}   Ctrl-C stops"
-        pages = f"console {status.console}   queries {status.queries or 'none yet'}: millpond query"
+        pages = f"console {status.console}   queries {' '.join(status.queries) or 'none yet'}: millpond query"
         return table(status, pages, where, _HINTS)
 
 
@@ -138,11 +138,11 @@ async def _showing(fleet: Fleet, observer: Observer, session: Session) -> AsyncI
 
 
 async def _log_lines(observer: Observer) -> None:
-    queries = ""
+    queries: tuple[str, ...] = ()
     while True:
         await asyncio.sleep(_LINE_INTERVAL_S)
         if observer.status.queries != queries:
             queries = observer.status.queries
-            log.info("queries: %s", queries or "no worker answers them now")
+            log.info("queries: %s", " ".join(queries) or "no worker answers them now")
         if line := observer.line():
             log.info("%s", line)

@@ -103,6 +103,8 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap_servers: str
     directory: str
     """The directory of the logs."""
+    state_dir: str = ""
+    """The directory of the workers' local state."""
     console: str = ""
     """The URL of the console."""
     coordinator: str = ""
@@ -129,9 +131,9 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[SessionEvent, ...] = ()
 
     @property
-    def queries(self) -> str:
-        """The URL for queries, which any worker answers for all; empty while none does."""
-        return next((each.queries for each in self.workers if each.queries and each.pid), "")
+    def queries(self) -> tuple[str, ...]:
+        """The URLs for queries, of which each answers for all workers; empty while no worker does."""
+        return tuple(each.queries for each in self.workers if each.queries and each.pid)
 
     @property
     def complete(self) -> bool:

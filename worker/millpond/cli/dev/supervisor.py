@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from millpond.backoff import Backoff
 from millpond.errors import ConfigError, MillpondError
@@ -61,8 +62,18 @@ class Fleet:
         ran: whether any worker has ever been in state RUNNING.
     """
 
-    def __init__(self, launch: Launch, count: int, reaper: ChildReaper) -> None:
+    def __init__(self, launch: Launch, count: int, reaper: ChildReaper, *, patient: bool = False) -> None:
+        """Create the fleet, without processes.
+
+        Args:
+            launch: the options of workers.
+            count: the number of workers.
+            reaper: kills the processes when this process dies.
+            patient: whether to start workers again that have never run. A person at a terminal sees the reason, and
+                mends the application; otherwise the session ends with it.
+        """
         self.launch = launch
+        self._patient = patient
         self._reaper = reaper
         self.coordinator: CoordinatorProcess = CoordinatorProcess(launch.config, launch.directory, reaper)
         self.workers: dict[str, WorkerProcess] = {}
@@ -71,6 +82,7 @@ class Fleet:
         self.deaths: deque[tuple[str, float]] = deque()
         self.died: asyncio.Event = asyncio.Event()
         self.ran = False
+        self._ports: dict[str, int] = {}  # by worker: the port on which it served last
         self._numbers = itertools.count(1)
         self.started_at: float = time.monotonic()
         self._failure: BaseException | None = None
@@ -124,10 +136,10 @@ class Fleet:
         """Set the number of workers: start missing ones with the lowest ordinals, or drain those with the highest.
 
         Raises:
-            CommandFailed: the number is below 1.
+            CommandFailed: the number is negative.
         """
-        if count < 1:
-            raise CommandFailed("a session needs at least one worker; Ctrl-C ends it.")
+        if count < 0:
+            raise CommandFailed("there is no worker left to remove; Ctrl-C ends the session.")
         staying = sorted(
             (worker for worker in self.workers.values() if not worker.leaving), key=lambda worker: worker.ordinal
         )
@@ -135,6 +147,11 @@ class Fleet:
         leaving = staying[count:]
         for worker in leaving:
             self._begin_drain(worker)
+        if not count:  # no worker is left to hand tasks over to
+            for worker in self.workers.values():
+                if worker.draining is not None and worker.child is not None:
+                    worker.draining.cancel()
+                    worker.draining = self._in_background(self._stop(worker))
         started: list[str] = []
         ordinals = itertools.count()
         while len(staying) + len(started) < count:
@@ -144,6 +161,8 @@ class Fleet:
                 started.append(self._start(ordinal))
         if started:
             return f"starting {', '.join(started)}"
+        if not count:
+            return "stopping all workers; the broker keeps running" if leaving else "no workers run already"
         return f"draining {', '.join(worker.id for worker in leaving)}" if leaving else f"{count} workers run already"
 
     def kill(self, name: str, restart_after_s: float | None = RESTART_AFTER_S) -> str:
@@ -255,13 +274,15 @@ class Fleet:
             worker.phase, worker.note, worker.restart_after_s = WorkerPhase.STARTING, "", None
             worker.started_at = time.monotonic()
             worker.restarts += 1
-            command = self.launch.command(worker.ordinal, self.coordinator.url)
+            command = self.launch.command(worker.ordinal, self.coordinator.url, self._ports.get(worker.id, 0))
             worker.child = await Child.start(command, worker.log.path, self._reaper)
             pid = worker.child.pid
             log.debug("%s started, pid %d", worker.id, pid)
             status = await worker.child.wait()
             ended = time.monotonic()
             worker.child = None
+            worker.log.read()
+            self._ports[worker.id] = urlsplit(worker.log.metrics).port or self._ports.get(worker.id, 0)
             if self._stopping.is_set():
                 return
             if worker.phase is not WorkerPhase.STOPPING:
@@ -270,7 +291,6 @@ class Fleet:
             await self._report_gone(worker.id)
             if worker.phase is WorkerPhase.STOPPING:
                 continue
-            worker.log.read()
             await self._pause_before_restart(worker, pid, status, ended - worker.started_at)
         worker.phase = WorkerPhase.DOWN if worker.restart_after_s is not None else worker.phase
         if worker.phase is not WorkerPhase.DOWN:
@@ -285,15 +305,16 @@ class Fleet:
             worker.phase = WorkerPhase.FAILED
             worker.failures = 1 if lasted_s > _STEADY_S else worker.failures + 1
             pause_s = _RESTART_BACKOFF.wait_s(worker.failures)
-            worker.note = worker.log.error or _ending(status)
-            error = "the same error" if worker.note == self._last_error else worker.note
-            self._last_error = worker.note
+            error = worker.log.error
+            worker.note = error or _ending(status)
+            reason = f": {'the same error' if error == self._last_error else error.removesuffix('.')}" if error else ""
+            self._last_error = error
             self.add_event(
-                f"{worker.id} (pid {pid}) {_ending(status)}: {error.removesuffix('.')}; restarting in {pause_s:g} s; "
+                f"{worker.id} (pid {pid}) {_ending(status)}{reason}; restarting in {pause_s:g} s; "
                 f"log: {worker.log.path}",
                 logging.ERROR,
             )
-            if not self.ran and status > 0:
+            if not self.ran and not self._patient and status > 0:
                 self._failure = self._first_failure(worker, status)
                 self.stop()
                 return
@@ -341,11 +362,16 @@ class Fleet:
                 if not left:
                     break
             await asyncio.sleep(_POLL_S)
+        await self._stop(worker, "drained and stopped")
+
+    async def _stop(self, worker: WorkerProcess, done: str = "stopped") -> None:
+        """Stop a worker; it is not started again."""
+        started_at = time.monotonic()
         worker.phase, worker.wanted, worker.note = WorkerPhase.STOPPING, False, ""
         if worker.child is not None:
             status = await worker.child.stop(self._stop_timeout_s)
             took = time.monotonic() - started_at
-            self.add_event(f"{worker.id} drained and stopped in {took:.1f} s" if status == 0 else
+            self.add_event(f"{worker.id} {done} in {took:.1f} s" if status == 0 else
                       f"{worker.id} {_ending(status)} while stopping; log: {worker.log.path}")  # fmt: skip
 
     @property

@@ -18,7 +18,11 @@ from .view import table
 __all__ = ("VERBS",)
 
 _app_option = click.option(
-    "--app", metavar="NAME", help="The session's application id or process id, if several sessions run."
+    "--session",
+    "--app",
+    "app",
+    metavar="NAME",
+    help="The application id or process id of the session, if several run.",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from millpond.runtime.config.model import Config
 from .child_processes import Child, ProcessLog
 from .status import WorkerPhase
 
-__all__ = ("Launch", "WorkerProcess")
+__all__ = ("Launch", "WorkerProcess", "can_listen")
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,20 @@ class Launch:
     """The directory of logs and the coordinator's assignment."""
     verbose: bool = False
 
-    def command(self, ordinal: int, coordinator_url: str) -> list[str]:
-        """Return the command line of a worker."""
+    def command(self, ordinal: int, coordinator_url: str, port: int = 0) -> list[str]:
+        """Return the command line of a worker.
+
+        Args:
+            ordinal: the number of the worker.
+            coordinator_url: the coordinator.
+            port: the port on which the worker served before, so that clients find it again; 0 for a free one. It is
+                used if `http.port` leaves the choice.
+        """
         settings: dict[str, object] = {**self.settings, "worker.id": f"w{ordinal}", "coordinator.url": coordinator_url}
         if self.config.http_port > 0:
             settings["http.port"] = self.config.http_port + ordinal  # each worker needs its own port
+        elif self.config.http_port == 0 and port and can_listen(self.config.http_host, port):
+            settings["http.port"] = port
         if self.config.query_port > 0:
             settings["query.port"] = self.config.query_port + ordinal
         return [
@@ -45,6 +55,15 @@ class Launch:
             *(["--verbose"] if self.verbose else []),
             *itertools.chain.from_iterable(("--set", f"{key}={value}") for key, value in settings.items()),
         ]
+
+
+def can_listen(host: str, port: int) -> bool:
+    """Return whether a server can listen on a port: another process may have taken it meanwhile."""
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return True
+    except OSError:
+        return False
 
 
 @dataclass

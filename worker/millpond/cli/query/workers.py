@@ -72,7 +72,7 @@ def _of_session(name: str | None) -> tuple[str, ...]:
             "with --application-id, or --kubernetes NAME."
         )
     status = Remote.find(name).status()
-    found = tuple(each.queries for each in status.workers if each.queries and each.pid)
+    found = status.queries
     if not found:
         raise NoSession(
             f"no worker of the session of '{status.application}' answers queries yet: try again when it runs, and "

@@ -11,12 +11,12 @@ import click
 
 from millpond.cli.dev.remote import Remote, sessions
 from millpond.cli.options import DEFAULT_FILE, key_and_value, load_config
+from millpond.cli.session_broker import BROKER as _BROKER
+from millpond.cli.session_broker import reject_other_broker, session_option
 from millpond.errors import ConfigError
 from millpond.runtime.config.model import Config
 
 __all__ = ("Place", "broker_options")
-
-_BROKER = "bootstrap.servers"
 
 
 class Place(NamedTuple):
@@ -33,7 +33,7 @@ def broker_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options about the broker to a command, which gets a function that finds it as `find`."""
 
     @click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="Addresses of brokers to connect to first.")
-    @click.option("--session", "named", metavar="NAME", help="The session of `millpond dev` whose broker to use.")
+    @session_option
     @click.option("--application-id", metavar="NAME", help="The prefix of the application's internal topics.")
     @click.option(
         "-c", "--config", "file", metavar="FILE", type=click.Path(path_type=Path),
@@ -72,7 +72,9 @@ def _find(named: str | None, file: Path | None, flags: dict[str, object]) -> Pla
     if _BROKER in flags:
         return Place(config, config.application_id, config.bootstrap_servers)
     if named is None and config.bootstrap_servers:
-        return _configured(config)
+        origin = config.origins[_BROKER]
+        reject_other_broker(config.bootstrap_servers, origin)
+        return Place(config, config.application_id, f"{config.bootstrap_servers} ({origin})")
     if named is None and not sessions():
         raise ConfigError(
             "no broker is known: start `millpond dev` in another terminal, give --bootstrap-servers HOST:PORT, or set "
@@ -85,16 +87,3 @@ def _find(named: str | None, file: Path | None, flags: dict[str, object]) -> Pla
         load_config(file, flags, required=()), status.application,
         f"{status.bootstrap_servers} (of the session of {status.application})",
     )  # fmt: skip
-
-
-def _configured(config: Config) -> Place:
-    """Return the broker of the configuration, unless sessions run and none of them uses it: both may be meant."""
-    origin = config.origins[_BROKER]
-    running = [Remote(each).status() for each in sessions()]
-    if running and all(each.bootstrap_servers != config.bootstrap_servers for each in running):
-        raise ConfigError(
-            f"'{_BROKER}' is {config.bootstrap_servers} ({origin}), but the running session of "
-            f"'{running[0].application}' uses {running[0].bootstrap_servers}: choose by --bootstrap-servers or "
-            "--session."
-        )
-    return Place(config, config.application_id, f"{config.bootstrap_servers} ({origin})")

@@ -14,8 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from millpond.cli.application import load_topology
+from millpond.cli.dev.status import SessionStatus
 from millpond.cli.options import configuration_options, load_config, verbose_option
 from millpond.cli.session import Session
+from millpond.cli.session_broker import of_session, session_option
 from millpond.errors import ConfigError, MillpondError
 from millpond.runtime.config.model import Config
 from millpond.runtime.config.parsers import as_duration_ms
@@ -51,6 +53,7 @@ _Offsets = Mapping[Partition, int]
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--force", is_flag=True, help="Reset although workers seem to be running.")
+@session_option
 @configuration_options
 @verbose_option
 @click.pass_obj
@@ -63,6 +66,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     to_datetime: str | None,
     by_duration: str | None,
     shift_by: int | None,
+    named: str | None,
     file: Path | None,
     flags: dict[str, object],
     *,
@@ -78,12 +82,16 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     Name the application by MODULE:ATTRIBUTE, so that its topics are known; or by --application-id and --input-topics.
 
+    Without --bootstrap-servers, the broker is that of the application's session of `millpond dev`. Stop its workers
+    before, by `millpond dev scale 0`.
+
     With --delete, internal topics and the consumer group with its committed offsets are deleted. Local state is kept.
     """
     if deleting:
         if any(each is not None for each in (where, to_offset, to_datetime, by_duration, shift_by)):
             raise click.UsageError("--delete and options for offsets exclude each other: leave out one of them.")
-        _delete(session, application, load_config(file, flags), dry_run=dry_run, yes=yes, force=force)
+        flags, status = of_session(named, file, flags, application)
+        _delete(session, application, load_config(file, flags), _stop(status), dry_run=dry_run, yes=yes, force=force)
         return
     target = _target(where, to_offset, to_datetime, by_duration, shift_by)
     inputs = Inputs(frozenset(topic.strip() for given in input_topics for topic in given.split(",") if topic.strip()))
@@ -91,43 +99,45 @@ def command(  # noqa: PLR0913 - one parameter per option
     if application is not None:
         # What is wrong with the application is told before a setting that is missing.
         optimization = load_config(file, flags, required=()).topology_optimization
-        named, known = topics_of(load_topology(application, optimization))
-        inputs = inputs if inputs.topics else named
+        of_topology, known = topics_of(load_topology(application, optimization))
+        inputs = inputs if inputs.topics else of_topology
     elif not inputs.topics:
         raise click.UsageError("the application is missing: give MODULE:ATTRIBUTE, or --input-topics with its inputs.")
-    config = load_config(file, flags)
+    flags, status = of_session(named, file, flags, application)
+    config, stop = load_config(file, flags), _stop(status)
     with closing(Cluster(config)) as cluster:
         with session.err.status("reading topics and offsets"):
             plan = plan_reset(cluster, inputs, known, target)
         _show(plan, session.out)
-        if not _confirmed(plan, session, dry_run=dry_run, yes=yes, force=force):
+        if not _confirmed(plan, session, stop, dry_run=dry_run, yes=yes, force=force):
             return
         if not yes:
             # A worker may have been started while the prompt waited.
             again = plan_reset(cluster, inputs, known, target)
             if [move.before for move in again.moves] != [move.before for move in plan.moves]:
                 raise MillpondError("the committed offsets changed meanwhile: stop the workers, and reset again.")
-            _reject_if_active(again, force=force)
+            _reject_if_active(again, stop, force=force)
         with session.err.status("resetting"):
             apply_reset(cluster, plan)
+        again_by = "you run it again" if status is None else "`millpond dev scale N` starts workers again"
         session.out.print(
-            f"Application '{escape(plan.application_id)}' is reset. It starts over when you run it again."
+            f"Application '{escape(plan.application_id)}' is reset. It starts over when {again_by}.", soft_wrap=True
         )
 
 
 def _delete(  # noqa: PLR0913 - the options of the command
-    session: Session, application: str | None, config: Config, *, dry_run: bool, yes: bool, force: bool
+    session: Session, application: str | None, config: Config, stop: str, *, dry_run: bool, yes: bool, force: bool
 ) -> None:
     known = topics_of(load_topology(application, config.topology_optimization))[1] if application is not None else None
     with closing(Cluster(config)) as cluster:
         with session.err.status("reading topics and offsets"):
             plan = plan_deletion(cluster, known)
         _show_deletion(plan, session.out)
-        if not _confirmed(plan, session, dry_run=dry_run, yes=yes, force=force):
+        if not _confirmed(plan, session, stop, dry_run=dry_run, yes=yes, force=force):
             return
         if not yes:
             # A worker may have been started while the prompt waited.
-            _reject_if_active(plan_deletion(cluster, known), force=force)
+            _reject_if_active(plan_deletion(cluster, known), stop, force=force)
         with session.err.status("deleting"):
             apply_deletion(cluster, plan)
         session.out.print(f"Application '{escape(plan.application_id)}' is deleted from Kafka.")
@@ -140,7 +150,21 @@ def _show_deletion(plan: DeletePlan, console: Console) -> None:
         console.print(f"  delete consumer group {escape(plan.application_id)} and its committed offsets")
 
 
-def _confirmed(plan: ResetPlan | DeletePlan, session: Session, *, dry_run: bool, yes: bool, force: bool) -> bool:
+def _stop(status: SessionStatus | None) -> str:
+    """Return how to stop the workers, for messages."""
+    if status is None:
+        return "stop it first"
+    if status.in_process:
+        return (
+            "it is the session's own process, which ends with its broker: end it, start it with --workers 1 and "
+            "--data-dir DIR, and stop its worker by `millpond dev scale 0`"
+        )
+    return "run `millpond dev scale 0` first"
+
+
+def _confirmed(  # noqa: PLR0913 - the options of the command
+    plan: ResetPlan | DeletePlan, session: Session, stop: str, *, dry_run: bool, yes: bool, force: bool
+) -> bool:
     """Return whether to apply the plan.
 
     Raises:
@@ -154,23 +178,23 @@ def _confirmed(plan: ResetPlan | DeletePlan, session: Session, *, dry_run: bool,
         if plan.active and not force:
             session.out.print(
                 f"A worker of '{escape(plan.application_id)}' seems to be running "
-                f"({escape('; '.join(plan.active))}): without --dry-run this is refused. Stop it first, or use "
-                "--force.",
+                f"({escape('; '.join(plan.active))}): without --dry-run this is refused. {stop[0].upper()}{stop[1:]}, "
+                "or use --force.",
                 soft_wrap=True,
             )
         session.out.print("This was a dry run: nothing was changed.")
         return False
-    _reject_if_active(plan, force=force)
+    _reject_if_active(plan, stop, force=force)
     if not yes:
         click.confirm("Continue?", abort=True, err=True)
     return True
 
 
-def _reject_if_active(plan: ResetPlan | DeletePlan, *, force: bool) -> None:
+def _reject_if_active(plan: ResetPlan | DeletePlan, stop: str, *, force: bool) -> None:
     if plan.active and not force:
         raise MillpondError(
-            f"a worker of '{plan.application_id}' seems to be running ({'; '.join(plan.active)}): stop it first, or "
-            "use --force."
+            f"a worker of '{plan.application_id}' seems to be running ({'; '.join(plan.active)}): {stop}, or use "
+            "--force."
         )
 
 

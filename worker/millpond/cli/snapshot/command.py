@@ -18,6 +18,7 @@ from rich.table import Table
 from millpond.cli.application import load_topology
 from millpond.cli.options import configuration_options, load_config, target_argument, verbose_option
 from millpond.cli.session import Session
+from millpond.cli.session_broker import of_session, session_option
 from millpond.errors import SnapshotError
 from millpond.snapshots import versions
 from millpond.snapshots.locations import Location, open_location
@@ -58,6 +59,7 @@ def command() -> None:
     "--full", is_flag=True, help="Read changelogs from the beginning, instead of building on the previous version."
 )
 @click.option("--report-to", metavar="URL", hidden=True, help="The status of a StateBootstrap in the Kubernetes API.")
+@session_option
 @configuration_options
 @verbose_option
 @click.pass_obj
@@ -70,6 +72,7 @@ def create(  # noqa: PLR0913 - one parameter per option
     master: str,
     catalog: str | None,
     report_to: str | None,
+    named: str | None,
     file: Path | None,
     flags: dict[str, object],
     *,
@@ -90,7 +93,7 @@ def create(  # noqa: PLR0913 - one parameter per option
 
     session.log_to_stderr()
     topology = load_topology(target, load_config(file, flags, required=()).topology_optimization)
-    config = load_config(file, flags)
+    config = load_config(file, of_session(named, file, flags, target)[0])
     place = snapshot_place(config, uri, credentials_dir)
     catalog = catalog or config.catalog_location
     require_spark()

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import click
 
 from millpond.cli.application import load_topology
+from millpond.cli.dev.remote import sessions
 from millpond.cli.options import load_config
 from millpond.cli.query.workers import worker_urls
+from millpond.cli.session_broker import BROKER, of_session
 from millpond.cli.snapshot.options import existing_version, location_options, snapshot_place
 from millpond.errors import StateError
 from millpond.inspection.decoding import LoggedStore, find_store, stores_of
@@ -87,24 +89,27 @@ class Sources(NamedTuple):
             raise click.UsageError(
                 "--url (running workers) and --state-dir (stopped workers) exclude each other: leave out one of them."
             )
+        if BROKER in required:
+            flags, _ = of_session(None, file, flags, target)
         config = load_config(file, flags, required=required)
         stores = None if target is None else stores_of(load_topology(target, config.topology_optimization), config)
         return cls(config, stores, directory=None if directory is None else Path(str(directory)), **given)
 
     def workers(self, stack: ExitStack) -> list[RunningWorker]:
-        """Return all running workers: found through --url, else through the coordinator."""
+        """Return all running workers: found through --url, else the coordinator, else a session of `millpond dev`."""
         config = self.config
-        if not self.urls and config.coordinator_url is None:
+        if not self.urls and config.coordinator_url is None and not sessions():
             raise click.UsageError(
-                "the workers are missing: give --url URL of a running worker (or the setting 'coordinator.url'), or "
-                "--state-dir DIR of stopped workers."
+                "the workers are missing: start `millpond dev`, or give --url URL of a running worker (or the setting "
+                "'coordinator.url'), or --state-dir DIR of stopped workers."
             )
         urls = worker_urls(
             self.urls,
             config.coordinator_url,
-            config.application_id,
+            config.application_id if config.coordinator_url is not None else None,
             config.coordinator_token_file,
             config.coordinator_ca_file,
+            session=config.application_id,
         )
         found = find_workers(
             urls,

@@ -89,6 +89,7 @@ class WorkerConsole:
             guarantee=config.processing_guarantee,
             bootstrap_servers=config.bootstrap_servers,
             directory="",
+            state_dir=str(config.state_dir.absolute()),
             in_process=True,
             console=self.url,
             wanted=1,
