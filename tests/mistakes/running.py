@@ -88,6 +88,8 @@ def _of_code(mistake: Mistake) -> tuple[str, str]:
         try:
             exec(compile(mistake.code, "app.py", "exec"), names)
             topology = names["builder"].build()
+            if lines:
+                return moment, lines[0]
             moment = "start"
             for driver in _drivers(mistake, topology, names):
                 moment = "first record"

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from .checks import nearest
 
-__all__ = ("NOT_YET", "PAGE", "absent", "java_names", "moved")
+__all__ = ("NOT_YET", "OF_STREAMS", "PAGE", "absent", "java_names", "moved")
 
 PAGE = "docs/differences.md"
 
@@ -20,7 +20,8 @@ MODULE = "millpond"
 NOT_YET: dict[str, tuple[str, ...]] = {}
 
 _OPTIONS = "options are keyword arguments of the operator, such as {}"
-_OF_STREAMS = (
+#: Operators that streams and tables have.
+OF_STREAMS = (
     "filter", "filter_not", "flat_map", "flat_map_values", "foreach", "group_by", "group_by_key", "join", "left_join",
     "map", "map_values", "merge", "peek", "print", "process", "process_values", "repartition", "select_key", "split",
     "suppress", "to", "to_stream", "to_table", "windowed_by",
@@ -106,7 +107,7 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
     },
     "GlobalKTable": {
         **dict.fromkeys(
-            (*_OF_STREAMS, *_AGGREGATIONS), "a global table is only joined: stream.join(table, …, on=…)"
+            (*OF_STREAMS, *_AGGREGATIONS), "a global table is only joined: stream.join(table, …, on=…)"
         ),
         "queryable_store_name": "it is called store_name here",
     },
@@ -123,32 +124,32 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
         "clean_up": "delete the directory of state.dir while the worker does not run; `millpond reset` resets the rest",
         "client_instance_ids": "clients push no metrics to brokers; metrics are served for Prometheus",
     },
-    "KGroupedStream": dict.fromkeys((name for name in _OF_STREAMS if name != "windowed_by"), _AGGREGATE_FIRST),
+    "KGroupedStream": dict.fromkeys((name for name in OF_STREAMS if name != "windowed_by"), _AGGREGATE_FIRST),
     "CogroupedKStream": {
-        **dict.fromkeys((name for name in _OF_STREAMS if name != "windowed_by"), _COGROUP_FIRST),
+        **dict.fromkeys((name for name in OF_STREAMS if name != "windowed_by"), _COGROUP_FIRST),
         **dict.fromkeys(("count", "reduce"), _NO_COUNT),
     },
     "SessionWindowedCogroupedKStream": {
-        **dict.fromkeys(_OF_STREAMS, _COGROUP_FIRST),
+        **dict.fromkeys(OF_STREAMS, _COGROUP_FIRST),
         **dict.fromkeys(("count", "reduce"), _NO_COUNT),
         "cogroup": _COGROUP_ABOVE,
         "emit_strategy": _NO_STRATEGY,
     },
     "TimeWindowedCogroupedKStream": {
-        **dict.fromkeys(_OF_STREAMS, _COGROUP_FIRST),
+        **dict.fromkeys(OF_STREAMS, _COGROUP_FIRST),
         **dict.fromkeys(("count", "reduce"), _NO_COUNT),
         "cogroup": _COGROUP_ABOVE,
         "emit_strategy": _NO_STRATEGY,
     },
-    "SessionWindowedKStream": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
-    "TimeWindowedKStream": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
-    "KGroupedTable": dict.fromkeys(_OF_STREAMS, _AGGREGATE_FIRST),
+    "SessionWindowedKStream": dict.fromkeys(OF_STREAMS, _AGGREGATE_FIRST),
+    "TimeWindowedKStream": dict.fromkeys(OF_STREAMS, _AGGREGATE_FIRST),
+    "KGroupedTable": dict.fromkeys(OF_STREAMS, _AGGREGATE_FIRST),
     "SessionWindows": {"with_grace": "write SessionWindows(gap, grace=…)"},
     "TimeWindows": {
         "with_grace": "write TimeWindows(size, grace=…)",
     },
     "BranchedKStream": dict.fromkeys(
-        (*_OF_STREAMS, *_AGGREGATIONS), "the branches are what default_branch() or no_default_branch() return"
+        (*OF_STREAMS, *_AGGREGATIONS), "the branches are what default_branch() or no_default_branch() return"
     ),
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from typing import Any
 from millpond.dsl import StreamsBuilder
 from millpond.dsl.optimizing.rules import default_optimization
 from millpond.errors import ConfigError, MillpondError
+from millpond.names import OF_STREAMS
 from millpond.runtime.config.parsers import nearest
 from millpond.topology import Topology
 from millpond.topology.optimization import check_optimization, parse_optimization
@@ -127,10 +128,13 @@ def _cause(error: Exception) -> str:
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, SyntaxError):
         return f"{text}" if error.lineno is None or "line" in str(error) else f"{text} (line {error.lineno})"
+    hint = ""
+    if isinstance(error, AttributeError) and error.obj is None and error.name in OF_STREAMS:
+        hint = f"; to() and foreach() end a stream and return None, so call {error.name}() before them"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith("<") and Path(frame.filename).is_relative_to(Path.cwd()):
-            return f"{text} ({Path(frame.filename).relative_to(Path.cwd())}, line {frame.lineno})"
-    return text
+            return f"{text} ({Path(frame.filename).relative_to(Path.cwd())}, line {frame.lineno}){hint}"
+    return text + hint
 
 
 def _modules_near(name: str) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import dis
+import logging
 import re
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from millpond.checks import check_function, kind_of
+import msgspec
+
+from millpond.checks import check_function, kind_of, named
 from millpond.errors import TopologyError
 from millpond.serdes import Boolean, Double, Float, Int, Long, Serde, Short, String
 from millpond.topology import StoreBuilder, StreamPartitioner, TopicNameExtractor
@@ -22,6 +28,11 @@ __all__ = (
     "check_target",
     "check_value_function",
 )
+
+log: logging.Logger = logging.getLogger(__name__)
+
+#: Parts of a function's code around what it does.
+_NO_STEPS = ("RESUME", "NOP", "CACHE", "COPY_FREE_VARS", "RETURN_VALUE")
 
 _WILD = re.compile(r"[*+?|()\[\]^$]")
 _COUNTS = ("one parameter", "two parameters", "three parameters")
@@ -52,10 +63,50 @@ def check_value_function(
 def check_initializer(what: str, initializer: Callable[[], object]) -> None:
     """Check that an initializer can be called without arguments. Often the first aggregate is given instead.
 
+    A warning tells of one that only returns the same list, or another object that can change, for each key.
+
     Raises:
         TopologyError: the initializer cannot be called so; see `check_function`.
     """
     check_function(f"{what}'s initializer", initializer, instead="write lambda: … around what a key begins with")
+    shared = _shared_object(initializer)
+    if shared is not None:
+        log.warning(
+            "%s is given an initializer, %s, that returns the same %s for each key: an aggregator that changes it "
+            "mixes the aggregates of all keys. Return a new one in each call, such as lambda: %s(…).",
+            what, named(initializer), type(shared).__name__, type(shared).__name__,
+        )  # fmt: skip
+
+
+def _shared_object(function: Callable[[], object]) -> object | None:
+    """Return the object that a function only returns, from a variable outside of it; None if it cannot be changed.
+
+    The function is not called: it may have effects.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    steps = [step for step in dis.get_instructions(code) if step.opname not in _NO_STEPS]
+    if len(steps) != 1:
+        return None
+    value: object = None
+    if steps[0].opname == "LOAD_GLOBAL":
+        value = getattr(function, "__globals__", {}).get(steps[0].argval)
+    elif steps[0].opname == "LOAD_DEREF":
+        cells = dict(zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False))
+        try:
+            value = cells[steps[0].argval].cell_contents
+        except (KeyError, ValueError):  # not bound yet
+            return None
+    return value if _can_change(value) else None
+
+
+def _can_change(value: object) -> bool:
+    if isinstance(value, msgspec.Struct):
+        return not value.__struct_config__.frozen
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return not type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
+    return isinstance(value, list | dict | set | bytearray | deque)
 
 
 def check_partitioner(what: str, partitioner: StreamPartitioner | None) -> None:
