@@ -22,6 +22,7 @@ from millpond.runtime.tasks.executor import TaskExecutor
 from millpond.runtime.tasks.resources import TaskResources
 from millpond.runtime.tasks.task_stores import TaskStores
 from millpond.runtime.topics.plan import make_plan
+from millpond.runtime.topics.window_changelogs import ExpiredRecords, window_changelogs
 from millpond.runtime.worker.assembly import _environment
 from millpond.runtime.worker.commit_scheduler import CommitScheduler
 from millpond.state import StateFile, StateFileOptions
@@ -148,8 +149,9 @@ class Parts:
             )
         )
         self._assembly: Any = SimpleNamespace(
-            cluster=cluster, plan=plan, executor=self.executor, consumer=self.consumer, environment=environment
-        )
+            cluster=cluster, plan=plan, executor=self.executor, consumer=self.consumer, environment=environment,
+            expired=ExpiredRecords(plan, window_changelogs(plan), cluster, errands.run),
+        )  # fmt: skip
         self.new_producer()
 
     def _note_writes(self) -> None:

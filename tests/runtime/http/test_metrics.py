@@ -22,6 +22,7 @@ from tests.support import kafka
 OF_OTHER_STORES = {
     "millpond_store_record_cache_bytes",
     "millpond_store_expired_records",
+    "millpond_store_restored_incomplete",
     "millpond_store_suppressed_records",
     "millpond_store_suppressed_bytes",
 }

@@ -173,7 +173,8 @@ class WorkerSettings:
     )  # fmt: skip
     windowstore_changelog_additional_retention_ms: int = _setting(
         "windowstore.changelog.additional.retention.ms", as_duration_ms(0), 86_400_000,
-        "Added to the retention of a window store for its changelog topic, to allow for clocks that differ.",
+        "Added to the retention of a window or session store for its changelog: the worker deletes a record of it when "
+        "stream time is later than its timestamp by both. Brokers delete nothing from it by time.",
     )  # fmt: skip
     replication_factor: int = _setting(
         "replication.factor", as_count(1, 32_767, besides=(-1,)), -1,

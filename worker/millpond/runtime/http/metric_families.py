@@ -264,6 +264,12 @@ STORES = (
         counter=True,
     ),
     MetricRow(
+        "millpond_store_restored_incomplete",
+        "1 if the store of windows was restored from a changelog from which brokers had deleted records that it may "
+        "need, else 0. Bad when it is 1: results lack windows until the application is reset.",
+        _of("restored_incomplete"),
+    ),
+    MetricRow(
         "millpond_store_suppressed_records",
         "Results that suppress() holds back in memory, since their windows are not final yet. Bad when it "
         "grows without limit: windows do not close, because stream time does not advance.",

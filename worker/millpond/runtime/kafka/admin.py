@@ -11,7 +11,15 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from millpond.errors import BrokerError, ConfigError, TopicError
@@ -35,6 +43,7 @@ __all__ = ("KafkaAdmin",)
 
 log: logging.Logger = logging.getLogger(__name__)
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 _REQUEST_TIMEOUT_S = 5.0
@@ -391,6 +400,32 @@ class KafkaAdmin:
                 self._answered = True
                 return answer
 
+    def set_configs(self, values: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        """Set configuration entries of topics; return the error of each topic for which it failed."""
+        resources = [
+            ConfigResource(
+                ResourceType.TOPIC,
+                topic,
+                incremental_configs=[
+                    ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+                    for name, value in entries.items()
+                ],
+            )
+            for topic, entries in values.items()
+        ]
+        asked = self._admin.incremental_alter_configs(resources, request_timeout=_REQUEST_TIMEOUT_S)
+        return _errors({str(resource.name): future for resource, future in asked.items()})
+
+    def delete_before(self, offsets: Mapping[Partition, int]) -> dict[Partition, str]:
+        """Delete the records before an offset of each partition; return the errors. Safe from any thread."""
+        if not offsets:
+            return {}
+        asked = self._admin.delete_records(
+            [TopicPartition(each.topic, each.partition, offset) for each, offset in offsets.items()],
+            request_timeout=_REQUEST_TIMEOUT_S,
+        )
+        return _errors({Partition(each.topic, each.partition): future for each, future in asked.items()})
+
     def ask_ends(self, partitions: Collection[Partition]) -> dict[Partition, Future[Any]]:
         """Request the offset after the last committed record of each partition, as `offset` of a future's result."""
         asked = self._admin.list_offsets(
@@ -422,6 +457,17 @@ class KafkaAdmin:
         wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]
         self._purging = list(self._admin.delete_records(wanted).values())
         return True
+
+
+def _errors(asked: Mapping[K, Future[Any]]) -> dict[K, str]:
+    """Wait for the answers, and return the errors."""
+    found = {}
+    for key, future in asked.items():
+        try:
+            future.result()
+        except KafkaException as error:
+            found[key] = error.args[0].str()
+    return found
 
 
 def _list_offsets(

@@ -88,6 +88,7 @@ class StoreOperations:
         lookup = held.last_lookup
         assert lookup is not None
         self._take_position(held)
+        self._stores.check_windows(held, lookup)
         for changelog in held.changelogs:
             self._reader.promote(changelog, self._stores.end_of(changelog.source, lookup))
             if changelog.bounded and not changelog.done:

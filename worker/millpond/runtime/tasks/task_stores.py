@@ -23,6 +23,7 @@ from millpond.runtime.restoring.reusable_state import (
 )
 from millpond.runtime.restoring.snapshot_choice import WantedStore
 from millpond.runtime.topics.plan import Plan
+from millpond.runtime.topics.window_changelogs import missing_windows, warn_of_missing_windows
 from millpond.snapshots.layouts import covered, layout_of
 from millpond.state import MemoryBackend, StateFile
 from millpond.state.provenance import Provenance
@@ -49,6 +50,7 @@ class TaskStores:
     Attributes:
         backends: both backends.
         position_of: returns the offset at which a task continues an input, also without a committed offset.
+        time_limits: the limit by which brokers may have deleted windows from a changelog, in ms, by topic.
     """
 
     def __init__(self, plan: Plan, environment: Environment, state_file: StateFile, ranges: Ranges) -> None:
@@ -66,6 +68,7 @@ class TaskStores:
         }
         self._sources: dict[tuple[str, int], Restoration] = {}
         self.position_of: Callable[[Partition, TaskLookup], int] = _committed
+        self.time_limits: Mapping[str, int] = {}
 
     def adopt(self, plan: Plan) -> None:
         """Use a plan with the same stores."""
@@ -132,6 +135,28 @@ class TaskStores:
                 restoration = self._restoration(store, Partition(topic, task.partition), lookup, following=following)
                 held.changelogs.append(restoration)
                 self._sources[store.name, store.partition] = restoration
+        if not following:
+            self.check_windows(held, lookup)
+
+    def check_windows(self, held: HeldTask, lookup: TaskLookup) -> None:
+        """Warn of stores that are restored from changelogs from which brokers have deleted windows."""
+        stream_time = max((each.metadata.partition_time for each in lookup.committed.values()), default=-1)
+        for restoration in held.changelogs:
+            store, topic = restoration.store, restoration.source.topic
+            if (limit_ms := self.time_limits.get(topic)) is None:
+                continue
+            first = lookup.ranges[restoration.source][0]
+            span = missing_windows(
+                stream_time=stream_time,
+                retention_ms=store.retention_ms,
+                limit_ms=limit_ms,
+                first=first,
+                whole=restoration.whole,
+                now_ms=self._environment.now_ms(),
+            )
+            if span is not None:
+                store.restored_incomplete = 1
+                warn_of_missing_windows(store, (topic, first), limit_ms, span)
 
     def wanted(self, task: TaskId, lookup: TaskLookup) -> list[WantedStore]:
         """Return the stores of a task that snapshots may restore; an empty list if a changelog was created again."""

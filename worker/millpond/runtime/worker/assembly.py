@@ -33,6 +33,7 @@ from millpond.runtime.topics.lost_changelogs import check_changelogs
 from millpond.runtime.topics.plan import Plan, plan_with
 from millpond.runtime.topics.state_sources import state_sources, warn_of_deletions
 from millpond.runtime.topics.watch import TopicWatch
+from millpond.runtime.topics.window_changelogs import ExpiredRecords, keep_records, window_changelogs, without_limit
 from millpond.state import StateFile, StateFileOptions
 from millpond.topology import Topology
 from millpond.topology.user_metrics import UserMetrics
@@ -67,6 +68,8 @@ class Assembly:
     executor: TaskExecutor
     watch: TopicWatch
     """Detects new partitions of inputs, and new topics that match a pattern."""
+    expired: ExpiredRecords
+    """Deletes changelog records of windows that have expired."""
 
     def close(self) -> None:
         """Close the tasks, the state and the clients."""
@@ -132,7 +135,9 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         bootstrap = open_bootstrap(config, stores.backend, environment.now_ms)
         newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
         warn_of_left_changelogs(plan, newest, config.application_id)
-        cluster.ensure(plan.internal, newest, config.replication_factor)
+        windows = window_changelogs(plan)
+        cluster.ensure(without_limit(plan.internal, windows), newest, config.replication_factor)
+        stores.time_limits = keep_records(windows, newest, cluster)
         of_globals = [(each.store, each.source.topics[0]) for each in topology.global_stores]
         warn_of_deletions(state_sources(plan, of_globals), cluster.configs)
     except BaseException:
@@ -185,7 +190,10 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         blockers,
         more_tasks=config.coordinator_url is not None,  # only a coordinator can assign them
     )
-    return Assembly(cluster, plan, environment, state_file, consumer, copier, offset_committer, executor, watch)
+    expired = ExpiredRecords(plan, windows, cluster, threads.run)
+    return Assembly(
+        cluster, plan, environment, state_file, consumer, copier, offset_committer, executor, watch, expired
+    )
 
 
 def _with_metadata(consumer: Consumer, topics: Iterable[str]) -> Consumer:

@@ -55,6 +55,7 @@ class CommitScheduler:
     ) -> None:
         self._cluster, self._plan, self._executor = assembly.cluster, assembly.plan, assembly.executor
         self._consumer = assembly.consumer
+        self._expired = assembly.expired
         self._cache_bytes = assembly.environment.cache_bytes
         self._row_cache = RowCache(assembly.environment.row_cache_bytes)
         self._now_ms = assembly.environment.now_ms
@@ -200,6 +201,7 @@ class CommitScheduler:
         self._metrics.latencies(commit.first_timestamps, commit.input_times, self._now_ms())
         for span in commit.spans:
             span.end()
+        self._expired.completed(commit.rows, commit.offsets)
         commit.rows.clear()
         self._executor.committed(commit.offsets)
         if commit.released:

@@ -82,6 +82,7 @@ class SessionPuts(StagedStore[K, V]):
         self.persistent = persistent
         self.retention_ms = retention_ms
         self.expired_puts = 0
+        self.restored_incomplete = 0
         self._interval = segment_interval(retention_ms)
         # The sessions of each key that was read or put, in the order of their ends: all that the key has.
         self._sessions: dict[bytes, list[Session]] = {}

@@ -87,6 +87,7 @@ class StagedWindows(WindowPuts[K, V]):
         self.retention_ms = retention_ms
         self.window_size_ms = window_size_ms
         self.expired_puts = 0
+        self.restored_incomplete = 0
         self._interval = segment_interval(retention_ms)
         self._starts: list[int] = []  # heap of the starts in _windows, perhaps with some that are no longer there
         self._in_heap: set[int] = set()  # the starts in the heap
