@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import timedelta
 
 import pytest
 
 import millpond as mp
 from millpond.cli import main
+from millpond.errors import ConfigError
+from millpond.queries import Client, QueryFailed
 from tests.queries.application import Application, Point
 
 
@@ -108,6 +111,19 @@ def test_json_is_one_object_per_line_and_has_all_rows(query):
     assert len(query("counts", "-o", "json", "-n", 5)[1].splitlines()) == 5
     answer = json.loads(query("counts", "k01", "-o", "json", "--raw")[1])
     assert (answer["found"], answer["key"], answer["value"]) == (True, "azAx", "AAAAAAAAAAE=")
+
+
+def test_a_client_finds_workers_at_other_addresses_by_the_coordinator(application):
+    """A worker that was started again may have another port: a client that knew only the old one goes on."""
+    where = {"coordinator_url": application.coordinator.url, "application_id": "app"}
+    for gone in ((), ("http://127.0.0.1:1",)):
+        with Client(*gone, **where) as client:
+            assert [client.store("counts").get("k07") for _ in range(2)] == [7, 7]
+    with pytest.raises(ConfigError, match="both coordinator_url and application_id"):
+        Client(coordinator_url=application.coordinator.url)
+    nowhere = Client(coordinator_url="http://127.0.0.1:1", application_id="app", timeout=timedelta(milliseconds=100))
+    with nowhere, pytest.raises(QueryFailed, match=r"the coordinator at .* does not list the workers of 'app'"):
+        nowhere.stores()
 
 
 def test_workers_are_found_through_the_coordinator(query, application):

@@ -22,9 +22,11 @@ from typing import Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack, over
 
 import msgspec
 
+from millpond.errors import ConfigError
 from millpond.serdes import Serde, Window
 
 from .failures import Failure, FailureReason, QueryFailed
+from .members import Coordinator
 from .transport import Transport
 
 __all__ = ("Answer", "Client", "KeyOptions", "Options", "RangeOptions", "Row", "Rows", "Store", "WindowRow")
@@ -341,25 +343,42 @@ class Store(Generic[K, V]):
 class Client:
     """A client for the workers of an application. Thread-safe; a `Rows` is for one thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - how workers and the coordinator are reached
         self,
         *urls: str,
         timeout: timedelta = timedelta(seconds=10),
         token_file: Path | None = None,
         ca_file: Path | None = None,
+        coordinator_url: str | None = None,
+        application_id: str | None = None,
+        coordinator_token_file: Path | None = None,
+        coordinator_ca_file: Path | None = None,
     ) -> None:
         """Create the client; it connects with the first request.
+
+        With a coordinator, the client asks it for the workers: at the first request, unless URLs are given, and when
+        none of the known workers answers. So it finds workers that were started again at other addresses.
 
         Args:
             urls: base URLs of one or more workers; each of them answers for the whole application.
             timeout: how long a query waits for an owner or a position, unless the query sets its own timeout.
             token_file: file with a token of the workers' `query.token.file`; reread when it changes.
             ca_file: certificate authorities to trust (PEM); the default is those of the system.
+            coordinator_url: base URL of the coordinator.
+            application_id: the application whose workers the coordinator lists; given with `coordinator_url`.
+            coordinator_token_file: file with the coordinator's token; read for each request to it.
+            coordinator_ca_file: certificate authorities to trust at the coordinator (PEM).
 
         Raises:
-            ConfigError: no URL is given, a URL is invalid, or a file cannot be read.
+            ConfigError: no URL is given, a URL is invalid, the coordinator or the application is missing, or a file
+                cannot be read.
         """
-        self._transport = Transport(urls, token_file=token_file, ca_file=ca_file)
+        find = None
+        if coordinator_url is not None or application_id is not None:
+            if coordinator_url is None or application_id is None:
+                raise ConfigError("a coordinator needs both coordinator_url and application_id.")
+            find = Coordinator(coordinator_url, application_id, coordinator_token_file, coordinator_ca_file).workers
+        self._transport = Transport(urls, token_file=token_file, ca_file=ca_file, find=find)
         self._timeout = timeout
 
     @overload

@@ -7,7 +7,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,13 +19,13 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from millpond.backoff import Backoff
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, MillpondError
 
 from .access import Tokens, client_context
 from .failures import Failure, FailureReason, QueryFailed
 from .messages import LENGTH
 
-__all__ = ("Connect", "Transport")
+__all__ = ("Connect", "Find", "Transport")
 
 #: A worker gives up at the deadline and sends the reason: wait this much longer for it.
 _GRACE_S = 2.0
@@ -34,6 +35,9 @@ _MAX_IDLE_CONNECTIONS = 4
 _Connection = http.client.HTTPConnection
 Connect = Callable[[str, int], socket.socket]
 """Opens a connection to a host and port."""
+Find = Callable[[float], Iterable[str]]
+"""Returns the URLs of workers within some seconds."""
+_MIN_FIND_S = 0.1
 _CONNECTION_ERRORS = (OSError, http.client.HTTPException)
 
 
@@ -71,6 +75,7 @@ class Transport:
         token_file: Path | None = None,
         ca_file: Path | None = None,
         connect: Connect | None = None,
+        find: Find | None = None,
     ) -> None:
         """Create the transport; it connects with the first request.
 
@@ -79,25 +84,35 @@ class Transport:
             token_file: file whose first token is sent to workers; reread when it changes.
             ca_file: certificate authorities to trust (PEM); the default is those of the system.
             connect: opens connections that lead there by another way than the network's; raises OSError.
+            find: finds the URLs of the workers, first and when none of the known ones answers; then `urls` may be
+                empty. It gets the seconds that it may take, and raises MillpondError.
 
         Raises:
             ConfigError: no URL is given, a URL is invalid, or a file cannot be read.
         """
-        if not urls:
+        if not urls and find is None:
             raise ConfigError("a query client needs the URL of at least one worker, such as http://localhost:8080.")
-        self._addresses: list[_Address] = []
+        self._connect = connect
+        self._find = find
+        self._ca_file = ca_file
+        self._tokens = None if token_file is None else Tokens(token_file)
+        self._tls = client_context(ca_file) if ca_file is not None else None
+        self._idle: defaultdict[_Address, list[_Connection]] = defaultdict(list)
+        self._lock = threading.Lock()
+        self._addresses: list[_Address] = self._parsed(urls)
+
+    def _parsed(self, urls: Iterable[str]) -> list[_Address]:
+        """Return the addresses of URLs, and prepare TLS if one of them needs it."""
+        addresses = []
         for url in urls:
             parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ConfigError(f"'{url}' is not the URL of a worker: use a URL such as http://localhost:8080.")
             secure = parts.scheme == "https"
-            self._addresses.append(_Address(parts.hostname, parts.port or (443 if secure else 80), secure))
-        self._connect = connect
-        self._tokens = None if token_file is None else Tokens(token_file)
-        secured = any(address.secure for address in self._addresses)
-        self._tls = client_context(ca_file) if secured or ca_file is not None else None
-        self._idle: dict[_Address, list[_Connection]] = {address: [] for address in self._addresses}
-        self._lock = threading.Lock()
+            addresses.append(_Address(parts.hostname, parts.port or (443 if secure else 80), secure))
+            if secure and self._tls is None:
+                self._tls = client_context(self._ca_file)
+        return addresses
 
     def one(self, segments: tuple[str, ...], query: Mapping[str, str], timeout_s: float) -> Any:
         """Return the JSON object that answers a request.
@@ -179,6 +194,8 @@ class Transport:
         waits = iter(_BACKOFF)
         last_error: Exception = OSError("no request was sent")
         rejected: QueryFailed | None = None
+        if not self._addresses:
+            last_error = self._find_workers(deadline) or last_error
         while True:
             for address in self._addresses:
                 left = max(deadline - time.monotonic(), 0.0)
@@ -199,14 +216,30 @@ class Transport:
             if time.monotonic() + pause >= deadline:
                 break
             time.sleep(pause)
+            last_error = self._find_workers(deadline) or last_error
         if rejected is not None:
             raise rejected
+        raise self._no_answer(last_error) from last_error
+
+    def _no_answer(self, error: Exception) -> QueryFailed:
+        if not self._addresses:
+            return QueryFailed(FailureReason.NOT_PRESENT, str(error))
         tried = ", ".join(f"{each.host}:{each.port}" for each in self._addresses)
-        raise QueryFailed(
+        return QueryFailed(
             FailureReason.NOT_PRESENT,
-            f"no worker answers at {tried} ({last_error}): check that workers run there, and that their 'http.host' "
+            f"no worker answers at {tried} ({error}): check that workers run there, and that their 'http.host' "
             "is reachable from here.",
-        ) from last_error
+        )
+
+    def _find_workers(self, deadline: float) -> MillpondError | None:
+        """Replace the addresses by those that are found now; return the error if none are."""
+        if self._find is None:
+            return None
+        try:
+            self._addresses = self._parsed(self._find(max(deadline - time.monotonic(), _MIN_FIND_S)))
+        except MillpondError as error:
+            return error
+        return None
 
     def _send(self, address: _Address, path: str, timeout_s: float) -> tuple[_Connection, http.client.HTTPResponse]:
         while True:

@@ -54,6 +54,9 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
     if status.coordinator_note:
         where = f"  log: {status.directory}/coordinator.log"
         parts.append(Text(" coordinator: ", "red").append(status.coordinator_note).append(where, "dim not red"))
+    if not status.wanted and not any(worker.pid for worker in status.workers):
+        parts.append(Text(" no worker runs: `millpond dev scale N` starts N of them", style="dim"))
+        return Group(*parts, *(Text(f" {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in footer))
     parts += [Text(f" {task} waits: {why}", style="dim") for task, why in sorted(status.waiting.items())[:_MAX_BARS]]
     parts += [Text(f" {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in footer]
     return Group(*parts)

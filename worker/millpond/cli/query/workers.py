@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import ssl
-import urllib.request
 from pathlib import Path
-from urllib.parse import quote
 
 import click
-import msgspec
 
 from millpond.cli.dev.remote import NoSession, Remote, sessions
-from millpond.errors import MillpondError
-from millpond.protocol import View
+from millpond.queries.members import Coordinator
 
 __all__ = ("worker_urls",)
 
@@ -39,25 +34,8 @@ def worker_urls(  # noqa: PLR0913 - one parameter per option
         return _of_session(session)
     if coordinator_url is None or application_id is None:
         raise click.UsageError("a coordinator needs both --coordinator-url URL and --application-id NAME.")
-    if not coordinator_url.startswith(("http://", "https://")):
-        raise click.UsageError(f"--coordinator-url: '{coordinator_url}' should look like http://localhost:7070.")
-    path = f"/v1/applications/{quote(application_id, safe='')}/assignment"
-    request = urllib.request.Request(coordinator_url.rstrip("/") + path)  # noqa: S310 - http, as checked
-    try:
-        if coordinator_token_file is not None:
-            request.add_header("Authorization", f"Bearer {coordinator_token_file.read_text().strip()}")
-        context = ssl.create_default_context(cafile=coordinator_ca_file) if coordinator_ca_file else None
-        with urllib.request.urlopen(request, timeout=_COORDINATOR_TIMEOUT_S, context=context) as answer:  # noqa: S310
-            view = msgspec.json.decode(answer.read(), type=View)
-    except (OSError, msgspec.DecodeError) as error:
-        raise MillpondError(
-            f"the coordinator at {coordinator_url} does not list the workers of '{application_id}' ({error}): check "
-            "the URL, the application and the token."
-        ) from error
-    found = tuple(each.address for each in view.members if each.alive and each.address)
-    if not found:
-        raise MillpondError(f"no worker of '{application_id}' serves HTTP: set 'http.port'.")
-    return found
+    coordinator = Coordinator(coordinator_url, application_id, coordinator_token_file, coordinator_ca_file)
+    return coordinator.workers(_COORDINATOR_TIMEOUT_S)
 
 
 def _of_session(name: str | None) -> tuple[str, ...]:
