@@ -146,7 +146,7 @@ def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., R
     """Three start; one is killed and restarted; two are drained; Ctrl-C leaves no process and no file."""
     session = dev("--workers", 3, "--standbys", 1)
     status = session.await_status(shared, "three workers share eight tasks and four copies")
-    assert status.tasks == 8
+    assert (status.tasks, status.title) == (8, status.application)
     session.counts_once_more()
     with urllib.request.urlopen(status.console.replace("/console/", "/api/applications"), timeout=10) as answer:
         (summary,) = json.load(answer)["applications"]

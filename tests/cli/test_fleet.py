@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 import os
-import socket
 import stat
 import subprocess
 import sys
@@ -21,12 +19,9 @@ from rich.console import Console
 
 from millpond.cli.dev import child_reaper, control_server, keys
 from millpond.cli.dev.actions import ACTIONS, KEYS
-from millpond.cli.dev.child_processes import ChildReaper, ProcessLog
 from millpond.cli.dev.remote import CommandFailed, NoSession, Remote, SessionFile
 from millpond.cli.dev.status import Restoring, SessionStatus, WorkerPhase, WorkerStatus
-from millpond.cli.dev.supervisor import Fleet, WorkersFail
 from millpond.cli.dev.view import table
-from millpond.cli.dev.worker import Launch, WorkerProcess, can_listen
 from millpond.cli.dev.worker_metrics import RecentMetrics, Scrape, parse
 from millpond.runtime.config.model import Config
 from millpond.runtime.http.metrics import WorkerMetrics
@@ -87,178 +82,6 @@ def test_rates_and_commit_times_are_those_of_the_last_seconds() -> None:
     assert metrics.last_commit == 9
 
 
-def test_log_tail_yields_the_last_error_and_the_address(tmp_path: Path) -> None:
-    """Lines may be written in parts; a new process in the same log starts without an error or an address."""
-    path = tmp_path / "w0.log"
-    log = ProcessLog(path)
-    log.read()
-    with path.open("a") as file:
-        for piece in (
-            "2026-01-01T00:00:00.000Z INFO x metrics on http://127.0.0.1:5/metrics\nmill",
-            "pond: no topic 'x'.\n",
-        ):
-            file.write(piece)
-            file.flush()
-            log.read()
-    assert (log.metrics, log.error) == ("http://127.0.0.1:5/metrics", "no topic 'x'.")
-    log.new_process()
-    assert (log.metrics, log.error) == ("", "")
-    with path.open("a") as file:
-        file.write("Traceback (most recent call last):\n  File x\nValueError: bad\n")
-    log.read()
-    assert log.error == "ValueError: bad"
-
-
-def test_logs_as_json_yield_the_same(tmp_path: Path) -> None:
-    """With `log.format = json`, the address is an address, and the reason of an end is the message of an error."""
-    path = tmp_path / "w0.log"
-    log = ProcessLog(path)
-    lines = (
-        {"level": "INFO", "message": "HTTP server: metrics on http://127.0.0.1:5/metrics"},
-        {"level": "CRITICAL", "message": "no topic 'x'.", "traceback": "Traceback …\nValueError: bad"},
-        {"level": "INFO", "message": "stopped after an error"},
-    )
-    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines) + "{not JSON\n[]\n")
-    log.read()
-    assert (log.metrics, log.error) == ("http://127.0.0.1:5/metrics", "no topic 'x'.")
-
-
-# Workers
-
-
-class NoCoordinator:
-    """A coordinator that accepts everything."""
-
-    url, child, listening = "http://c", None, True
-
-    async def start(self) -> None: ...
-    async def stop(self) -> None: ...
-    async def drain(self, worker: str) -> None: ...
-    async def undrain(self, worker: str) -> None: ...
-    async def report_gone(self, worker: str) -> None: ...
-
-    async def view(self) -> SimpleNamespace:
-        return SimpleNamespace(members=(), owners={"0_0": "w0", "0_1": "w1"}, active={})
-
-    async def wait(self) -> int:
-        return await asyncio.Future()
-
-
-@asynccontextmanager
-async def running_fleet(
-    directory: Path, script: str, *, patient: bool = False
-) -> AsyncIterator[tuple[Fleet, list[int]]]:
-    """Run a fleet of two processes that run a script; yield it, and the ports that were given at each start."""
-    ports: list[int] = []
-
-    def command(ordinal: int, _url: str, port: int = 0) -> list[str]:
-        ports.append(port)
-        return [sys.executable, "-I", "-S", "-c", script, str(9000 + ordinal)]
-
-    config = Config.of({"application.id": "a", "bootstrap.servers": "b:1"})
-    launch = SimpleNamespace(config=config, directory=directory, command=command)
-    with ChildReaper() as reaper:
-        fleet = Fleet(launch, 2, reaper, patient=patient)  # type: ignore[arg-type]
-        fleet.coordinator = NoCoordinator()  # type: ignore[assignment]
-        task = asyncio.create_task(fleet.run())
-        try:
-            yield fleet, ports
-        finally:
-            fleet.stop()
-            await task
-
-
-def read(fleet: Fleet) -> list[WorkerProcess]:
-    for worker in fleet.workers.values():
-        worker.log.read()
-    return list(fleet.workers.values())
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 - what processes do has no event
-            await asyncio.sleep(0.01)
-
-
-FAILS = """
-print('{"level": "CRITICAL", "message": "topic x is missing: create it."}')
-raise SystemExit(1)
-"""
-SERVES = """
-import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-print(f'{{"level": "INFO", "message": "metrics on http://127.0.0.1:{sys.argv[1]}/metrics"}}', flush=True)
-signal.pause()
-"""
-
-
-@pytest.mark.usefixtures("processes")
-def test_workers_that_never_ran_end_a_session_without_a_terminal_only(tmp_path: Path) -> None:
-    """A person at a terminal sees the reason, and keeps the broker; the mended application starts by itself."""
-
-    async def ends() -> None:
-        async with running_fleet(tmp_path / "ends", FAILS) as (fleet, _):
-            await until(lambda: fleet.stopping)
-
-    async def waits() -> None:
-        async with running_fleet(tmp_path / "waits", FAILS, patient=True) as (fleet, ports):
-            await until(lambda: len(ports) > 2)
-            assert not fleet.stopping
-            assert "status 1: topic x is missing: create it; restarting in 1 s" in fleet.events[0].text
-
-    with pytest.raises(WorkersFail, match=r"^topic x is missing: create it\.$"):
-        asyncio.run(ends())
-    asyncio.run(waits())
-
-
-@pytest.mark.usefixtures("processes")
-def test_a_fleet_of_no_workers_keeps_running(tmp_path: Path) -> None:
-    """`scale 0` stops all workers at once, also those that hand over tasks; `scale 2` gives them their old ports."""
-
-    async def run() -> None:
-        async with running_fleet(tmp_path, SERVES) as (fleet, ports):
-            for _ in range(2):
-                await until(lambda: sum(bool(each.log.metrics) for each in read(fleet)) == 2)
-                assert fleet.scale(1) == "draining w1"  # which never ends, as nobody takes its task
-                assert fleet.scale(0) == "stopping all workers; the broker keeps running"
-                await until(lambda: not fleet.workers)
-                assert fleet.scale(0) == "no workers run already"
-                assert fleet.scale(2) == "starting w0, w1"
-            await until(lambda: len(ports) == 6)
-            assert ports == [0, 0, 9000, 9001, 9000, 9001]
-            assert not fleet.stopping
-            with pytest.raises(CommandFailed, match="no worker left"):
-                fleet.scale(-1)
-
-    asyncio.run(run())
-
-
-@pytest.mark.usefixtures("processes")
-def test_a_killed_worker_is_not_killed_twice_in_its_line(tmp_path: Path) -> None:
-    """The end of a process without an error in its log is told once."""
-
-    async def run() -> None:
-        async with running_fleet(tmp_path, "import os; os.kill(os.getpid(), 9)", patient=True) as (fleet, _):
-            await until(lambda: bool(fleet.events))
-            assert fleet.events[0].text.count("was killed by SIGKILL") == 1
-            assert "was killed by SIGKILL; restarting in 1 s" in fleet.events[0].text
-
-    asyncio.run(run())
-
-
-def test_a_worker_gets_its_last_port_while_it_is_free(tmp_path: Path) -> None:
-    """A program that queries the worker finds it again; a port that another process took meanwhile is not used."""
-    settings = {"application.id": "a", "bootstrap.servers": "b:1"}
-    launch = Launch("app:build", Config.of(settings), {}, None, tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        assert not can_listen("127.0.0.1", port)
-        assert f"http.port={port}" not in launch.command(1, "http://c", port)
-    assert f"http.port={port}" in launch.command(1, "http://c", port)
-    fixed = Launch("app:build", Config.of({**settings, "http.port": 18080}), {}, None, tmp_path)
-    assert "http.port=18081" in fixed.command(1, "http://c", port)
-
-
 # The table
 
 STATUS = SessionStatus(
@@ -296,6 +119,21 @@ def test_table_has_a_row_per_worker_at_any_width(width: int) -> None:
         assert rows[2] == "w2 killed . starts again in 1 s"
     assert "topic 'x' is gone" in " ".join(lines)
     assert "/logs/w3.log" in " ".join(lines)
+
+
+def test_a_table_in_a_pipe_has_whole_lines(millpond: Millpond, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs read them: names and reasons are not cut or wrapped, and there is no gap up to a right edge."""
+    monkeypatch.delenv("COLUMNS")
+    reason = "the reason is long " * 20
+    worker = msgspec.structs.replace(STATUS.workers[3], note=reason, worker="w" * 90)
+    status = msgspec.structs.replace(STATUS, workers=(worker,))
+
+    async def talk() -> None:
+        async with control_server.serving_session("delays", lambda: status, str, in_process=False):
+            out = (await asyncio.to_thread(millpond, "dev", "status")).out
+            assert (f" {'w' * 90}: {reason}" in out, max(map(len, out.splitlines())) < 1_000) == (True, True)
+
+    asyncio.run(talk())
 
 
 # Commands
@@ -350,6 +188,7 @@ def test_session_is_controlled_from_another_terminal(millpond: Millpond) -> None
             assert await elsewhere(millpond, "dev", "kill", "w1", "--restart-after", "2") == (0, "killed\n", "")
             assert await elsewhere(millpond, "dev", "kill", "w2", "--no-restart") == (0, "killed\n", "")
             assert await elsewhere(millpond, "dev", "drain", "w0", "--app", "delays") == (0, "drained\n", "")
+            assert (await elsewhere(millpond, "dev", "drain", "w0", "--session", "delays")).out == "drained\n"
             refused = await elsewhere(millpond, "dev", "kill", "w9")
             assert refused == (1, "", "millpond: there is no worker 'w9'; there are w0.\n")
             shown = await elsewhere(millpond, "dev", "status", "--json")
@@ -357,7 +196,7 @@ def test_session_is_controlled_from_another_terminal(millpond: Millpond) -> None
             assert " w0 " in (await elsewhere(millpond, "dev", "status"))[1]
 
     asyncio.run(talk())
-    assert fleet.done == [("scale", 5), ("kill", "w1", 2.0), ("kill", "w2", None), ("drain", "w0")]
+    assert fleet.done == [("scale", 5), ("kill", "w1", 2.0), ("kill", "w2", None), ("drain", "w0"), ("drain", "w0")]
 
 
 def test_a_session_must_be_named_when_there_are_several(millpond: Millpond) -> None:

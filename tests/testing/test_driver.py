@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 import millpond as mp
+from millpond.errors import TopologyError
 from millpond.state import ValueAndTimestamp
 from millpond.testing import TopologyTestDriver
 
@@ -17,6 +20,12 @@ def counting() -> Any:
     grouped.count(store="counts").to_stream().to("out", value=mp.Long)
     grouped.windowed_by(mp.TimeWindows(timedelta(milliseconds=10), grace=timedelta(seconds=1))).count(store="windows")
     return builder.build()
+
+
+def test_an_argument_as_java_names_it_gets_a_hint() -> None:
+    """The wall clock at the start has a shorter name here."""
+    with pytest.raises(TopologyError, match="did you mean 'initial_wall_clock'"):
+        TopologyTestDriver(counting(), initial_wall_clock_time=0)  # type: ignore[call-arg]
 
 
 def test_stores_give_values_and_timestamped_ones_their_timestamps_too() -> None:

@@ -29,6 +29,17 @@ def test_a_project_has_all_files_with_its_name(millpond: Millpond) -> None:
     assert tomllib.loads((project / "millpond.toml").read_text())["application"]["id"] == "card-payments"
 
 
+def test_a_second_module_needs_no_edit(millpond: Millpond) -> None:
+    """The image takes all modules beside `app.py`, and mypy checks them."""
+    assert millpond("new", "orders").status == 0
+    project = Path("orders")
+    assert "COPY *.py millpond.toml" in (project / "Dockerfile").read_text()
+    assert "!*.py" in (project / ".dockerignore").read_text().splitlines()
+    (project / "prices.py").write_text("price: int = ''\n")
+    files = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["mypy"]["files"]
+    assert {path.name for pattern in files for path in project.glob(pattern)} == {"app.py", "prices.py", "tests"}
+
+
 def test_a_project_can_have_any_directory(millpond: Millpond) -> None:
     """`--directory` names it; directories above it are made."""
     ended = millpond("new", "orders", "--directory", "streams/first")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from dataclasses import dataclass, field
@@ -15,6 +16,18 @@ from millpond.json_logs import log_as_json, logs_json
 __all__ = ("Session",)
 
 
+_UNLIMITED = 100_000
+"""The columns of a pipe or a file."""
+
+
+def _console(*, stderr: bool) -> Console:
+    """Return a console. Without a terminal, lines are not wrapped, since programs read them, unless COLUMNS is set."""
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _UNLIMITED
+    return console
+
+
 @dataclass
 class Session:
     """The context of one call, passed to every command as click's context object."""
@@ -22,10 +35,10 @@ class Session:
     verbose: bool = False
     """Whether debug logs and tracebacks of expected errors are shown."""
 
-    out: Console = field(default_factory=lambda: Console(highlight=False))
+    out: Console = field(default_factory=lambda: _console(stderr=False))
     """Standard output: results."""
 
-    err: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
+    err: Console = field(default_factory=lambda: _console(stderr=True))
     """Standard error: logs, progress, errors."""
 
     @property

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
-from millpond.calls import checked
+from millpond.calls import checked, checked_class
 from millpond.dsl.durations import milliseconds
 from millpond.dsl.operators.window_join.times import EMIT_INTERVAL as JOIN_EMIT_INTERVAL
 from millpond.dsl.operators.windowing.finals import EMIT_INTERVAL
@@ -64,6 +64,7 @@ V = TypeVar("V")
 
 
 @checked
+@checked_class
 class TopologyTestDriver:
     """A driver that runs a topology in the thread of the test.
 

@@ -120,7 +120,6 @@ def command(  # noqa: PLR0913 - one parameter per option
         )
     session.log_to_stderr()
     topology = load_topology(target, load_config(file, flags, required=()).topology_optimization)
-    title = attribute_name(target)
     with contextlib.ExitStack() as stack:
         temporary = None
         if data_dir is None:
@@ -131,7 +130,8 @@ def command(  # noqa: PLR0913 - one parameter per option
         if standbys is not None:
             flags["num.standby.replicas"] = standbys
         config = load_config(file, flags, required=())
-        flags.setdefault("application.id", config.application_id or title)
+        title = config.application_id or attribute_name(target)
+        flags.setdefault("application.id", title)
         _import_ahead(
             *(("millpond.cli.run.worker_process", "millpond.cli.dev.console") if workers is None else (_SEVERAL,))
         )

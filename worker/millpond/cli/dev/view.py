@@ -19,6 +19,7 @@ _HEADINGS = {" worker": 7, "active": 6, "standby": 7, "records/s": 9, "commit p9
 _PROCESS = {"pid": 7, "port": 5}
 """Columns after the worker on wide screens: the process, and the port of queries and metrics."""
 _WIDE = 110
+_WIDEST = 1_000  # beyond this it is no terminal: a pipe or a file has no right edge to align with
 
 _COLOURS = {
     WorkerPhase.RUNNING: "green",
@@ -39,10 +40,7 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
         status: the status of the session.
         footer: further lines below the table.
     """
-    head = Table.grid(expand=True, padding=(0, 1))
-    head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-    head.add_column(justify="right", no_wrap=True)
-    head.add_row(_headline(status), _freshness(status))
+    head = _Head(status)
     if status.stopping:
         return head
     parts: list[RenderableType] = [head, _Workers(status)]
@@ -62,6 +60,20 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
     return Group(*parts)
 
 
+class _Head:
+    """The first line: as wide as the terminal, and without a gap elsewhere."""
+
+    def __init__(self, status: SessionStatus) -> None:
+        self._status = status
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        head = Table.grid(expand=options.max_width <= _WIDEST, padding=(0, 1))
+        head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        head.add_column(justify="right", no_wrap=True)
+        head.add_row(_headline(self._status), _freshness(self._status))
+        yield head
+
+
 class _Workers:
     """The rows of the workers; with process ids and ports where there is room for them."""
 
@@ -71,7 +83,7 @@ class _Workers:
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= _WIDE
         headings = {" worker": _HEADINGS[" worker"], **_PROCESS, **_HEADINGS} if wide else _HEADINGS
-        rows = Table.grid(padding=(0, 2, 0, 0), pad_edge=False, expand=True)
+        rows = Table.grid(padding=(0, 2, 0, 0), pad_edge=False, expand=options.max_width <= _WIDEST)
         for number, (heading, width) in enumerate(headings.items()):
             width = max([width, *(len(each.worker) + 1 for each in self._status.workers)]) if not number else width
             rows.add_column(heading, width=width, justify="right" if number else "left", no_wrap=True)
