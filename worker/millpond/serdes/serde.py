@@ -60,16 +60,19 @@ class Serde(Generic[T]):
     entries: Serde[Any] | None = None
     """For lists: the serde of the entries."""
 
+    from_json: Callable[[Any], Any] | None = None
+    """f(JSON value, as `millpond consume` shows it) -> value for `serialize`, or ValueError; None: the same."""
+
     def __post_init__(self) -> None:
         check_function(f"Serde {self.name}", self.serialize, "value")
         check_function(f"Serde {self.name}", self.deserialize, "data")
 
-    def for_topic(self, topic: str, is_key: bool) -> Serde[T]:  # noqa: FBT001 - positional, as in Kafka's serializers
+    def for_topic(self, topic: str, is_key: bool = False) -> Serde[T]:  # noqa: FBT001, FBT002 - as in Kafka's serializers
         """Return the serde for the keys (or values) of one topic. Called once per topic, never per record.
 
         Args:
             topic: the topic's real name, with the application's prefix for internal topics.
-            is_key: True for its keys, False for its values.
+            is_key: True for its keys; by default it is for its values.
         """
         return self if self.specialize is None else self.specialize(topic, is_key)
 

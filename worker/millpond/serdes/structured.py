@@ -59,7 +59,12 @@ def _json(type: Any) -> Serde[Any]:
 def _msgpack(type: Any) -> Serde[Any]:
     encoder = msgspec.msgpack.Encoder(order="deterministic")
     decoder = msgspec.msgpack.Decoder(type)
-    return Serde(_name("MsgPack", type), encoder.encode, decoder.decode, immutable=is_immutable(type))
+
+    def from_json(value: Any) -> Any:  # bytes are base64 in JSON, and bytes in MessagePack
+        return msgspec.json.decode(msgspec.json.encode(value), type=type)
+
+    immutable = is_immutable(type)
+    return Serde(_name("MsgPack", type), encoder.encode, decoder.decode, immutable, from_json=from_json)
 
 
 @functools.lru_cache(maxsize=1024)

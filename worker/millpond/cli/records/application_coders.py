@@ -70,7 +70,7 @@ def coders_of_topic(topology: Topology, config: Config, topic: str) -> Coders:
         pattern = node.pattern if isinstance(node, SourceNode) else None
         if topic in real or (pattern is not None and pattern.fullmatch(topic)):
             return Coders(
-                of_serde(environment.key_serde(node.key, node.name, topic)),
+                of_serde(environment.key_serde(node.key, node.name, topic), is_key=True),
                 of_serde(environment.value_serde(node.value, node.name, topic)),
             )
     for part in topology.subtopologies():

@@ -59,7 +59,7 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
                 return _of_application(application, place, topic)
             key = named(key_format or "auto", topic, is_key=True, registry=registry)
             if window is not None:
-                key = of_serde(with_windows(_inner(key_format), _size(window), topic))
+                key = of_serde(with_windows(_inner(key_format), _size(window), topic), is_key=True)
             value = named(value_format or "auto", topic, is_key=False, registry=registry, schema=value_schema)
             return Coders(key, value)
 

@@ -101,8 +101,9 @@ def named(name: str, topic: str, *, is_key: bool, registry: str | None = None, s
             text = None if schema is None else schema.read_text(encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"the schema cannot be read: {error}.") from error
-        return of_serde(Avro(registry=SchemaRegistry(registry), schema=text).for_topic(topic, is_key))
-    return of_serde(_SERDES[name])
+        serde = Avro(registry=SchemaRegistry(registry), schema=text).for_topic(topic, is_key)
+        return of_serde(serde, is_key=is_key)
+    return of_serde(_SERDES[name], is_key=is_key)
 
 
 def serde_named(name: str) -> Serde[Any] | None:
@@ -110,26 +111,30 @@ def serde_named(name: str) -> Serde[Any] | None:
     return _SERDES.get(name)
 
 
-def of_serde(serde: Serde[Any]) -> Coder:
-    """Return the coder of a serde. Bytes that it writes are read again, since only reading checks types."""
-    given = _conversion(serde)
+def of_serde(serde: Serde[Any], *, is_key: bool = False) -> Coder:
+    """Return the coder of a serde. Bytes that it writes are read again, since only reading checks types.
+
+    Args:
+        serde: the serde.
+        is_key: whether it is for keys, whose bytes have to be those of the application, with its order of fields.
+    """
     windowed = serde.partition_by is not None
+    given = _windowed_conversion(serde) if windowed else _conversion(serde)
 
     def encode(value: Any) -> bytes:
-        if windowed and not isinstance(value, Windowed):
-            raise NotEncodable('the key is windowed: give "window": {"start": …, "end": …} beside "key"')
-        found = Windowed(value.key, value.start_ms, value.end_ms) if windowed else given(value)
+        found = value
         try:
+            found = given(value)
             data = serde.serialize(found)
         except (NotEncodable, BrokerError):
             raise
         except Exception as error:  # serdes may be user code
             raise NotEncodable(str(serde.encoding_failed(found, error)).removesuffix(".")) from error
         try:
-            serde.deserialize(data)
+            read = serde.deserialize(data)
         except Exception as error:  # as above
             raise NotEncodable(f"{serde.name} does not accept it: {_line(error)}") from error
-        return data
+        return serde.serialize(read) if is_key else data
 
     def decode(data: bytes) -> Any:
         try:
@@ -161,7 +166,18 @@ def _conversion(serde: Serde[Any]) -> Callable[[Any], Any]:
         return lambda value: _bytes_of(_of_type(value, str, serde.name, "a string in base64"))
     if serde is UUID:
         return lambda value: _uuid_of(_of_type(value, str, "UUID", "a string"))
-    return lambda value: value
+    return serde.from_json or (lambda value: value)
+
+
+def _windowed_conversion(serde: Serde[Any]) -> Callable[[Any], Windowed[Any]]:
+    inner = None if serde.inner is None else serde.inner.from_json
+
+    def convert(value: Any) -> Windowed[Any]:
+        if not isinstance(value, Windowed):
+            raise NotEncodable('the key is windowed: give "window": {"start": …, "end": …} beside "key"')
+        return Windowed(value.key if inner is None else inner(value.key), value.start_ms, value.end_ms)
+
+    return convert
 
 
 def _of_type(value: Any, wanted: type, name: str, shown: str) -> Any:
@@ -215,9 +231,20 @@ def base64_of(data: bytes) -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=plain_json))
+    return _finite(msgspec.to_builtins(value, str_keys=True, enc_hook=plain_json))
+
+
+def _finite(value: Any) -> Any:
+    """Return a JSON value with text for the numbers that JSON does not have."""
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case dict():
+            return {key: _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+        case _:
+            return value
 
 
 def _line(error: Exception) -> str:

@@ -90,11 +90,15 @@ def _unreadable_row(error: Exception) -> Exception | None:
         return None
     name, serde = store
     reason = f"{type(error).__name__}: {error}"
-    explained = UnreadableRow(
-        f"store '{name}' has a row that {serde.name} cannot decode ({reason}), because it was written as another type. "
-        "The input record is not the cause: keep the old type, give the store a new name so that it begins empty, or "
-        "stop the workers and run `millpond reset` to make it again from the inputs"
-    )
+    if isinstance(error, SerializationError):  # of a schema registry: its message has the cause and the cure
+        text = f"store '{name}' has a row that {serde.name} cannot decode: {str(error).removesuffix('.')}"
+    else:
+        text = (
+            f"store '{name}' has a row that {serde.name} cannot decode ({reason}), because it was written as another "
+            "type. The input record is not the cause: keep the old type, give the store a new name so that it begins "
+            "empty, or stop the workers and run `millpond reset` to make it again from the inputs"
+        )
+    explained = UnreadableRow(text)
     explained.__cause__ = error
     return explained
 

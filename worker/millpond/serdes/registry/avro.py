@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import ModuleType
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 from uuid import UUID
 
 import msgspec
@@ -17,7 +17,7 @@ from millpond.errors import ConfigError, SerializationError
 from millpond.serdes.serde import Serde
 from millpond.serdes.structured import is_immutable
 
-from . import wire
+from . import avro_fields, avro_json, wire
 from .client import Reference, RegisteredSchema, SchemaRegistry, SubjectName, topic_name
 
 __all__ = ("Avro",)
@@ -70,21 +70,33 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
         subject: how subjects are named: `topic_name`, `record_name` or `topic_record_name`.
         auto_register: whether to register a schema that is not registered; otherwise that is an error.
 
+    A field of the type that the schema does not have is an error, since its values would be lost. Where the schema is
+    one of the registry, that is an error of the first value that is written.
+
     Raises:
-        ConfigError: the extra `avro` is not installed.
+        ConfigError: the extra `avro` is not installed, or the type does not fit the schema.
         SerializationError: the schema is not an Avro schema.
     """
     fastavro = _fastavro()
     convert = None if type is Any else type
     text = None if schema is None else schema if isinstance(schema, str) else json.dumps(schema)
-    parsed: list[Any] = []  # the reader's schema, parsed at its first use: its references may be in the registry
+    parsed: list[_Parsed] = []  # the reader's schema, parsed at its first use: its references may be in the registry
+    name = "Avro" if type is Any else f"Avro({type.__qualname__})"
     readers: dict[int, Callable[[io.BytesIO], Any]] = {}
 
-    def own() -> Any:
+    def checked(found: _Parsed, *, written: bool = False) -> _Parsed:
+        if convert is not None and (problems := avro_fields.problems(convert, *found, written=written)):
+            raise ConfigError(
+                f"{name} does not fit its schema: {'; '.join(problems)}. Correct the schema or the type, so that they "
+                "have the same fields."
+            )
+        return found
+
+    def own() -> _Parsed | None:
         if text is None:
             return None
         if not parsed:
-            parsed.append(_parse(fastavro, registry, text, references))
+            parsed.append(checked(_parse(fastavro, registry, text, references)))
         return parsed[0]
 
     if text is not None and not references:
@@ -92,7 +104,13 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
 
     def record() -> str | None:
         found = own()
-        return found.get("name") if isinstance(found, dict) else None
+        return found.schema.get("name") if found is not None and isinstance(found.schema, dict) else None
+
+    def writes(registered: RegisteredSchema) -> _Parsed:
+        return checked(own() or _parse(fastavro, registry, registered.text, registered.references), written=True)
+
+    def converter(registered: RegisteredSchema) -> Callable[[Any], Any]:
+        return avro_json.converter(*writes(registered))
 
     def register(name: str) -> RegisteredSchema:
         if text is None:
@@ -101,21 +119,22 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
 
     def encoder(registered: RegisteredSchema) -> wire.Encode:
         prefix = wire.prefix(registered.id)
-        writes = own() if text is not None else _parse(fastavro, registry, registered.text, registered.references)
+        schema, _ = writes(registered)
         write, buffer, to_builtins = fastavro.schemaless_writer, io.BytesIO, msgspec.to_builtins
 
         def encode(value: Any) -> bytes:
             out = buffer()
             out.write(prefix)
-            write(out, writes, value if convert is None else to_builtins(value, builtin_types=_AS_THEY_ARE))
+            write(out, schema, value if convert is None else to_builtins(value, builtin_types=_AS_THEY_ARE))
             return out.getvalue()
 
         return encode
 
     def reader(schema_id: int) -> Callable[[io.BytesIO], Any]:
         registered = registry.by_id(schema_id)
-        written, wanted = _parse(fastavro, registry, registered.text, registered.references), own()
-        read = fastavro.schemaless_reader
+        written, _ = _parse(fastavro, registry, registered.text, registered.references)
+        found, read = own(), fastavro.schemaless_reader
+        wanted = None if found is None else found.schema
 
         def decode(data: io.BytesIO) -> Any:
             return read(data, written, wanted)
@@ -127,14 +146,23 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
         schema_id = wire.schema_id(data)
         stream = io.BytesIO(data)
         stream.seek(wire.PREFIX_LENGTH)
-        value = (readers.get(schema_id) or reader(schema_id))(stream)
+        try:
+            value = (readers.get(schema_id) or reader(schema_id))(stream)
+        except fastavro.read.SchemaResolutionError as error:
+            raise SerializationError(_mismatch(registry, schema_id, own(), error)) from error
         if stream.tell() != len(data):
             raise ValueError(f"{len(data) - stream.tell()} bytes are left over after the value")
         return value if convert is None else msgspec.convert(value, convert)
 
-    name = "Avro" if type is Any else f"Avro({type.__qualname__})"
     immutable = type is not Any and is_immutable(type)
-    return wire.frame(name, subject, register, encoder, record, deserialize, immutable=immutable)
+    return wire.frame(name, subject, register, encoder, record, deserialize, immutable=immutable, converter=converter)
+
+
+class _Parsed(NamedTuple):
+    """A parsed schema, and all named schemas by their full names."""
+
+    schema: Any
+    named: dict[str, Any]
 
 
 def _fastavro() -> ModuleType:
@@ -145,11 +173,30 @@ def _fastavro() -> ModuleType:
     return fastavro
 
 
-def _parse(fastavro: ModuleType, registry: SchemaRegistry, text: str, references: Sequence[Reference]) -> Any:
+def _mismatch(registry: SchemaRegistry, schema_id: int, wanted: _Parsed | None, error: Exception) -> str:
+    """Return why values of a registered schema cannot be read into another one, without the text of both."""
+    written = json.loads(registry.by_id(schema_id).text)
+    names = [_record_name(written), "" if wanted is None else _record_name(wanted.schema)]
+    if not all(names) or names[0] == names[1]:
+        return f"a value of schema {schema_id} cannot be read: {error}"
+    return (
+        f"schema {schema_id} of the registry is '{names[0]}' and not '{names[1]}': if the registry lost its schemas "
+        "and gave their ids again, restore them; else the value is in the wrong topic"
+    )
+
+
+def _record_name(schema: Any) -> str:
+    if not isinstance(schema, dict) or "name" not in schema:
+        return ""
+    name, space = str(schema["name"]), schema.get("namespace")
+    return f"{space}.{name}" if space and "." not in name else name
+
+
+def _parse(fastavro: ModuleType, registry: SchemaRegistry, text: str, references: Sequence[Reference]) -> _Parsed:
     named: dict[str, Any] = {}
     _collect(fastavro, registry, references, named)
     try:
-        return fastavro.parse_schema(json.loads(text), named_schemas=named)
+        return _Parsed(fastavro.parse_schema(json.loads(text), named_schemas=named), named)
     except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise SerializationError(f"an Avro schema cannot be used: {type(error).__name__}: {error}") from error
 

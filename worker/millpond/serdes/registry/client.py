@@ -139,7 +139,7 @@ class SchemaRegistry:
         """Return the schema with an id, from the cache after the first call. Errors are those of `register`."""
         known = self._by_id.get(schema_id)
         if known is None:
-            with self._calling(f"schema {schema_id} does not exist"):
+            with self._calling(f"schema {schema_id} does not exist; if the registry lost its schemas, restore them"):
                 known = _registered(schema_id, self._client.get_schema(schema_id), None)
             self._by_id[schema_id] = known
         return known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.serdes.serde import Serde
@@ -54,8 +55,22 @@ def Protobuf(
         wire.schema_id(data)
         return parse(data[at + 1 :] if data[at : at + 1] == b"\x00" else data[wire.skip_message_path(data) :])
 
+    def converter(_registered: RegisteredSchema) -> Callable[[Any], Any]:
+        from google.protobuf.json_format import ParseDict, ParseError
+
+        def convert(value: Any) -> M:
+            try:
+                return ParseDict(value, type())
+            except ParseError as error:
+                raise ValueError(str(error)) from error
+
+        return convert
+
     name = f"Protobuf({descriptor.name})"
-    return wire.frame(name, subject, register, encoder, lambda: descriptor.full_name, deserialize, immutable=False)
+    return wire.frame(
+        name, subject, register, encoder, lambda: descriptor.full_name, deserialize, immutable=False,
+        converter=converter,
+    )  # fmt: skip
 
 
 def _indexes(descriptor: Any) -> list[int]:

@@ -67,6 +67,7 @@ def frame(  # noqa: PLR0913 - the parts of a serde
     deserialize: Callable[[bytes], Any],
     *,
     immutable: bool,
+    converter: Callable[[RegisteredSchema], Callable[[Any], Any]] | None = None,
 ) -> Serde[Any]:
     """Return a serde whose schema is registered with the first value that is written to a topic.
 
@@ -80,13 +81,17 @@ def frame(  # noqa: PLR0913 - the parts of a serde
         record: f() -> the record's name, or None.
         deserialize: f(bytes of any topic) -> value; the bytes have the schema's id.
         immutable: see `Serde`.
+        converter: f(registered schema) -> the function from JSON values to values; None: see `Serde.from_json`.
     """
     cached: dict[tuple[str, bool], Serde[Any]] = {}
 
     def no_topic(value: Any, /) -> NoReturn:
-        raise SerializationError(f"{name} needs a topic; call for_topic() on it first")
+        raise SerializationError(
+            f"{name} needs a topic, which names the subject: call for_topic('orders') on it first, or "
+            "for_topic('orders', is_key=True) for keys"
+        )
 
-    def for_topic(topic: str, is_key: bool) -> Serde[Any]:  # noqa: FBT001 - see Serde
+    def for_topic(topic: str, is_key: bool = False) -> Serde[Any]:  # noqa: FBT001, FBT002 - see Serde
         known = cached.get((topic, is_key))
         if known is None:
             known = cached[topic, is_key] = _of_topic(topic, is_key)
@@ -94,13 +99,23 @@ def frame(  # noqa: PLR0913 - the parts of a serde
 
     def _of_topic(topic: str, is_key: bool) -> Serde[Any]:  # noqa: FBT001 - see Serde
         encode: Encode | None = None
+        convert: Callable[[Any], Any] | None = None
+
+        def registered() -> RegisteredSchema:
+            return register(subject_name(topic, is_key, record()))
 
         def serialize(value: Any, /) -> bytes:
             nonlocal encode
             if encode is None:
-                encode = encoder(register(subject_name(topic, is_key, record())))
+                encode = encoder(registered())
             return encode(value)
 
-        return Serde(name, serialize, deserialize, immutable, for_topic)
+        def from_json(value: Any, /) -> Any:
+            nonlocal convert
+            if convert is None:
+                convert = (lambda given: given) if converter is None else converter(registered())
+            return convert(value)
+
+        return Serde(name, serialize, deserialize, immutable, for_topic, from_json=from_json)
 
     return Serde(name, no_topic, deserialize, immutable, for_topic)
