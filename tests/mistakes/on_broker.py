@@ -68,6 +68,9 @@ def said_on_broker(mistake: Mistake, servers: str, app_id: str, directory: Path,
             with worker(mistake.code) as after:
                 after.wait_running()
             said = lines[0]
+        elif mistake.scene == "a file in place of the state directory":
+            (directory / "state").touch()
+            said = str(worker(mistake.code).start().join())
         elif mistake.scene == "another partitioner":
             keys = [str(each).encode() for each in range(60)]
             for topic, partitioner in zip(mistake.topics, ("consistent_random", "murmur2_random"), strict=True):

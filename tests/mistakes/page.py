@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.mistakes.table import MISTAKES, PRELUDE, Mistake, Moment
+from tests.mistakes.table import MANIFEST, MISTAKES, PRELUDE, Mistake, Moment
 
 __all__ = ("PAGE", "page")
 
@@ -43,6 +43,13 @@ _MOMENTS = {
         "The offset of a record that fails is not committed: after the mistake is corrected, it is processed again.",
     ),
     Moment.COMMAND_LINE: ("On the command line", "`millpond` ends with status 1 or 2, and one line on standard error."),
+    Moment.APPLY: (
+        "When a StreamApp is applied",
+        "The API server rejects it, and the application that runs stays as it is. `kubectl apply` says `Error from "
+        "server`, what is wrong, and more if other rules could not be checked. The objects are this one, with other "
+        f"lines (`null`: without this one):\n\n```text\n{MANIFEST}```\n\nA setting with a typo in "
+        "`spec.config` is accepted: the worker finds it, as in a configuration file, and ends.",
+    ),
 }
 
 _SCENES = {
@@ -50,6 +57,7 @@ _SCENES = {
     "while it runs": "The application runs, and is started a second time on the same machine.",
     "reset while it runs": "The application runs, and `millpond reset --dry-run` is called.",
     "after a change": "",
+    "a file in place of the state directory": "`state.dir` is a file.",
     "another partitioner": "`views` is written with librdkafka's default partitioner, `users` with Kafka's.",
     "after another application": "Another application with this `application.id` has a store `counts` in 6 partitions.",
 }
@@ -68,7 +76,7 @@ def _section(mistake: Mistake) -> str:
     lines = [f"\n### {mistake.title}\n"]
     if mistake.before:
         lines.append(f"\n```text\n{mistake.before.strip()}\n```\n\nran, and then the application was changed to\n")
-    lines.append(f"\n```text\n{(mistake.code or mistake.command).strip()}\n```\n")
+    lines.append(f"\n```text\n{(mistake.code or mistake.command or mistake.manifest).strip()}\n```\n")
     for name, text in mistake.files.items():
         lines.append(f"\nwith `{name}`\n\n```text\n{text.strip()}\n```\n")
     if len(mistake.topics) > 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ("MISTAKES", "PRELUDE", "TABLE", "Mistake", "Moment")
+__all__ = ("MANIFEST", "MISTAKES", "PRELUDE", "TABLE", "Mistake", "Moment")
 
 TABLE = Path(__file__).with_name("table.toml")
 
@@ -22,6 +22,20 @@ views = builder.stream("views", key=mp.String, value=mp.Json(dict))
 """
 
 
+#: The object that each mistake of a manifest changes.
+MANIFEST = """\
+apiVersion: millpond.dev/v1alpha1
+kind: StreamApp
+metadata:
+  name: shop
+spec:
+  image: registry.example.com/shop:1
+  topology: app:build
+  kafka:
+    bootstrapServers: kafka:9092
+"""
+
+
 class Moment(StrEnum):
     """The moments at which a mistake can be known, the earliest first."""
 
@@ -31,6 +45,7 @@ class Moment(StrEnum):
     BROKER = "broker"
     FIRST_RECORD = "first record"
     COMMAND_LINE = "command line"
+    APPLY = "kubectl apply"
 
 
 class Mistake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,6 +61,8 @@ class Mistake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Python, after `PRELUDE`."""
     command: str = ""
     """A command line, in place of code."""
+    manifest: str = ""
+    """The lines of a StreamApp that `MANIFEST` does not have, or has otherwise, in place of code."""
     files: dict[str, str] = {}
     """Files in the current directory, by name."""
     settings: dict[str, str | int] = {}
@@ -66,8 +83,10 @@ class Mistake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What else a reader should know."""
 
     def __post_init__(self) -> None:
-        if bool(self.code) == bool(self.command):
-            raise ValueError(f"'{self.title}' needs code or a command, and not both")
+        if sum(map(bool, (self.code, self.command, self.manifest))) != 1:
+            raise ValueError(f"'{self.title}' needs code, a command or a manifest")
+        if (self.moment is Moment.APPLY) != bool(self.manifest):
+            raise ValueError(f"'{self.title}' needs a manifest if, and only if, it is applied")
         if (self.moment is Moment.BROKER) != bool(self.topics):
             raise ValueError(f"'{self.title}' needs topics if, and only if, it needs a broker")
 

@@ -12,7 +12,7 @@ from tests.mistakes.page import PAGE, page
 from tests.mistakes.running import said_by
 from tests.mistakes.table import MISTAKES, Mistake, Moment
 
-WITHOUT_A_BROKER = [mistake for mistake in MISTAKES if mistake.moment is not Moment.BROKER]
+WITHOUT_A_BROKER = [mistake for mistake in MISTAKES if mistake.moment not in (Moment.BROKER, Moment.APPLY)]
 
 
 @pytest.fixture(autouse=True)
