@@ -129,7 +129,7 @@ GROUPS = (
                 f"{_APP}: {{{{ $value | humanize }}}} late records dropped in 15 minutes",
                 """
                 More than 1 % of the records of the last 15 minutes, and more than 10, came after their window and its grace
-                had ended. They are missing in the results of windows.
+                had ended. They are missing in the results of windows and of joins of two streams.
                 """,
             ),
             Alert(

@@ -94,6 +94,9 @@ class Node:
     def dropped(self, _reason: Drop, *, counted: bool = True) -> None:
         self.drops += counted
 
+    def unjoined(self, _join: str, _late_ms: int) -> None:
+        self.lates += 1
+
     def late(self, _start: int, _end: int, _closes: int, _stream_time: int) -> None:
         self.drops += 1
         self.lates += 1

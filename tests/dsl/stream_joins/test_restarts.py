@@ -34,7 +34,7 @@ class Join:
         self.right.task.now_ms = lambda: self.now  # type: ignore[method-assign]
         self.put: dict[bool, Callable[..., Any]] = {
             right: OuterJoinWindow(
-                "left" if right else "right", "waiting", 10, 10, 10, lambda a, b: f"{a}+{b}", False,
+                "join", "left" if right else "right", "waiting", 10, 10, 10, lambda a, b: f"{a}+{b}", False,
                 right=right, unmatched=True,
             ).bind(self.right if right else self.left)
             for right in (False, True)

@@ -216,6 +216,17 @@ class NodeContext(Protocol):
             stream_time: the stream time of the operator.
         """
 
+    def unjoined(self, join: str, late_ms: int) -> None:
+        """Count the current record as late for a join of two streams, which may lack its results.
+
+        Kafka Streams does not count it as dropped: the record was processed, but it came after partners had left the
+        join's windows and grace, or would not be kept for partners that come later.
+
+        Args:
+            join: the name of the join.
+            late_ms: a grace that is longer by more than this keeps such records, and their partners.
+        """
+
     def schedule(
         self,
         interval_ms: int,

@@ -191,6 +191,7 @@ class _OperatorNode:
         self.failed = node.failed
         self.dropped = node.dropped
         self.late = node.late
+        self.unjoined = node.unjoined
         self.schedule = node.schedule
         self.on_close = node.on_close
         self.on_batch_end = node.on_batch_end

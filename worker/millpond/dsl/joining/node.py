@@ -96,6 +96,6 @@ class StreamJoinNode(GraphNode):
             topology.add_state_store(self.shared, this.join, other.join)
 
 
-def windowed_node(name: str, store: str) -> OperatorNode:
+def windowed_node(name: str, store: str, join: str) -> OperatorNode:
     """Return the node that puts one side's records into its store. The join adds the store."""
-    return OperatorNode(name, lambda: KeepForJoin(store))
+    return OperatorNode(name, lambda: KeepForJoin(store, join))

@@ -84,8 +84,9 @@ def join_streams(  # noqa: PLR0913 - the arguments of join()
     other_store = storage.window_store(
         f"{base}{other_suffix}" if base else other_join, other_value, storage.other_store
     )
-    graph.add(windowed_node(this_windowed, this_store.name), stream._node)
-    graph.add(windowed_node(other_windowed, other_store.name), other._node)
+    join = name or base or merged
+    graph.add(windowed_node(this_windowed, this_store.name, join), stream._node)
+    graph.add(windowed_node(other_windowed, other_store.name, join), other._node)
     waiting = None
     if left_outer:
         shared_suffix = "-outer-shared-join" if right_outer else "-left-shared-join"
@@ -101,9 +102,10 @@ def join_streams(  # noqa: PLR0913 - the arguments of join()
     def body(other: str, *, right: bool, unmatched: bool) -> Body:
         if waiting is not None:
             return OuterJoinWindow(
-                other, waiting.name, before, after, grace, combine, with_key, right=right, unmatched=unmatched
+                join, other, waiting.name, before, after, grace, combine, with_key, right=right, unmatched=unmatched
             )
-        return JoinWindow(other, *((after, before) if right else (before, after)), combine, with_key, right=right)
+        reach = (after, before) if right else (before, after)
+        return JoinWindow(join, other, *reach, combine, with_key, right=right)
 
     node = StreamJoinNode(
         merged,

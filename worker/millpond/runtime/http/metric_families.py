@@ -72,9 +72,9 @@ TASKS = (
     ),
     MetricRow(
         "millpond_task_late_records",
-        "Records that operators of the task dropped because they came after their window and its grace had "
-        "ended; also counted in millpond_task_dropped_records_total. Bad when it grows: results lack these "
-        "records.",
+        "Records of the task that came after their window and its grace had ended: windows dropped them, or results of "
+        "a join of two streams may be missing; also counted in millpond_task_dropped_records_total. Bad when it grows: "
+        "results lack these records.",
         lambda task: task.context.late,
         counter=True,
     ),

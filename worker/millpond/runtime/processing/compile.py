@@ -132,6 +132,10 @@ class NodeBinding:
         if self._figures is not None:
             self._figures.dropped += 1
 
+    def unjoined(self, join: str, late_ms: int) -> None:
+        """Count a record whose results may be missing in a join; see `NodeContext.unjoined`."""
+        self.task.unjoined(join, late_ms)
+
     def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001 - the signature of `NodeContext`
         """Call `callback(now_ms)` every `interval_ms` of wall-clock or stream time; its errors go to the handler."""
         task = self.task

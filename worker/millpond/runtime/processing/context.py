@@ -20,7 +20,7 @@ from millpond.state import RecordContext
 from millpond.topology import TaskId
 from millpond.topology.user_metrics import TaskMetrics, UserMetrics
 
-from .drop_log import DropLog, LateWindow
+from .drop_log import DropLog, LateForJoin, LateWindow
 
 __all__ = ("Outgoing", "TaskContext", "headers_of", "wall_clock_ms")
 
@@ -59,7 +59,8 @@ class TaskContext:
         dropped: number of records dropped by operators and handlers.
         drops: number of them by reason, and of those that Kafka Streams does not count.
         latest: whether the change that is being forwarded is the latest of its key; false only below versioned stores.
-        late: number of those that came after their window had closed.
+        late: number of records that came after their window had closed, and of those that a join of two streams was
+            ahead of, which do not count as dropped.
         failed: number of those that a handler dropped after an error.
         dead_letters: number of records sent to dead-letter topics.
         metrics: what its processors record.
@@ -71,6 +72,7 @@ class TaskContext:
         "_directory",
         "_drop_log",
         "_now",
+        "_unjoined",
         "application_id",
         "commit_requested",
         "config",
@@ -128,6 +130,7 @@ class TaskContext:
         self.value_serde: Serde[Any] | None = value_serde
         self._directory = directory
         self._now = now_ms
+        self._unjoined: Message | None = None
 
     @property
     def topic(self) -> str | None:
@@ -160,6 +163,15 @@ class TaskContext:
         elif reason is Drop.FAILED:
             self.failed += 1
         self._drop_log.note(node, reason, self, window)
+
+    def unjoined(self, join: str, late_ms: int) -> None:
+        """Count the current record, once, as too late for a join; a log line tells of it once per period."""
+        if self.message is not None and self.message is self._unjoined:
+            return
+        self._unjoined = self.message
+        self.drops[Drop.LATE] += 1
+        self.late += 1
+        self._drop_log.note(join, Drop.LATE, self, LateForJoin(late_ms))
 
     def state_dir(self) -> Path:
         """Return the task's directory for files of the application, which is made if it does not exist.

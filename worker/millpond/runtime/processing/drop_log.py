@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from millpond.drops import Drop
 
-__all__ = ("PERIOD_MS", "DropLog", "LateWindow", "moment")
+__all__ = ("PERIOD_MS", "DropLog", "LateForJoin", "LateWindow", "moment")
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -60,6 +60,13 @@ class LateWindow(NamedTuple):
     stream_time: int
 
 
+class LateForJoin(NamedTuple):
+    """A record that came so late that results of a join of two streams may be missing."""
+
+    late_ms: int
+    """A grace that is longer by more than this keeps such records, and their partners."""
+
+
 class _Drops:
     """The drops of one node for one reason since the last log line."""
 
@@ -70,7 +77,7 @@ class _Drops:
         self.due_ms = 0
         self.since_ms = 0
         self.place = ""
-        self.window: LateWindow | None = None
+        self.window: LateWindow | LateForJoin | None = None
 
 
 class DropLog:
@@ -87,18 +94,22 @@ class DropLog:
         self._warned: set[Hashable] = set()
         self.pending: int = 0
 
-    def note(self, node: str, reason: Drop, task: Any, window: LateWindow | None = None) -> None:
-        """Note that a node dropped the current record of a task; log it if the last line is a period ago."""
+    def note(self, node: str, reason: Drop, task: Any, window: LateWindow | LateForJoin | None = None) -> None:
+        """Note that a node dropped the current record of a task; log it if the last line is a period ago.
+
+        The line has the place of the latest record that is late for a window, and of the first one in other cases.
+        """
         if window is None and reason not in _WORDS:
             return
         drops = self._drops.get((node, reason))
         if drops is None:
             drops = self._drops[node, reason] = _Drops()
-        worst = window is not None and (drops.window is None or _after_end(window) > _after_end(drops.window))
-        if not drops.count or worst:
+        worst = window is not None and (drops.window is None or _lateness(window) > _lateness(drops.window))
+        if not drops.count or (worst and not isinstance(window, LateForJoin)):
             drops.place = (
                 f"{task.topic}-{task.partition} offset {task.offset}" if task.topic else f"task {task.task_id}"
             )
+        if not drops.count or worst:
             drops.window = window
         drops.count += 1
         self.pending += 1
@@ -117,14 +128,14 @@ class DropLog:
         for store in stores:
             expired = getattr(store, "expired_puts", 0)
             retention_ms = getattr(store, "retention_ms", None)
-            if not expired or not isinstance(retention_ms, int):
-                continue
+            if not expired or not isinstance(retention_ms, int) or getattr(store, "on_not_kept", None) is not None:
+                continue  # a join of two streams tells of its records itself
             before, due_ms = told.get(store.name, (0, 0))
             if expired > before and now_ms >= due_ms:
                 told[store.name] = expired, now_ms + PERIOD_MS
                 log.warning(
                     "store '%s' dropped %d update%s of windows that end more than its retention of %s before the "
-                    "latest one. Give it a longer retention= to keep them; a join drops what comes after its grace.",
+                    "latest one. Give it a longer retention= to keep them.",
                     store.name, expired - before, "" if expired - before == 1 else "s", _seconds(retention_ms),
                 )  # fmt: skip
 
@@ -143,8 +154,10 @@ class DropLog:
     def _report(self, node: str, reason: Drop, drops: _Drops, now_ms: int) -> None:
         first = not drops.since_ms
         several = "" if first else f" in the last {_seconds(max(now_ms - drops.since_ms, PERIOD_MS))}"
-        if drops.window is not None:
-            log.warning("%s", _late(node, drops, several))
+        if isinstance(drops.window, LateForJoin):
+            log.warning("%s", _late_for_join(node, drops, drops.window, several))
+        elif drops.window is not None:
+            log.warning("%s", _late(node, drops, drops.window, several))
         else:
             what, cure = _WORDS[reason]
             log.warning("node %r dropped %s %s%s (%s). %s.", node, _records(drops), what, several, drops.place, cure)
@@ -154,9 +167,17 @@ class DropLog:
         drops.window = None
 
 
-def _late(node: str, drops: _Drops, several: str) -> str:
-    window = drops.window
-    assert window is not None
+def _late_for_join(join: str, drops: _Drops, window: LateForJoin, several: str) -> str:
+    it = "it" if drops.count == 1 else "they"
+    return (
+        f"join '{join}': results of {_records(drops)} may be missing{several}, since {it} came after the join's "
+        f"windows and grace had passed. The first is {drops.place}. A grace of the join's windows that is longer by "
+        f"more than {_seconds(window.late_ms)} keeps such records. A backlog that goes through repartition topics is "
+        f"out of order: reset and replay it with such a grace, or read topics that have the join's key already."
+    )
+
+
+def _late(node: str, drops: _Drops, window: LateWindow, several: str) -> str:
     which = "its window" if drops.count == 1 else f"the window of the latest one, at {drops.place},"
     place = f" at {drops.place}" if drops.count == 1 else ""
     missing = _seconds(window.stream_time - window.closes)
@@ -172,6 +193,10 @@ def _late(node: str, drops: _Drops, several: str) -> str:
 
 def _records(drops: _Drops, kind: str = "") -> str:
     return f"a {kind}record" if drops.count == 1 else f"{drops.count} {kind}records"
+
+
+def _lateness(window: LateWindow | LateForJoin) -> int:
+    return window.late_ms if isinstance(window, LateForJoin) else _after_end(window)
 
 
 def _after_end(window: LateWindow) -> int:

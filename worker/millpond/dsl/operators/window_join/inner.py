@@ -23,6 +23,8 @@ class JoinWindow:
     A result has the larger of the two timestamps. Records without a key or a value are dropped, and counted.
     """
 
+    join: str
+    """The name of the join."""
     other_store: str
     before_ms: int
     after_ms: int
@@ -38,7 +40,7 @@ class JoinWindow:
         decode = None if store.value_serde.immutable else store.value_serde.deserialize
         combine, with_key, right = self.combine, self.with_key, self.right
         before, after = self.before_ms, self.after_ms
-        forward, failed, dropped = node.forward, node.failed, node.dropped
+        forward, failed, dropped, unjoined, name = node.forward, node.failed, node.dropped, node.unjoined, self.join
 
         def join(key: Any, value: Any, timestamp: int) -> None:  # noqa: C901
             if key is None or value is None:
@@ -53,6 +55,8 @@ class JoinWindow:
                 raise
             except Exception as error:  # noqa: BLE001 - the serdes are the user's
                 return failed(error, key, value, timestamp)
+            if not found and last <= store.floor:
+                return unjoined(name, store.floor - timestamp + before)
             for time, _, other in found:
                 try:
                     if decode is not None:

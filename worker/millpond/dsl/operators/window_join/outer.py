@@ -34,6 +34,8 @@ class OuterJoinWindow:
     partner (KIP-962); a left join drops and counts those of its right side.
     """
 
+    join: str
+    """The name of the join."""
     other_store: str
     waiting_store: str
     before_ms: int
@@ -62,7 +64,7 @@ class OuterJoinWindow:
         add, discard, encoded = waiting.add, waiting.discard, waiting.encoded
         times = time_tracker(node, waiting, right=self.right)
         send_closed = self._sender(node, waiting, times)
-        forward, failed, dropped = node.forward, node.failed, node.dropped
+        forward, failed, dropped, unjoined, name = node.forward, node.failed, node.dropped, node.unjoined, self.join
 
         def join(key: Any, value: Any, timestamp: int) -> None:  # noqa: C901
             advanced = timestamp >= times.stream_time
@@ -88,6 +90,8 @@ class OuterJoinWindow:
                 raw = serialize(key)
                 found = matches(raw, timestamp - before, last)
                 if not found:
+                    if last <= store.floor:
+                        unjoined(name, store.floor - timestamp + before)
                     if not unmatched:
                         return
                     if last >= times.stream_time:

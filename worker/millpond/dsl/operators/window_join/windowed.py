@@ -15,16 +15,20 @@ __all__ = ("KeepForJoin",)
 class KeepForJoin:
     """A body that forwards each record to the join, and then puts it into the window store of its side.
 
-    So a record never joins itself. Records without a key are not put: no record can join them.
+    So a record never joins itself. Records without a key are not put: no record can join them. Records that are too
+    late for the store are counted as late, since no later record can join them.
     """
 
     store: str
+    join: str
+    """The name of the join."""
 
     def bind(self, node: NodeContext) -> StreamForward:
         """Return the function that one task calls for each record."""
         store = node.store(self.store)
         serialize, append = store.serialize_key, store.append
-        forward, failed = node.forward, node.failed
+        forward, failed, unjoined, join = node.forward, node.failed, node.unjoined, self.join
+        store.on_not_kept = lambda late_ms: unjoined(join, late_ms)
 
         def keep(key: Any, value: Any, timestamp: int) -> None:
             forward(key, value, timestamp)

@@ -64,6 +64,9 @@ class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
     append: Callable[[bytes, K, V | None, int, int], None]
     """Puts a value: serialised key, key, value, time, and time of the record that puts it, both in epoch ms."""
 
+    on_not_kept: Callable[[int], None] | None
+    """Called for a value that is too old to be found, with the ms by which it is; None to call nothing."""
+
     # Declared again, since a type checker does not take the types of what `_bind` assigns from the base class.
     entry: Callable[[bytes, int], tuple[V | None, int]]
     stage: Callable[[bytes, int, K, V | None, int, V | None], None]
@@ -83,6 +86,7 @@ class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
         persistent: bool = True,
         changelog_topic: str | None = None,
     ) -> None:
+        self.on_not_kept: Callable[[int], None] | None = None
         self._puts_since_flush: list[_Put] = []
         self._sequence = 0
         # The sequence number of the last put of a value.
@@ -101,6 +105,11 @@ class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
         # The time up to which the backend may have rows with sequence numbers of an earlier task.
         self._inherited = self._observed
         self._look_up_again()
+
+    @property
+    def floor(self) -> int:
+        """The time up to which rows are not found any more, in epoch ms."""
+        return self._floor
 
     def attach(self, context: StoreContext) -> None:
         """Attach the store to its task."""
@@ -145,6 +154,8 @@ class DuplicateWindowStore(NewestRows[K, V], WindowStore[K, V]):
             elif time <= self._floor:
                 if self._expired(time):
                     self.expired_puts += 1
+                if self.on_not_kept is not None:
+                    self.on_not_kept(self._floor - time)
                 if self.persistent:
                     self._last_value = sequence
                 return
