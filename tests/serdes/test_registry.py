@@ -30,6 +30,7 @@ with warnings.catch_warnings():
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from millpond.cli.records.coders import NotEncodable, of_serde
 from millpond.serdes.registry import (
     Avro,
     JsonSchema,
@@ -374,6 +375,31 @@ def test_untyped_json_is_validated_both_ways(registry: SchemaRegistry) -> None:
     assert "4111" not in str(refused.value)
     with pytest.raises(ValueError, match="'required'"):
         strict.deserialize(b"\x00\x00\x00\x00\x01{}")
+
+
+def test_a_field_that_a_json_schema_forbids_is_an_error(registry: SchemaRegistry) -> None:
+    """Other programs would reject each value. A schema that allows other properties loses nothing."""
+
+    class Route(msgspec.Struct):
+        flights: list[Flight]
+
+    flight = {"type": "object", "properties": {"carrier": {"type": "string"}}}
+    closed = {**flight, "additionalProperties": False}
+    route = {"type": "object", "properties": {"flights": {"type": "array", "items": {"$ref": "#/$defs/F"}}}}
+    JsonSchema(Flight, registry=registry, schema=flight)
+    JsonSchema(Route, registry=registry, schema={**route, "$defs": {"F": flight}})
+    JsonSchema(Flight, registry=registry, schema={**closed, "patternProperties": {"d.*": {}}})
+    for type, schema in ((Flight, closed), (Route, {**route, "$defs": {"F": closed}})):
+        with pytest.raises(ConfigError, match="it allows no 'delay' of Flight"):
+            JsonSchema(type, registry=registry, schema=schema)
+
+
+def test_a_protobuf_value_that_is_shown_can_be_written_again() -> None:
+    serde = Protobuf(FlightMessage, registry=_in_process()).for_topic("shown")
+    coder, data = of_serde(serde), serde.serialize(FlightMessage(carrier=CarrierMessage(code="AA"), delay=1.5))
+    assert coder.encode(coder.decode(data)) == data
+    with pytest.raises(NotEncodable, match="nots"):
+        coder.encode({"nots": 1})
 
 
 def test_malformed_schemas_are_found_where_they_are_written(registry: SchemaRegistry) -> None:

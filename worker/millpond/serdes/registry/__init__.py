@@ -8,8 +8,18 @@ and fetched once per id, with the first value that is read. The registry is not 
 from __future__ import annotations
 
 from .avro import Avro
+from .avro_schema import avro_schema
 from .client import SchemaRegistry, record_name, topic_name, topic_record_name
 from .json_schema import JsonSchema
 from .protobuf import Protobuf
 
-__all__ = ("Avro", "JsonSchema", "Protobuf", "SchemaRegistry", "record_name", "topic_name", "topic_record_name")
+__all__ = (
+    "Avro",
+    "JsonSchema",
+    "Protobuf",
+    "SchemaRegistry",
+    "avro_schema",
+    "record_name",
+    "topic_name",
+    "topic_record_name",
+)

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import inspect
 
-__all__ = ("problems",)
+__all__ = ("members_of", "problems")
 
 _RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType)
 _KINDS: dict[type, str] = {
@@ -87,7 +87,7 @@ class _Comparison:
     def compare(self, info: Any, schema: Any, path: str) -> Iterator[str]:
         """Yield the problems of a type and a schema; `path` names the field that has them, and is empty at the root."""
         branches = self._branches(schema)
-        members = _members(info)
+        members = members_of(info)
         accepted = [self._accepted.get((each["type"], each.get("logicalType"))) for each in branches]
         if (mismatch := _mismatch(members, branches, accepted)) is not None:
             yield f"{path or 'the value'} is {mismatch}"
@@ -139,12 +139,12 @@ class _Comparison:
         return [schema if isinstance(schema, dict) else {"type": kind}]
 
 
-def _members(info: Any) -> list[Any]:
+def members_of(info: Any) -> list[Any]:
     """Return the types of a type that are not None: of a union several."""
     if isinstance(info, inspect.Metadata):
-        return _members(info.type)
+        return members_of(info.type)
     if isinstance(info, inspect.UnionType):
-        return [member for each in info.types for member in _members(each)]
+        return [member for each in info.types for member in members_of(each)]
     return [] if isinstance(info, inspect.NoneType) else [info]
 
 

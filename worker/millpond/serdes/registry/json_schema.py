@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
 import msgspec
+from msgspec import inspect
 
 from millpond.errors import ConfigError
 from millpond.serdes.serde import Serde
 from millpond.serdes.structured import is_immutable
 
 from . import wire
+from .avro_fields import members_of
 from .client import RegisteredSchema, SchemaRegistry, SubjectName, topic_name
 
 __all__ = ("JsonSchema",)
@@ -60,8 +62,8 @@ def JsonSchema(
         auto_register: whether to register a schema that is not registered; otherwise that is an error.
 
     Raises:
-        ConfigError: both type and schema are missing, the schema is not a JSON Schema, or the extra `jsonschema` is
-            not installed.
+        ConfigError: both type and schema are missing, the schema is not a JSON Schema, it forbids a field of the
+            type, or the extra `jsonschema` is not installed.
     """
     if schema is None:
         if type is Any:
@@ -98,6 +100,7 @@ def JsonSchema(
         return value
 
     name = "JsonSchema" if type is Any else f"JsonSchema({getattr(type, '__qualname__', type)})"
+    _check_fields(name, type, document)
     immutable = type is not Any and is_immutable(type)
     return wire.frame(name, subject, register, encoder, lambda: document.get("title"), deserialize, immutable=immutable)
 
@@ -112,6 +115,36 @@ def _schema_of(type: Any) -> dict[str, Any]:
         root |= definitions.pop(name)
         return root | {"$defs": definitions} if definitions else root
     return root | schema
+
+
+def _check_fields(name: str, type: Any, document: Any) -> None:
+    problems = [] if type is Any else list(_forbidden(inspect.type_info(type), document, document, set()))
+    if problems:
+        raise ConfigError(
+            f"{name} does not fit its schema: {'; '.join(problems)}. Add them to the schema, or remove them there."
+        )
+
+
+def _forbidden(info: Any, node: Any, document: Any, seen: set[type]) -> Iterator[str]:
+    """Yield the fields of a type that a schema does not allow: it has `additionalProperties: false` and not these."""
+    if reference := str(node.get("$ref", "")):
+        node = document if reference.startswith("#") else {}  # other documents are not known
+        for name in reference.split("/")[1:]:
+            node = node.get(name, {}) if isinstance(node, dict) else {}
+    for member in members_of(info):
+        if isinstance(member, (inspect.ListType, inspect.VarTupleType)) and isinstance(node.get("items"), dict):
+            yield from _forbidden(member.item_type, node["items"], document, seen)
+        fields = getattr(member, "fields", ())
+        properties = node.get("properties")
+        if not fields or member.cls in seen or not isinstance(properties, dict):
+            continue
+        seen.add(member.cls)
+        names = [each.encode_name for each in fields if each.encode_name not in properties]
+        if names and node.get("additionalProperties") is False and not node.get("patternProperties"):
+            yield f"it allows no {', '.join(map(repr, names))} of {member.cls.__qualname__}"
+        for each in fields:
+            if isinstance(properties.get(each.encode_name), dict):
+                yield from _forbidden(each.type, properties[each.encode_name], document, seen)
 
 
 def _validator(document: Mapping[str, Any]) -> Callable[[Any], None]:
