@@ -115,6 +115,16 @@ def test_limit_that_cannot_be_removed_is_reported(caplog: pytest.LogCaptureFixtu
     assert "Grant 'AlterConfigs'" in caplog.text
 
 
+def test_limit_is_removed_when_a_broker_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request without an answer is no reason to go on with the limit."""
+    cluster = _Cluster()
+    answers = iter([{LOG: "Timed out"}])
+    given = cluster.set_configs
+    monkeypatch.setattr(cluster, "set_configs", lambda values: next(answers, None) or given(values))
+    keep_records(window_changelogs.window_changelogs(_plan()), {LOG}, cluster)
+    assert cluster.config["retention.ms"] == "-1"
+
+
 def test_limit_of_the_store_itself_is_kept() -> None:
     """It is the application's own decision, so it is known to the restore only."""
     cluster = _Cluster(retention_ms=5)

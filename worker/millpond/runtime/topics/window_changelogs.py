@@ -36,6 +36,8 @@ log: logging.Logger = logging.getLogger(__name__)
 
 #: The time between two deletions, as that of a broker's own (`log.retention.check.interval.ms`).
 INTERVAL_S = 300.0
+#: Requests to remove the limit of a topic, since a broker may be busy.
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,10 @@ def keep_records(
     }
     limits = {name: limit for name, limit in limits.items() if limit >= 0}
     changed = sorted(name for name in limits if not topics[name].own)
-    errors = cluster.set_configs({name: {"retention.ms": "-1"} for name in changed}) if changed else {}
+    errors = dict.fromkeys(changed, "")
+    for _ in range(_ATTEMPTS):
+        if errors:
+            errors = dict(cluster.set_configs({name: {"retention.ms": "-1"} for name in errors}))
     for name in changed:
         if name in errors:
             log.warning(
