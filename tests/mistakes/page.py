@@ -48,7 +48,8 @@ _MOMENTS = {
         "The API server rejects it, and the application that runs stays as it is. `kubectl apply` says `Error from "
         "server`, what is wrong, and more if other rules could not be checked. The objects are this one, with other "
         f"lines (`null`: without this one):\n\n```text\n{MANIFEST}```\n\nA setting with a typo in "
-        "`spec.config` is accepted: the worker finds it, as in a configuration file, and ends.",
+        "`spec.config` is accepted, and the worker ends, as [on the command line]"
+        "(#a-setting-with-a-typo-in-the-configuration-of-a-streamapp).",
     ),
 }
 
@@ -79,6 +80,9 @@ def _section(mistake: Mistake) -> str:
     lines.append(f"\n```text\n{(mistake.code or mistake.command or mistake.manifest).strip()}\n```\n")
     for name, text in mistake.files.items():
         lines.append(f"\nwith `{name}`\n\n```text\n{text.strip()}\n```\n")
+    if mistake.environment:
+        shown = ", ".join(f"`{name}={value}`" for name, value in mistake.environment.items())
+        lines.append(f"\nThe environment has {shown}.\n")
     if len(mistake.topics) > 1:
         shown = ", ".join(f"`{topic}` with {count}" for topic, count in mistake.topics.items() if count)
         lines.append(f"\nTopics, with their partitions: {shown}.\n")

@@ -66,7 +66,10 @@ def said_by(mistake: Mistake, directory: Path, capsys: pytest.CaptureFixture[str
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     if mistake.command:
-        moment, text = "command line", _of_command(mistake.command, capsys)
+        with pytest.MonkeyPatch.context() as environment:
+            for name, value in mistake.environment.items():
+                environment.setenv(name, value)
+            moment, text = "command line", _of_command(mistake.command, capsys)
         for name in mistake.files:
             sys.modules.pop(name.removesuffix(".py"), None)
     else:

@@ -65,6 +65,8 @@ class Mistake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The lines of a StreamApp that `MANIFEST` does not have, or has otherwise, in place of code."""
     files: dict[str, str] = {}
     """Files in the current directory, by name."""
+    environment: dict[str, str] = {}
+    """Environment variables of a command."""
     settings: dict[str, str | int] = {}
     """Settings of the application."""
     topic: str = "views"

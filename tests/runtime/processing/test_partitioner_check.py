@@ -158,6 +158,15 @@ def _global(builder: mp.StreamsBuilder) -> object:
     return _stream(builder, "a").join(table, lambda left, right: left + right, on=lambda key, value: value)
 
 
+def test_a_foreign_key_join_needs_the_partitioner_of_the_right_table_only() -> None:
+    """The left table gets its answers in the partition that asked; internal topics are between both."""
+    builder = mp.StreamsBuilder()
+    left, right = _table(builder, "a"), _table(builder, "b")
+    left.join(right, lambda ours, theirs: ours + theirs, on=lambda value: value, value=mp.String)
+    found = set[frozenset[str]]().union(*map(topics_that_meet, builder.build().subtopologies()))
+    assert {frozenset(group & {"a", "b"}) for group in found} == {frozenset({"a"}), frozenset({"b"})}
+
+
 @pytest.mark.parametrize(
     ("application", "meet"),
     [(_joined, True), (_merged, True), (_only_merged, False), (_global, False)],
