@@ -145,7 +145,7 @@ class TaskStores:
             store, topic = restoration.store, restoration.source.topic
             if (limit_ms := self.time_limits.get(topic)) is None:
                 continue
-            first = lookup.ranges[restoration.source][0]
+            first = restoration.start  # a copy may have begun before records were deleted
             span = missing_windows(
                 stream_time=stream_time,
                 retention_ms=store.retention_ms,
