@@ -15,7 +15,7 @@ import pytest
 from millpond.cli.dev.remote import CommandFailed, NoSession, Remote
 from millpond.cli.dev.status import SessionEventKind, SessionStatus, WorkerPhase
 from millpond.serdes import Long
-from tests.cli.conftest import COUNT, Application, Process
+from tests.cli.conftest import COUNT, Application, Millpond, Process
 from tests.conftest import CreateTopic
 from tests.support import kafka
 from tests.support.broker import Broker
@@ -31,7 +31,7 @@ class Running:
 
     def __init__(self, process: Process, broker: Broker, words: str, counts: str) -> None:
         self.process = process
-        self._broker, self._words, self._counts = broker.bootstrap_servers, words, counts
+        self._broker, self.words, self.counts = broker.bootstrap_servers, words, counts
         self._sent = 0
 
     def remote(self) -> Remote | None:
@@ -68,7 +68,7 @@ class Running:
 
     def counts_once_more(self) -> None:
         """Send each word, and wait until its count equals the number of sends."""
-        kafka.produce(self._broker, self._words, [(None, word) for word in WORDS])
+        kafka.produce(self._broker, self.words, [(None, word) for word in WORDS])
         self._sent += 1
         latest: dict[str, list[int]] = {}
 
@@ -78,7 +78,7 @@ class Running:
                 latest.setdefault((row.key or b"").decode(), []).append(Long.deserialize(row.value or b""))
             return all(latest.get(word, [0])[-1] >= self._sent for word in WORDS)
 
-        kafka.read_until(self._broker, self._counts, counted)
+        kafka.read_until(self._broker, self.counts, counted)
         # Counts never go back; only the cache skips some.
         assert all(latest[word] == sorted(set(latest[word])) for word in WORDS), latest
         assert {word: latest[word][-1] for word in WORDS} == dict.fromkeys(WORDS, self._sent)
@@ -198,6 +198,26 @@ def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., R
     assert list((tmp_path / "scratch").iterdir()) == []
     assert not (tmp_path / "run" / "millpond").exists()
     assert "Traceback" not in session.process.said
+
+
+def test_a_session_is_reset_while_it_has_no_workers(
+    dev: Callable[..., Running], millpond: Millpond, broker: Broker
+) -> None:
+    """`scale 0` keeps the broker, `reset` finds it without an option, and the next workers count from the beginning."""
+    session = dev("--workers", 1)
+    session.await_status(settled(1), "one worker has all tasks")
+    session.counts_once_more()
+    what = ("reset", "--input-topics", session.words, "--yes")
+    assert "run `millpond dev scale 0` first" in millpond(*what).err
+    session.do("scale", workers=0)
+    session.await_status(lambda status: not status.workers, "no worker is left")
+    ended = millpond(*what)
+    assert "starts workers again" in ended.out, ended.err
+    session.do("scale", workers=1)
+    session.await_status(settled(1), "a worker has all tasks again")
+    # Every word is counted to one a second time, not to two.
+    rows = kafka.read_until(broker.bootstrap_servers, session.counts, lambda rows: len(rows) >= 2 * len(WORDS))
+    assert {Long.deserialize(row.value or b"") for row in rows} == {1}
 
 
 def test_nothing_is_left_when_the_session_itself_is_killed(dev: Callable[..., Running], tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,6 +24,8 @@ from millpond.cli.dev.remote import CommandFailed, NoSession, Remote, SessionFil
 from millpond.cli.dev.status import Restoring, SessionStatus, WorkerPhase, WorkerStatus
 from millpond.cli.dev.view import table
 from millpond.cli.dev.worker_metrics import RecentMetrics, Scrape, parse
+from millpond.cli.state.sources import Sources
+from millpond.errors import ConfigError
 from millpond.runtime.config.model import Config
 from millpond.runtime.http.metrics import WorkerMetrics
 from tests.cli.conftest import Millpond
@@ -224,6 +227,26 @@ def test_commands_go_to_the_session_that_has_workers() -> None:
             assert await elsewhere(lambda: Remote.find(controlled=True).command("scale", workers=2)) == "scaled"
             with pytest.raises(NoSession, match="several sessions run"):
                 await elsewhere(Remote.find)
+
+    asyncio.run(talk())
+
+
+def test_state_is_read_from_the_workers_of_a_session() -> None:
+    """`millpond state verify` takes broker and workers from the session, unless another broker is named."""
+    required = ("application.id", "bootstrap.servers")
+    given: dict[str, Any] = {"uri": None, "credentials_dir": None, "urls": (), "token_file": None, "ca_file": None}
+
+    def sources(**flags: object) -> Sources:
+        named = {"application.id": "delays", **{name.replace("_", "."): value for name, value in flags.items()}}
+        return Sources.of(None, named, None, required, **given)
+
+    async def talk() -> None:
+        async with control_server.serving_session("delays", lambda: STATUS, str, in_process=False):
+            found = await asyncio.to_thread(sources)
+            assert (found.config.bootstrap_servers, found.session) == ("b:1", "delays")
+            assert (await asyncio.to_thread(sources, bootstrap_servers="c:1")).session is None
+            with pytest.raises(ConfigError, match=r"no session of 'other' runs, only of delays"):
+                await asyncio.to_thread(sources, application_id="other")
 
     asyncio.run(talk())
 

@@ -150,7 +150,7 @@ BAD = [
     (("show", "counts", "--app", "APP", "--state-dir", "missing"), 1, "'missing' has no state of 'app'"),
     (("export", "counts", "--to", "missing/x.parquet"), 1,
      "cannot write 'missing/x.parquet' (No such file or directory)"),
-    (("verify", "--bootstrap-servers", "127.0.0.1:9"), 2, "the workers are missing: give --url URL"),
+    (("verify", "--bootstrap-servers", "127.0.0.1:9"), 2, "the workers are missing: start `millpond dev`, or give"),
     (("verify", "--bootstrap-servers", "127.0.0.1:9", "--store", "nope", "--url", "x"), 1, "has no store 'nope'"),
     (("verify", "--bootstrap-servers", "127.0.0.1:9", "--state-dir", "missing"), 1, "'missing' has no state of 'app'"),
 ]  # fmt: skip

@@ -40,8 +40,8 @@ def of_session(
 
     Raises:
         click.UsageError: options exclude each other.
-        ConfigError: the configuration and a running session name different brokers, or the session is one of another
-            application.
+        ConfigError: the configuration and a running session name different brokers, the named session is one of
+            another application, or only sessions of other applications run.
         NoSession: the named session does not run, or several run and none was named.
     """
     if named is not None and BROKER in flags:
@@ -53,13 +53,21 @@ def of_session(
         reject_other_broker(config.bootstrap_servers, config.origins[BROKER])
         return flags, None
     wanted = config.application_id or (attribute_name(target) if target is not None else "")  # as `millpond dev` does
+    running = sorted({each.application for each in sessions()})
+    if named is None and wanted and wanted not in running:
+        raise ConfigError(
+            f"no broker is known: no session of '{wanted}' runs, only of {', '.join(running)}, and '{BROKER}' is not "
+            "set. Start `millpond dev`, correct the application's id, or give --bootstrap-servers HOST:PORT."
+        )
     status = Remote.find(named or wanted or None).status()
     if wanted and status.application != wanted:
         raise ConfigError(
             f"the session runs application '{status.application}', but this command is about '{wanted}': name its "
             "session, or give --bootstrap-servers HOST:PORT."
         )
-    found = {BROKER: status.bootstrap_servers, "application.id": status.application, "state.dir": status.state_dir}
+    found: dict[str, object] = {BROKER: status.bootstrap_servers, "application.id": status.application}
+    if status.state_dir:
+        found["state.dir"] = status.state_dir
     return {**found, **flags}, status
 
 

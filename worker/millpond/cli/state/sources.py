@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import click
 
 from millpond.cli.application import load_topology
-from millpond.cli.dev.remote import sessions
 from millpond.cli.options import load_config
 from millpond.cli.query.workers import worker_urls
 from millpond.cli.session_broker import BROKER, of_session
@@ -61,6 +60,8 @@ class Sources(NamedTuple):
     ca_file: Path | None
     directory: Path | None
     """The state directory of stopped workers."""
+    session: str | None = None
+    """The session of `millpond dev` whose broker is used, and so whose workers."""
 
     @classmethod
     def of(
@@ -89,16 +90,23 @@ class Sources(NamedTuple):
             raise click.UsageError(
                 "--url (running workers) and --state-dir (stopped workers) exclude each other: leave out one of them."
             )
+        status = None
         if BROKER in required:
-            flags, _ = of_session(None, file, flags, target)
+            flags, status = of_session(None, file, flags, target)
         config = load_config(file, flags, required=required)
         stores = None if target is None else stores_of(load_topology(target, config.topology_optimization), config)
-        return cls(config, stores, directory=None if directory is None else Path(str(directory)), **given)
+        return cls(
+            config,
+            stores,
+            directory=None if directory is None else Path(str(directory)),
+            session=None if status is None else status.application,
+            **given,
+        )
 
     def workers(self, stack: ExitStack) -> list[RunningWorker]:
         """Return all running workers: found through --url, else the coordinator, else a session of `millpond dev`."""
         config = self.config
-        if not self.urls and config.coordinator_url is None and not sessions():
+        if not self.urls and config.coordinator_url is None and self.session is None:
             raise click.UsageError(
                 "the workers are missing: start `millpond dev`, or give --url URL of a running worker (or the setting "
                 "'coordinator.url'), or --state-dir DIR of stopped workers."
@@ -109,7 +117,7 @@ class Sources(NamedTuple):
             config.application_id if config.coordinator_url is not None else None,
             config.coordinator_token_file,
             config.coordinator_ca_file,
-            session=config.application_id,
+            session=self.session,
         )
         found = find_workers(
             urls,
