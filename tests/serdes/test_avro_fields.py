@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import millpond as mp
-from millpond.errors import ConfigError, SerializationError
+from millpond.errors import ConfigError, ProcessingFailed, SerializationError
 from millpond.serdes.registry import Avro, SchemaRegistry
 from millpond.serdes.registry.avro import _AS_THEY_ARE
 from millpond.serdes.registry.client import Reference
@@ -276,6 +276,26 @@ def test_a_registry_that_gave_an_id_again_is_told_in_a_sentence() -> None:
         Avro(Item, registry=_REGISTRY, schema={**_ITEM, "namespace": "shop"}).deserialize(data)
     assert "of the registry is 'shop.Product' and not 'shop.Item': if the registry lost its schemas" in str(error.value)
     assert len(str(error.value)) < 200
+
+
+def test_a_row_of_a_store_whose_schema_the_registry_lost_has_the_cure_of_the_registry() -> None:
+    """A reset would not help: the rows would be read with the same ids."""
+    item, product = _avro(Item, _ITEM), Avro(registry=_REGISTRY, schema=_record("Product", cents="int"))
+    rows, given_again = item.for_topic("rows"), product.for_topic("products").serialize({"cents": 5})
+    is_lost = False
+    lost = mp.Serde("Lost", rows.serialize, lambda data: rows.deserialize(given_again if is_lost else data))
+    builder = mp.StreamsBuilder()
+    grouped = builder.stream("in", key=mp.String, value=mp.String).group_by_key()
+    grouped.aggregate(lambda: Item("tea"), lambda _key, note, item: Item(item.name, note), store="rows", value=lost)
+    with mp.testing.TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in", key=mp.String, value=mp.String)
+        topic.pipe_input("a", "x")
+        is_lost = True
+        with pytest.raises(ProcessingFailed) as error:
+            topic.pipe_input("a", "y")
+    assert "store 'rows' has a row that Lost cannot decode: schema" in str(error.value)
+    assert "is 'Product' and not 'Item': if the registry lost its schemas" in str(error.value)
+    assert "millpond reset" not in str(error.value)
 
 
 def test_a_serde_outside_of_a_topology_says_how_to_get_one_for_a_topic() -> None:
