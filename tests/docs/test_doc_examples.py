@@ -74,7 +74,7 @@ def test_the_examples_of_queries_fit_the_client() -> None:
     with mock.patch("millpond.queries.Client", made):
         _, printed = run_examples("docs/queries.md", {}, given)
     assert printed.splitlines()[0] == "A 1"
-    assert made.call_count == 2
+    assert made.call_count == 3
 
 
 def test_the_examples_of_batches_run():
