@@ -73,6 +73,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_SESSION] = {
             "directory": str(directory), "bootstrap": bootstrap, "seed": str(config.option.seed)
         }  # fmt: skip
+    # Sessions of `millpond dev` that others run, as other tests or a person, are not those of a test.
+    process = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    runtime = Path(config.stash[_SESSION]["directory"]) / f"runtime-{process}"
+    runtime.mkdir(mode=0o700, exist_ok=True)
+    os.environ["XDG_RUNTIME_DIR"] = str(runtime)
     seeds.RUN = config.option.seed
     if getattr(config.option, "hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(config.option.seed)
