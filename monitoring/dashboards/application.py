@@ -249,14 +249,11 @@ _COMMITS = (
         alert="CommitFailing",
     ),
     TimeSeries(
-        title="Dropped records",
-        text="Records that do not reach the results: dropped in all (also without a key or value), late for their window, failed in a handler.",
-        queries=[
-            Query(f"sum(rate(millpond_task_dropped_records_total{{{APP}}}[$__rate_interval]))", "dropped in all"),
-            Query(f"sum(rate(millpond_task_late_records_total{{{APP}}}[$__rate_interval]))", "late"),
-            Query(f"sum(rate(millpond_task_failed_records_total{{{APP}}}[$__rate_interval]))", "failed"),
-        ],
+        title="Dropped records, by reason",
+        text="Records that do not reach the results: late for their window or join, without a key or value, failed in a handler, and others.",
+        queries=[Query(_rate("millpond_task_dropped_records_total", "reason"), "{{reason}}")],
         unit="cps",
+        stacked=True,
         alert="LateRecordsDropped",
     ),
     TimeSeries(

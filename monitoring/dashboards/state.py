@@ -164,7 +164,7 @@ _RESTORING = (
     ),
     TimeSeries(
         title="Lag of standbys",
-        width=6,
+        width=4,
         text="Changelog records between a standby and the end, by task.",
         queries=[
             Query(f'max by (task) (millpond_task_changelog_lag_records{{{WORKER},role="standby"}})', "{{task}}")
@@ -174,10 +174,18 @@ _RESTORING = (
     ),
     TimeSeries(
         title="Tasks held, by role",
-        width=6,
+        width=4,
         text="Tasks that workers hold, by role: active, standby, or warm-up for a move.",
         queries=[Query(f"count by (role) (millpond_task_held{{{WORKER}}})", "{{role}}")],
         stacked=True,
+    ),
+    TimeSeries(
+        title="Incomplete stores",
+        width=4,
+        text="Partitions of stores of windows that were restored although brokers had deleted windows from the changelog. Their results are too small.",
+        queries=[Query(_sum("millpond_store_restored_incomplete", "store"), "{{store}}")],
+        steps=((None, GREEN), (1, RED)),
+        alert="StoreIncomplete",
     ),
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ ACCEPTABLE_RECOVERY_LAG = 10_000
 
 _BY_APP = "by (namespace, application_id)"
 _BY_WORKER = "by (namespace, application_id, worker)"
+_BY_STORE = "by (namespace, application_id, worker, store)"
 _APP = "Application {{ $labels.application_id }}"
 _WORKER = "Worker {{ $labels.worker }} of {{ $labels.application_id }}"
 
@@ -104,6 +105,18 @@ GROUPS = (
                 """
                 The copy of the state has had more than acceptable.recovery.lag (10,000) records to read for 15 minutes,
                 and the number does not fall. If the active worker dies, the task pauses until they are read.
+                """,
+            ),
+            Alert(
+                "StoreIncomplete",
+                f"max {_BY_STORE} (millpond_store_restored_incomplete) > 0",
+                timedelta(0),
+                CRITICAL,
+                f"{_APP}: store {{{{ $labels.store }}}} of {{{{ $labels.worker }}}} was restored without all of its windows",
+                """
+                A store was restored from a changelog from which brokers had deleted windows that have not expired
+                yet. Results of these windows are missing or too small, and nothing fails: they stay wrong until the
+                application is reset and its input processed again.
                 """,
             ),
             Alert(

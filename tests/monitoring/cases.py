@@ -135,6 +135,15 @@ FIRING = (
         WORKER | {"task": "0_1"}, "Worker delays-0 of delays: its standby of task 0_1 falls behind", 45, 80,
     ),
     Firing(
+        "StoreIncomplete", "critical",
+        {
+            f'millpond_store_restored_incomplete{{{W},task="0_0",store="counts"}}': "0x60",
+            f'millpond_store_restored_incomplete{{{W},task="0_1",store="counts"}}': "0x10 1x20 0x30",
+        },
+        WORKER | {"store": "counts"},
+        "Application delays: store counts of delays-0 was restored without all of its windows", 12, 35,
+    ),
+    Firing(
         "DeadLetters", "warning",
         {f'millpond_task_dead_letters_total{{{W},task="0_0"}}': "0x10 0+1x14 14x60"},
         APP, "Application delays: 14 records went to the dead-letter topic in 15 minutes", 26, 50,
@@ -320,6 +329,10 @@ QUIET = (
     Quiet(
         "StandbyLagging", "a new standby catches up",
         {f'millpond_task_changelog_lag_records{{{W},task="0_1",role="standby"}}': "2000000-10000x60"},
+    ),
+    Quiet(
+        "StoreIncomplete", "stores are restored from whole changelogs",
+        {f'millpond_store_restored_incomplete{{{W},task="0_0",store="counts"}}': "0x60"},
     ),
     Quiet(
         "LateRecordsDropped", "one record in a thousand is late",

@@ -79,6 +79,18 @@ def test_dashboards_use_only_variables_that_they_have(dashboard) -> None:
     assert {name for name in used if not name.startswith("__")} <= names
 
 
+def test_the_application_shows_reasons_partitions_and_quantiles() -> None:
+    """Dropped records by reason, lag by partition, and the latency of results from its histogram."""
+    shown = {each.panel: each.expr for dashboard in DASHBOARDS for each in panel_queries(dashboard)}
+    dropped = shown["Dropped records, by reason"]
+    assert "by (reason)" in dropped
+    assert "millpond_task_dropped_records_total" in dropped
+    assert "by (topic, partition) (millpond_input_lag_records" in shown["Lag, by partition"]
+    quantile = r"histogram_quantile\(0\.99, sum by \(le.*\) \(rate\(millpond_{}_bucket"
+    assert re.match(quantile.format("worker_e2e_latency_seconds"), shown["End-to-end latency"])
+    assert re.match(quantile.format("input_e2e_latency_seconds"), shown["Latency by sub-topology, p99"])
+
+
 @pytest.mark.parametrize("name", sorted({each.name for each in rules.alerts()} - {"StreamAppDegraded"}))
 def test_every_alert_has_a_runbook(name: str) -> None:
     """With what it means, how to see it, causes and cures, and what must not be done."""

@@ -244,6 +244,50 @@ def test_restored_store_that_lacks_windows_is_reported(
     worker.close()
 
 
+@pytest.mark.parametrize("sessions", [False, True])
+def test_incomplete_store_is_known_until_its_windows_expire(tmp_path: Path, sessions: bool) -> None:
+    """A restart with the rows on disk keeps it; it ends when the missing windows are older than the retention."""
+    builder = mp.StreamsBuilder()
+    stream = builder.stream("in", key=mp.String, value=mp.String).group_by_key()
+    hour = timedelta(hours=1)
+    retention = timedelta(hours=2)
+    windowed: Any = (
+        stream.windowed_by(mp.SessionWindows(hour)) if sessions else stream.windowed_by(mp.TimeWindows(hour))
+    )
+    windowed.count(store="counts", retention=retention)
+    application, topics, task = builder.build(), {"in": 1}, TaskId(0, 0)
+    log, brokers = Partition(LOG, 0), Kafka()
+
+    def worker(directory: str, limits: dict[str, int]) -> tuple[Parts, Any]:
+        made = Parts(brokers, application, tmp_path / directory, topics)
+        made.executor.stores.time_limits = limits
+        made.own(task)
+        return made, made.executor.held[task].stores["counts"]
+
+    def process(made: Parts, timestamp: int) -> None:
+        brokers.append("in", str(timestamp), "x", timestamp)
+        made.process()
+        made.commit()
+
+    first, store = worker("one", {})
+    for hours in (0, 1, 2):
+        process(first, DAY_MS + hours * HOUR_MS)
+    assert not store.restored_incomplete
+    first.close()
+    brokers.starts[log] = 1
+    second, store = worker("two", {LOG: 26 * HOUR_MS})
+    assert store.restored_incomplete
+    process(second, DAY_MS + 3 * HOUR_MS)
+    second.close()
+    third, store = worker("two", {})
+    assert store.restored_incomplete
+    store.revert()
+    assert store.restored_incomplete
+    process(third, DAY_MS + 10 * HOUR_MS)
+    assert not store.restored_incomplete
+    third.close()
+
+
 @pytest.fixture
 def deleting_broker(tmp_path: Path) -> Iterator[str]:
     """A broker that checks the retention of topics all the time."""

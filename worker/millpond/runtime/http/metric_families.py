@@ -265,8 +265,8 @@ STORES = (
     ),
     MetricRow(
         "millpond_store_restored_incomplete",
-        "1 if the store of windows was restored from a changelog from which brokers had deleted records that it may "
-        "need, else 0. Bad when it is 1: results lack windows until the application is reset.",
+        "1 if the store of windows was restored from a changelog from which brokers had deleted windows that have not "
+        "expired yet, else 0. Bad when it is 1: results of these windows are too small until the application is reset.",
         _of("restored_incomplete"),
     ),
     MetricRow(

@@ -155,7 +155,7 @@ class TaskStores:
                 now_ms=self._environment.now_ms(),
             )
             if span is not None:
-                store.restored_incomplete = 1
+                store.incomplete_until = span[1]
                 warn_of_missing_windows(store, (topic, first), limit_ms, span)
 
     def wanted(self, task: TaskId, lookup: TaskLookup) -> list[WantedStore]:

@@ -48,6 +48,8 @@ class SessionPuts(StagedStore[K, V]):
 
     expired_puts: int
     """The number of puts rejected because their session had expired, since the store was built."""
+    incomplete_until: int
+    """The time in epoch ms up to which brokers had deleted changelog records before a restore; -1 if they had not."""
 
     stage: Stage[K, V]
     """Puts the value of a session; see `Stage`."""
@@ -82,7 +84,7 @@ class SessionPuts(StagedStore[K, V]):
         self.persistent = persistent
         self.retention_ms = retention_ms
         self.expired_puts = 0
-        self.restored_incomplete = 0
+        self.incomplete_until = -1
         self._interval = segment_interval(retention_ms)
         # The sessions of each key that was read or put, in the order of their ends: all that the key has.
         self._sessions: dict[bytes, list[Session]] = {}

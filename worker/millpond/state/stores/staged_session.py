@@ -83,6 +83,11 @@ class StagedSessions(SessionPuts[K, V]):
         """The largest session end put so far, in epoch ms; -1 before the first put."""
         return self._observed
 
+    @property
+    def restored_incomplete(self) -> bool:
+        """Whether sessions may be missing that had not expired, since brokers had deleted them from the changelog."""
+        return self.incomplete_until >= max(0, self._observed - self.retention_ms)
+
     def attach(self, context: StoreContext) -> None:
         """Attach the store to its task; a caching store then forwards with the headers of the last put."""
         super().attach(context)
@@ -199,11 +204,15 @@ class StagedSessions(SessionPuts[K, V]):
         return self._sealed_metadata
 
     def _encode_metadata(self) -> bytes:
-        return msgspec.msgpack.encode({"observed_stream_time": self._observed})
+        metadata = {"observed_stream_time": self._observed}
+        if self.incomplete_until >= 0:
+            metadata["incomplete_until"] = self.incomplete_until
+        return msgspec.msgpack.encode(metadata)
 
     def _load_metadata(self) -> None:
         written = self._backend.metadata(self.name, self.partition)
         metadata = msgspec.msgpack.decode(written, type=dict[str, int]) if written else {}
+        self.incomplete_until = max(self.incomplete_until, metadata.get("incomplete_until", -1))
         self._advance(metadata.get("observed_stream_time", -1))
         self._applied = self._observed
         # The commit that wrote this stream time deleted the segments below this one.

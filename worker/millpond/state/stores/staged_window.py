@@ -59,6 +59,8 @@ class StagedWindows(WindowPuts[K, V]):
 
     expired_puts: int
     """The number of puts rejected because their window had expired, since the store was built."""
+    incomplete_until: int
+    """The time in epoch ms up to which brokers had deleted changelog records before a restore; -1 if they had not."""
 
     _observed: int
     _floor: int
@@ -87,7 +89,7 @@ class StagedWindows(WindowPuts[K, V]):
         self.retention_ms = retention_ms
         self.window_size_ms = window_size_ms
         self.expired_puts = 0
-        self.restored_incomplete = 0
+        self.incomplete_until = -1
         self._interval = segment_interval(retention_ms)
         self._starts: list[int] = []  # heap of the starts in _windows, perhaps with some that are no longer there
         self._in_heap: set[int] = set()  # the starts in the heap
@@ -100,6 +102,11 @@ class StagedWindows(WindowPuts[K, V]):
     def observed_stream_time(self) -> int:
         """The largest window start put so far, in epoch ms; -1 before the first put."""
         return self._observed
+
+    @property
+    def restored_incomplete(self) -> bool:
+        """Whether windows may be missing that had not expired, since brokers had deleted them from the changelog."""
+        return self.incomplete_until >= max(0, self._observed - self.retention_ms)
 
     @property
     def visible_from(self) -> int:
@@ -285,11 +292,15 @@ class StagedWindows(WindowPuts[K, V]):
         return self._sealed_metadata
 
     def _encode_metadata(self) -> bytes:
-        return msgspec.msgpack.encode({"observed_stream_time": self._observed})
+        metadata = {"observed_stream_time": self._observed}
+        if self.incomplete_until >= 0:
+            metadata["incomplete_until"] = self.incomplete_until
+        return msgspec.msgpack.encode(metadata)
 
     def _load_metadata(self) -> None:
         written = self._backend.metadata(self.name, self.partition)
         metadata = msgspec.msgpack.decode(written, type=dict[str, int]) if written else {}
+        self.incomplete_until = max(self.incomplete_until, metadata.get("incomplete_until", -1))
         self._observed = metadata.get("observed_stream_time", -1)
         self._floor = self._floor_at(self._observed)
         self._known_from = self._observed + 1
