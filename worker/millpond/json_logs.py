@@ -21,7 +21,8 @@ class JsonFormatter(logging.Formatter):
     """Formats a log record as one line of JSON, in ASCII, so that no encoding of a terminal or a pipe changes it.
 
     The fields are `time` (RFC 3339 in UTC, with milliseconds), `level`, `logger`, `thread`, `message`, the fields given
-    here, and for an exception `error_type`, `error_message` and `traceback`. Nothing else of the record is written.
+    here, within an OpenTelemetry span `trace_id` and `span_id`, and for an exception `error_type`, `error_message` and
+    `traceback`. Nothing else of the record is written.
 
     Args:
         fields: further fields of each line, such as the application's id.
@@ -41,6 +42,7 @@ class JsonFormatter(logging.Formatter):
             "thread": record.threadName or "",
             "message": _message(record),
             **self._fields,
+            **_span_ids(),
         }
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
@@ -57,6 +59,20 @@ def _message(record: logging.LogRecord) -> str:
         return record.getMessage()
     except Exception:  # noqa: BLE001 - arguments that do not fit the text, or whose str() fails: the line is more important
         return str(record.msg)
+
+
+def _span_ids() -> dict[str, str]:
+    """Return the ids of the current span, named as in OpenTelemetry's log formats; empty without one."""
+    trace = sys.modules.get("opentelemetry.trace")  # whoever has made a span has imported it
+    if trace is None:
+        return {}
+    try:
+        context = trace.get_current_span().get_span_context()
+        return (
+            {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"} if context.is_valid else {}
+        )
+    except Exception:  # noqa: BLE001 - such as an import that is not complete: the line is more important
+        return {}
 
 
 def log_as_json(level: int | str = logging.WARNING, **fields: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -20,6 +22,7 @@ from opentelemetry.trace import StatusCode
 
 import millpond as mp
 from millpond.errors import ConfigError
+from millpond.json_logs import log_as_json
 from millpond.runtime.config.model import Config
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.processing.tracing import TaskTracer, sampled_parent
@@ -166,6 +169,61 @@ def test_a_record_is_followed_through_sub_topologies(
     assert traced.headers == [("traceparent", f"00-{TRACE}-{second.context.span_id:016x}-01".encode()), ("id", b"7")]
     (plain,) = [each for each in kafka.logs[Partition("out", 0)] if each.key == b"p1"]
     assert plain.headers is None
+
+
+def test_lines_in_json_have_the_ids_of_the_record_in_work(
+    start: Start, tracing: Any, exporter: InMemorySpanExporter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of user code and of millpond, and of no other record; also after a record that fails."""
+
+    def logged(value: str) -> str:
+        user.warning("user code: %s", value)
+        if value == "p1":
+            raise ValueError("bad")
+        return value
+
+    user = logging.getLogger("shop")
+    builder = mp.StreamsBuilder()
+    stream = builder.stream("in", key=mp.String, value=mp.String).map_values(logged)
+    stream.to("out", key=mp.String, value=mp.String)
+    kafka = kafka_with([("traceparent", SAMPLED)], [("traceparent", SAMPLED)], None)
+    root = logging.getLogger()
+    before = root.handlers[:], root.level, threading.excepthook
+    try:
+        log_as_json()
+        run(start(kafka, tracing, builder.build(), processing_exception_handler="continue"))
+        user.warning("that is all")
+    finally:
+        root.handlers[:], level, threading.excepthook = before
+        root.setLevel(level)
+        logging.captureWarnings(capture=False)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    ids = [(line["message"], line.get("trace_id"), line.get("span_id")) for line in lines]
+    first, second = ((TRACE, f"{each.context.span_id:016x}") for each in exporter.get_finished_spans())
+    before_it, (_, *failed), after_it, end = ids[-5:-3], ids[-3], ids[-2], ids[-1]
+    assert before_it == [("user code: p0", *first), ("user code: p1", *second)]
+    assert "ValueError" in ids[-3][0]
+    assert tuple(failed) == second != first
+    assert (after_it, end) == (("user code: p0", None, None), ("that is all", None, None))
+
+
+def test_spans_of_user_code_are_children_of_that_of_the_record(start: Start, exporter: InMemorySpanExporter) -> None:
+    """A call of a service in a mapper shows in the trace, below its record."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+    def called(value: str) -> str:
+        with provider.get_tracer("shop").start_as_current_span("call"):
+            return value
+
+    builder = mp.StreamsBuilder()
+    stream = builder.stream("in", key=mp.String, value=mp.String).map_values(called)
+    stream.to("out", key=mp.String, value=mp.String)
+    run(start(kafka_with([("traceparent", SAMPLED)]), OpenTelemetryTracing(CONFIG, provider), builder.build()))
+    inner, outer = exporter.get_finished_spans()
+    assert (inner.name, outer.name) == ("call", "process in")
+    assert inner.parent is not None
+    assert inner.parent.span_id == outer.context.span_id
 
 
 def test_records_with_one_context_have_spans_of_their_own(

@@ -265,8 +265,15 @@ class StreamTask:
                 entry(key, value, timestamp)
                 continue
             before = len(outbox)
-            tracer.start(parent, message)
-            entry(key, value, timestamp)
+            span = tracer.start(parent, message)
+            if span is None:
+                entry(key, value, timestamp)
+                continue
+            span.enter()
+            try:
+                entry(key, value, timestamp)
+            finally:
+                span.leave()
             tracer.pass_on(before)
         context.headers = None
 

@@ -51,6 +51,12 @@ class RecordSpan(Protocol):
     header: bytes
     """The `traceparent` of output that comes of the record."""
 
+    def enter(self) -> None:
+        """Make the span the current one of the thread: user code and log lines belong to it until `leave`."""
+
+    def leave(self) -> None:
+        """Make the span before it the current one."""
+
     def end(self, error: str | None = None) -> None:
         """End the span: its results are committed, or with an error they are not. Later calls do nothing."""
 
@@ -101,16 +107,17 @@ class TaskTracer:
         # In careful mode rows have an identity, and output keeps the context that the record came with.
         self._rewrites = type(outbox) is list
 
-    def start(self, parent: Parent, message: Message) -> None:
-        """Start the span of the record that is processed next."""
+    def start(self, parent: Parent, message: Message) -> RecordSpan | None:
+        """Start the span of the record that is processed next; return None if it is not recorded."""
         span = self._tracing.start(parent, self._task, message)
         if span is None:
-            return
+            return None
         self._open.append(span)
         self._known.pop(parent.header, None)  # the newest is the last one
         self._known[parent.header] = span.header
         if len(self._known) > _MAX_KNOWN:
             del self._known[next(iter(self._known))]
+        return span
 
     def pass_on(self, start: int) -> None:
         """Give the rows of the outbox from index `start` on the contexts of the spans that they come of."""

@@ -126,13 +126,26 @@ class OpenTelemetryTracing:
 class _Span:
     """An OpenTelemetry span; `header` is the `traceparent` of output."""
 
-    __slots__ = ("_span", "_trace", "header")
+    __slots__ = ("_outer", "_span", "_trace", "header")
 
     def __init__(self, trace: Any, span: Any) -> None:
         self._trace = trace
         self._span = span
+        self._outer: Any = None
         context = span.get_span_context()
         self.header: bytes = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
+
+    def enter(self) -> None:
+        """Make it OpenTelemetry's current span of this thread."""
+        from opentelemetry import context
+
+        self._outer = context.attach(self._trace.set_span_in_context(self._span))
+
+    def leave(self) -> None:
+        """Make the span before it the current one."""
+        from opentelemetry import context
+
+        context.detach(self._outer)
 
     def end(self, error: str | None = None) -> None:
         """End the span, with an error if its results are not committed. Later calls do nothing."""
