@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import logging
@@ -9,6 +10,7 @@ import tomllib
 
 import pytest
 import yaml
+from opentelemetry import trace
 
 from millpond.json_logs import JsonFormatter
 from millpond.runtime.config.model import Config
@@ -61,13 +63,21 @@ def _flat(table: dict[str, object], prefix: str = "") -> dict[str, object]:
 
 @pytest.mark.parametrize("page", GUIDES)
 def test_lines_of_json_are_those_of_logs(page: str) -> None:
-    """With the fields that a worker writes for an exception, in their order."""
+    """With the fields that a worker writes for an exception, or for a record with a trace, in their order."""
     error = ValueError("too long")
-    record = logging.LogRecord("shop", logging.ERROR, "", 0, "failed", None, (ValueError, error, None))
-    line = json.loads(JsonFormatter(application_id="orders", worker="w0").format(record))
+    failed = logging.LogRecord("shop", logging.ERROR, "", 0, "failed", None, (ValueError, error, None))
+    traced = logging.LogRecord("shop", logging.WARNING, "", 0, "no such customer", None, None)
+    format_line = JsonFormatter(application_id="orders", worker="w0").format
+    span = trace.NonRecordingSpan(trace.SpanContext(0x4BF92F, 0x00F067, is_remote=True))
     for block in blocks(page):
         if block.language == "json":
-            assert list(json.loads(block.text)) == list(line)
+            shown = json.loads(block.text)
+            with trace.use_span(span) if "trace_id" in shown else contextlib.nullcontext():
+                line = json.loads(format_line(traced if "trace_id" in shown else failed))
+            assert list(shown) == list(line)
+            assert [len(shown.get(each, "")) for each in ("trace_id", "span_id")] == [
+                len(line.get(each, "")) for each in ("trace_id", "span_id")
+            ]
 
 
 def test_queries_of_pages_select_metrics_that_exist() -> None:

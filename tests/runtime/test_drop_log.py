@@ -45,7 +45,7 @@ def test_the_first_drop_is_told_at_once_and_later_ones_once_per_period(lines: An
     log.report(task.now + 60_000)
     log.report(task.now + 60_000)
     assert len(lines()) == 2
-    assert lines()[1].startswith("node 'count' dropped 4 records without a key in the last 60 s (views-3 offset 1). ")
+    assert lines()[1].startswith("node 'count' dropped 4 records without a key in the last 1 min (views-3 offset 1). ")
     assert log.pending == 0
 
 
@@ -74,10 +74,29 @@ def test_the_latest_of_several_late_records_is_shown(lines: Any) -> None:
         log.note("sums", Drop.LATE, task, LateWindow(START, START + 60_000, START + 90_000, START + 90_000 + late_by))
     log.report()
     assert lines()[1] == (
-        "node 'sums' dropped 3 late records in the last 60 s: the window of the latest one, at views-3 offset 2, from "
+        "node 'sums' dropped 3 late records in the last 1 min: the window of the latest one, at views-3 offset 2, from "
         "2027-01-15T08:00:00Z to 2027-01-15T08:01:00Z ended 37.25 s before stream time, and closed 30 s after its end. "
         "A grace= that is longer by more than 7.25 s keeps such records."
     )
+
+
+@pytest.mark.parametrize(
+    ("late_by", "shown"),
+    [
+        (0, "0 s"),
+        (7, "0.007 s"),
+        (37_250, "37.25 s"),
+        (60_000, "1 min"),
+        (1_920_000, "32 min"),
+        (14_023_500, "3 h 53 min 43.5 s"),
+        (183_600_000, "2 d 3 h"),
+    ],
+)
+def test_durations_have_one_form(lines: Any, late_by: int, shown: str) -> None:
+    """Short and long ones, and exact: a grace of a rounded duration may be too short."""
+    log, task = DropLog(), Task()
+    log.note("sums", Drop.LATE, task, LateWindow(START, START + 60_000, START + 60_000, START + 60_000 + late_by))
+    assert f"ended {shown} before stream time, and has no grace. A grace= of more than {shown} keeps" in lines()[0]
 
 
 def test_nodes_and_reasons_have_lines_of_their_own_and_harmless_ones_none(lines: Any) -> None:
@@ -144,9 +163,9 @@ def test_late_sessions_and_sliding_windows_tell_when_they_closed(lines: Any) -> 
         topic.pipe_input("a", "", timestamp=START + 100_000)
         topic.pipe_input("a", "", timestamp=START)
     session, sliding = lines()
-    assert "closed 15 s after its end. A grace= that is longer by more than 85 s" in session
-    assert "from 2027-01-15T08:00:00Z to 2027-01-15T08:00:10Z ended 90 s before stream time" in sliding
-    assert "closed 5 s after its end. A grace= that is longer by more than 85 s" in sliding
+    assert "closed 15 s after its end. A grace= that is longer by more than 1 min 25 s" in session
+    assert "from 2027-01-15T08:00:00Z to 2027-01-15T08:00:10Z ended 1 min 30 s before stream time" in sliding
+    assert "closed 5 s after its end. A grace= that is longer by more than 1 min 25 s" in sliding
 
 
 def test_a_store_tells_of_updates_of_expired_windows(lines: Any) -> None:
@@ -168,7 +187,7 @@ def test_a_store_tells_of_updates_of_expired_windows(lines: Any) -> None:
         for timestamp in (START, START - 86_400_000, START - 86_400_000):
             topic.pipe_input("a", "x", timestamp=timestamp)
     assert lines() == [
-        "store 'seen' dropped 1 update of windows that end more than its retention of 600 s before the latest one. "
+        "store 'seen' dropped 1 update of windows that end more than its retention of 10 min before the latest one. "
         "Give it a longer retention= to keep them."
     ]
 
@@ -204,7 +223,7 @@ def test_a_join_tells_of_records_whose_results_are_missing(lines: Any, kind: str
     (first, second) = lines()
     assert first == (
         "join 'outcomes': results of a record may be missing, since it came after the join's windows and grace had "
-        "passed. The first is orders-0 offset 1. A grace of the join's windows that is longer by more than 3180 s "
+        "passed. The first is orders-0 offset 1. A grace of the join's windows that is longer by more than 53 min "
         "keeps such records. A backlog that goes through repartition topics is out of order: reset and replay it with "
         "such a grace, or read topics that have the join's key already."
     )

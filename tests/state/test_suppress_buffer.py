@@ -211,6 +211,28 @@ def test_the_size_in_bytes_is_counted_as_in_kafka_streams():
     assert buffer.buffer_size == 0
 
 
+def test_without_a_limit_the_size_is_that_of_the_last_flush():
+    """It is what a metric shows, and costs nothing per record; a restart and a revert measure again."""
+    exact, buffer, backend = build(MemoryBackend(), count_bytes=True), build(MemoryBackend()), MemoryBackend()
+    for each in (exact, buffer):
+        each.put(1, b"ab", "ab", 5, None, CONTEXT)
+        each.put(2, b"c", "c", 6, None, CONTEXT)
+    assert buffer.buffer_size == 0
+    out: list = []
+    buffer.flush(out)
+    assert buffer.buffer_size == exact.buffer_size > 0
+    again = build(backend)
+    again.restore([(key, value, 0, headers) for _, value, key, _, _, _, _, headers in out])
+    assert again.buffer_size == exact.buffer_size
+    for each in (exact, buffer):
+        each.put(2, b"c", "c", 7, 6, CONTEXT)
+        each.evict_while(lambda each=each: each.num_records > 1, lambda pending: None)
+    buffer.flush(out)
+    assert buffer.buffer_size == exact.buffer_size
+    buffer.evict_while(lambda: True, lambda pending: None)
+    assert buffer.buffer_size == 0
+
+
 def test_a_changelog_of_an_older_format_is_rejected_by_name():
     """Kafka before 2.5.1 wrote versions 0 to 2: the error names the format instead of guessing."""
     buffer = build(MemoryBackend())

@@ -427,7 +427,7 @@ class TimeOrderedBufferBuilder(StoreBuilder[K, V]):
     """The buffer behind `suppress`; its key serde is that of the (usually windowed) keys it holds."""
 
     count_bytes: bool = False
-    """Whether the buffer counts its bytes, for a bound in bytes."""
+    """Whether the buffer counts its bytes at each record, for a bound in bytes; else at each commit."""
 
     def build(self, partition: int, backend: Backend, changelog_topic: str | None = None) -> TimeOrderedBuffer[K, V]:
         """Return the store of one task; see `StoreBuilder.build`."""

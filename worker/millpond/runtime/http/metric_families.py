@@ -271,14 +271,15 @@ STORES = (
     ),
     MetricRow(
         "millpond_store_suppressed_records",
-        "Results that suppress() holds back in memory, since their windows are not final yet. Bad when it "
-        "grows without limit: windows do not close, because stream time does not advance.",
+        "Results that suppress() holds back in memory until their windows are final or their time limit has passed. "
+        "Bad when it grows without limit: windows do not close, because stream time does not advance.",
         _of("num_records"),
     ),
     MetricRow(
         "millpond_store_suppressed_bytes",
-        "Bytes of the results that suppress() holds back, since their windows are not final yet. Bad when it "
-        "nears the limit of the buffer: it then emits early, or the worker ends, as the topology says.",
+        "Bytes of keys, values and headers of the results that suppress() holds back; without a limit in bytes, as of "
+        "the last commit. Bad when it nears the limit of the buffer: it then emits early, or the worker ends, as the "
+        "topology says.",
         _of("buffer_size"),
     ),
 )

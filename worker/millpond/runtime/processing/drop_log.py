@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from millpond.drops import Drop
@@ -19,8 +19,6 @@ log: logging.Logger = logging.getLogger(__name__)
 
 PERIOD_MS = 60_000
 """Time between two log lines about one node and reason, in milliseconds."""
-
-_LONG_MS = 3_600_000
 
 #: Cause and cure by reason, after "dropped a record". Other reasons are only counted.
 _WORDS = {
@@ -136,7 +134,7 @@ class DropLog:
                 log.warning(
                     "store '%s' dropped %d update%s of windows that end more than its retention of %s before the "
                     "latest one. Give it a longer retention= to keep them.",
-                    store.name, expired - before, "" if expired - before == 1 else "s", _seconds(retention_ms),
+                    store.name, expired - before, "" if expired - before == 1 else "s", _lasting(retention_ms),
                 )  # fmt: skip
 
     def warn_once(self, what: Hashable, text: str, *values: object) -> None:
@@ -153,7 +151,7 @@ class DropLog:
 
     def _report(self, node: str, reason: Drop, drops: _Drops, now_ms: int) -> None:
         first = not drops.since_ms
-        several = "" if first else f" in the last {_seconds(max(now_ms - drops.since_ms, PERIOD_MS))}"
+        several = "" if first else f" in the last {_lasting(max(now_ms - drops.since_ms, PERIOD_MS))}"
         if isinstance(drops.window, LateForJoin):
             log.warning("%s", _late_for_join(node, drops, drops.window, several))
         elif drops.window is not None:
@@ -172,7 +170,7 @@ def _late_for_join(join: str, drops: _Drops, window: LateForJoin, several: str) 
     return (
         f"join '{join}': results of {_records(drops)} may be missing{several}, since {it} came after the join's "
         f"windows and grace had passed. The first is {drops.place}. A grace of the join's windows that is longer by "
-        f"more than {_seconds(window.late_ms)} keeps such records. A backlog that goes through repartition topics is "
+        f"more than {_lasting(window.late_ms)} keeps such records. A backlog that goes through repartition topics is "
         f"out of order: reset and replay it with such a grace, or read topics that have the join's key already."
     )
 
@@ -180,14 +178,14 @@ def _late_for_join(join: str, drops: _Drops, window: LateForJoin, several: str) 
 def _late(node: str, drops: _Drops, window: LateWindow, several: str) -> str:
     which = "its window" if drops.count == 1 else f"the window of the latest one, at {drops.place},"
     place = f" at {drops.place}" if drops.count == 1 else ""
-    missing = _seconds(window.stream_time - window.closes)
+    missing = _lasting(window.stream_time - window.closes)
     closed = f"has no grace. A grace= of more than {missing} keeps such records"
     if window.closes != window.end:
-        open_for = _seconds(window.closes - window.end)
+        open_for = _lasting(window.closes - window.end)
         closed = f"closed {open_for} after its end. A grace= that is longer by more than {missing} keeps such records"
     return (
         f"node '{node}' dropped {_records(drops, 'late ')}{place}{several}: {which} from {moment(window.start)} to "
-        f"{moment(window.end)} ended {_seconds(_after_end(window))} before stream time, and {closed}."
+        f"{moment(window.end)} ended {_lasting(_after_end(window))} before stream time, and {closed}."
     )
 
 
@@ -203,10 +201,17 @@ def _after_end(window: LateWindow) -> int:
     return window.stream_time - window.end
 
 
-def _seconds(duration_ms: int) -> str:
-    if duration_ms >= _LONG_MS:
-        return str(timedelta(seconds=duration_ms // 1000))
-    return f"{duration_ms / 1000:.3f}".rstrip("0").rstrip(".") + " s"
+def _lasting(duration_ms: int) -> str:
+    """Return a duration as text, exact to the millisecond: `37.25 s`, `1 min 30 s`, `2 d 3 h`."""
+    rest_s, millis = divmod(duration_ms, 1000)
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        count, rest_s = divmod(rest_s, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    if rest_s or millis or not parts:
+        parts.append(f"{rest_s}.{millis:03d}".rstrip("0").rstrip(".") + " s")
+    return " ".join(parts)
 
 
 def moment(epoch_ms: int) -> str:

@@ -95,7 +95,7 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
             key: serde of the (usually windowed) keys.
             value: serde of the values.
             changelog_topic: the changelog topic; None without a changelog.
-            count_bytes: whether to maintain `buffer_size`.
+            count_bytes: whether `buffer_size` is exact after each put; else it is that of the last flush.
         """
         super().__init__(name, partition, backend, key, value, caching=False, changelog_topic=changelog_topic)
         self._count_bytes = count_bytes
@@ -113,7 +113,7 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
 
     @property
     def buffer_size(self) -> int:
-        """The bytes of all pending updates, counted as in Kafka Streams; 0 without `count_bytes`."""
+        """The bytes of all pending updates, as in Kafka Streams; without `count_bytes`, as of the last flush."""
         return self._size
 
     def put(  # noqa: PLR0913  # as Kafka Streams' TimeOrderedKeyValueBuffer
@@ -141,7 +141,6 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
         else:
             held.old, held.new, held.context = old_kept, new_kept, context
             if self._count_bytes:
-                self._size -= held.size
                 self._measure(raw_key, held)
         self._dirty[raw_key] = None
 
@@ -153,8 +152,8 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
     def evict_while(self, predicate: Callable[[], bool], callback: Callable[[Pending[K, V]], None]) -> None:
         """Evict pending updates from the front, as long as `predicate` is true.
 
-        The predicate is called before each update, with `min_timestamp`, `num_records` and `buffer_size` up to date. An
-        update is removed after its callback has returned.
+        The predicate is called before each update, with `min_timestamp`, `num_records` and, with `count_bytes`,
+        `buffer_size` up to date. An update is removed after its callback has returned.
         """
         updates, order = self._updates, self._order
         decode = self.key_serde.deserialize
@@ -183,6 +182,8 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
             held = updates.get(raw_key)
             data = None
             if held is not None:
+                if not self._count_bytes:
+                    self._measure(raw_key, held)
                 value = BufferValue(held.prior, held.old, held.new, held.context)
                 data = encode_buffer_value(value, held.time)
             if topic is not None:
@@ -251,13 +252,14 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
         prior, old, new = (None if part is None else bytes(part) for part in value[:3])
         if held is not None and held.time == time:
             held.prior, held.old, held.new, held.context = prior, old, new, value.context
-            if self._count_bytes:
-                self._size -= held.size
-                self._measure(raw_key, held)
+            self._measure(raw_key, held)
             return
         if held is not None:
             self._remove(raw_key)
-        self._insert(raw_key, _Buffered(time, prior, old, new, value.context))
+        update = _Buffered(time, prior, old, new, value.context)
+        self._insert(raw_key, update)
+        if not self._count_bytes:
+            self._measure(raw_key, update)
 
     def _insert(self, raw_key: bytes, update: _Buffered) -> None:
         self._updates[raw_key] = update
@@ -302,8 +304,8 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
         size += _CONTEXT_SIZES + len(context.topic or "")
         for name, value in context.headers or ():
             size += len(name) + len(value or b"")
+        self._size += size - held.size
         held.size = size
-        self._size += size
 
     def _evict(self, count: int) -> None:
         """Evict nothing, since all pending updates stay in memory, in their order."""
