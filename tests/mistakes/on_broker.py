@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -54,13 +56,16 @@ def said_on_broker(mistake: Mistake, servers: str, app_id: str, directory: Path,
             stack.enter_context(worker(mistake.code)).wait_running()
             lock.write_text(_OTHER_PROCESS)
             said = str(worker(mistake.code).start().join())
-        elif mistake.scene == "reset while it runs":
+        elif mistake.scene.startswith("reset while it runs"):
             stack.enter_context(worker(mistake.code)).wait_running()
             lock.write_text(_OTHER_PROCESS)
+            here = "elsewhere" if mistake.scene.endswith("on another machine") else "state"
             command = ["reset", "--dry-run", "--application-id", app_id, "--bootstrap-servers", servers]
-            command += ["--input-topics", f"views-{suffix}", "--state-dir", str(directory / "state")]
+            command += ["--input-topics", f"views-{suffix}", "--state-dir", str(directory / here)]
             output = command_output(command, capsys)
             said = next((line for line in output.splitlines() if line.startswith("A worker")), output)
+            said = said.replace(socket.gethostname(), "node-7")
+            said = said.replace(f"(process {os.getpid()})", f"(process {_OTHER_PROCESS})")
         elif mistake.scene == "after a change":
             with worker(mistake.before) as before:
                 before.wait_running()

@@ -11,12 +11,13 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 
-from millpond.errors import BrokerError
+from millpond.errors import BrokerError, OwnershipError
+from millpond.runtime.commit.pipeline import is_fenced, portions
 from millpond.runtime.kafka.clients import transactional_id
 from millpond.state.rocksdb.directory_lock import DirectoryLock
 
@@ -31,26 +32,41 @@ _DELETION_TIMEOUT_S = 60.0
 _POLL_S = 0.1
 
 
-def apply_reset(cluster: Cluster, plan: ResetPlan) -> None:
+def apply_reset(cluster: Cluster, plan: ResetPlan, check: Callable[[], None]) -> None:
     """Apply a plan.
+
+    The offsets of each owner are committed under its transactional id, as a take-over does. So they are committed only
+    if no worker has initialised that id since it was fenced, and no commit of the owner can follow.
+
+    Args:
+        cluster: the Kafka clients.
+        plan: the plan.
+        check: called after the owners are fenced, and before topics are deleted, to raise if a worker was started
+            meanwhile.
 
     Raises:
         BrokerError: Kafka rejected a step, or did not answer in time; earlier steps stay, and the reset can be
             repeated.
+        OwnershipError: an owner has taken its transactional id back, so it runs. Nothing is deleted.
         StateDirectoryLocked: a worker of the application runs on this machine.
     """
-    for owner in plan.owners:
-        fence(cluster, owner)
-    offsets = [TopicPartition(*move.partition, move.after) for move in plan.moves]
-    offsets += [TopicPartition(*each, 0) for each in plan.repartition]
-    _commit(cluster, offsets)
+    producers = {owner: fence(cluster, owner) for owner in plan.owners}
+    check()
+    by_owner: dict[str | None, list[TopicPartition]] = {}
+    for move in (*plan.moves, *plan.repartition):
+        by_owner.setdefault(move.owner, []).append(TopicPartition(*move.partition, move.after))
+    _commit(cluster, by_owner.pop(None, []))
+    for owner, offsets in by_owner.items():
+        assert owner is not None
+        _commit_as(cluster, owner, producers[owner], offsets)
+    check()
     delete_topics(cluster, plan.delete_topics)
     for directory in plan.directories:
         _delete_directory(directory)
 
 
-def fence(cluster: Cluster, owner: str) -> None:
-    """Abort the open transaction of a worker, and fence its producers.
+def fence(cluster: Cluster, owner: str) -> Producer:
+    """Abort the open transaction of a worker, fence its producers, and return a producer with its transactional id.
 
     Raises:
         BrokerError: Kafka rejected the request, or did not answer in time.
@@ -58,6 +74,7 @@ def fence(cluster: Cluster, owner: str) -> None:
     name = transactional_id(cluster.config.application_id, owner)
     producer = Producer(dict(cluster.config.producer_settings(fixed={"transactional.id": name})), logger=log)
     cluster.ask(lambda: producer.init_transactions(REQUEST_TIMEOUT_S), f"to end the transactions of worker '{owner}'")
+    return producer
 
 
 def delete_topics(cluster: Cluster, topics: Sequence[str]) -> None:
@@ -90,6 +107,22 @@ def _commit(cluster: Cluster, offsets: list[TopicPartition]) -> None:
         done = cluster.ask(functools.partial(future.result, REQUEST_TIMEOUT_S), "to commit the new offsets")
         if failed := [each for each in done.topic_partitions if each.error is not None]:
             raise BrokerError(f"the offset of {failed[0].topic} cannot be changed: {failed[0].error.str()}.")
+
+
+def _commit_as(cluster: Cluster, owner: str, producer: Producer, offsets: list[TopicPartition]) -> None:
+    group = cluster.consumer.consumer_group_metadata()
+    try:
+        producer.begin_transaction()
+        for part in portions(offsets):
+            producer.send_offsets_to_transaction(part, group, REQUEST_TIMEOUT_S)
+        producer.commit_transaction(REQUEST_TIMEOUT_S)
+    except KafkaException as error:
+        if is_fenced(error):
+            raise OwnershipError(
+                f"worker '{owner}' of '{cluster.config.application_id}' runs: it continued after the reset had fenced "
+                "it. Nothing was deleted: stop all workers, and reset again."
+            ) from error
+        raise BrokerError(f"the offsets of worker '{owner}' cannot be changed: {error.args[0].str()}.") from error
 
 
 def _delete_directory(directory: Path) -> None:

@@ -13,6 +13,7 @@ from confluent_kafka import (
     Consumer,
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
+    KafkaError,
     KafkaException,
     TopicPartition,
 )
@@ -21,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from millpond.errors import BrokerError
 from millpond.runtime.config.model import Config
 from millpond.runtime.offsets.metadata import Partition, decode_metadata, text_of
+from millpond.runtime.ownership.presence import Presence, decode_presence, presence_group
 
 __all__ = ("REQUEST_TIMEOUT_S", "Cluster", "Committed")
 
@@ -110,12 +112,34 @@ class Cluster:
 
     def all_committed(self) -> dict[Partition, Committed]:
         """Return all committed offsets of the group, which must exist."""
-        id = self.config.application_id
+        return _committed(self._of_group(self.config.application_id))
+
+    def presences(self) -> dict[Partition, tuple[int, Presence]]:
+        """Return the last reports of workers, each with its time; a report of each task (`ownership/presence.py`)."""
+        return {
+            Partition(each.topic, each.partition): (each.offset, decode_presence(text_of(each)))
+            for each in self._of_group(presence_group(self.config.application_id))
+            if each.offset != OFFSET_INVALID
+        }
+
+    def _of_group(self, id: str) -> list[TopicPartition]:
         asked = self.admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(id)], request_timeout=REQUEST_TIMEOUT_S
         )
         found = self.ask(lambda: asked[id].result(REQUEST_TIMEOUT_S), "the committed offsets")
-        return _committed(found.topic_partitions)
+        return list(found.topic_partitions)
+
+    def delete_group(self, id: str) -> None:
+        """Delete a consumer group, unless it does not exist.
+
+        Raises:
+            BrokerError: Kafka rejected the request, or did not answer in time.
+        """
+        try:
+            self.admin.delete_consumer_groups([id], request_timeout=REQUEST_TIMEOUT_S)[id].result(REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise BrokerError(f"the consumer group '{id}' cannot be deleted: {error.args[0].str()}.") from error
 
     def active_members(self, groups: Collection[str]) -> list[str]:
         """Return a part of a sentence with the number of the group's members; an empty list without members.

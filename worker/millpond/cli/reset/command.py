@@ -27,6 +27,7 @@ from .apply import apply_reset
 from .cluster import Cluster
 from .deletion import DeletePlan, apply_deletion, plan_deletion
 from .plan import Inputs, ResetPlan, Target, plan_reset, topics_of
+from .running import RunningWorkers
 
 __all__ = ("command",)
 
@@ -109,16 +110,17 @@ def command(  # noqa: PLR0913 - one parameter per option
         with session.err.status("reading topics and offsets"):
             plan = plan_reset(cluster, inputs, known, target)
         _show(plan, session.out)
-        if not _confirmed(plan, session, stop, dry_run=dry_run, yes=yes, force=force):
+        workers = _Workers(cluster, session, stop, force=force)
+        if not _confirmed(plan, session, workers, dry_run=dry_run, yes=yes):
             return
         if not yes:
             # A worker may have been started while the prompt waited.
             again = plan_reset(cluster, inputs, known, target)
             if [move.before for move in again.moves] != [move.before for move in plan.moves]:
                 raise MillpondError("the committed offsets changed meanwhile: stop the workers, and reset again.")
-            _reject_if_active(again, stop, force=force)
+            workers.reject(again)
         with session.err.status("resetting"):
-            apply_reset(cluster, plan)
+            apply_reset(cluster, plan, lambda: workers.reject(plan))
         again_by = "you run it again" if status is None else "`millpond dev scale N` starts workers again"
         session.out.print(
             f"Application '{escape(plan.application_id)}' is reset. It starts over when {again_by}.", soft_wrap=True
@@ -133,13 +135,14 @@ def _delete(  # noqa: PLR0913 - the options of the command
         with session.err.status("reading topics and offsets"):
             plan = plan_deletion(cluster, known)
         _show_deletion(plan, session.out)
-        if not _confirmed(plan, session, stop, dry_run=dry_run, yes=yes, force=force):
+        workers = _Workers(cluster, session, stop, force=force)
+        if not _confirmed(plan, session, workers, dry_run=dry_run, yes=yes):
             return
         if not yes:
             # A worker may have been started while the prompt waited.
-            _reject_if_active(plan_deletion(cluster, known), stop, force=force)
+            workers.reject(plan_deletion(cluster, known))
         with session.err.status("deleting"):
-            apply_deletion(cluster, plan)
+            apply_deletion(cluster, plan, lambda: workers.reject(plan))
         session.out.print(f"Application '{escape(plan.application_id)}' is deleted from Kafka.")
 
 
@@ -162,9 +165,47 @@ def _stop(status: SessionStatus | None) -> str:
     return "run `millpond dev scale 0` first"
 
 
-def _confirmed(  # noqa: PLR0913 - the options of the command
-    plan: ResetPlan | DeletePlan, session: Session, stop: str, *, dry_run: bool, yes: bool, force: bool
-) -> bool:
+class _Workers:
+    """The workers that seem to run, for the preview and for the refusal.
+
+    Args:
+        cluster: the Kafka clients.
+        session: the session of the command line.
+        stop: how to stop the workers.
+        force: whether to go on although workers seem to run.
+    """
+
+    def __init__(self, cluster: Cluster, session: Session, stop: str, *, force: bool) -> None:
+        self._running = RunningWorkers(cluster, lambda line: session.err.print(escape(line), soft_wrap=True))
+        self._stop = stop
+        self._force = force
+
+    def active(self, plan: ResetPlan | DeletePlan) -> str:
+        """Return the signs of running workers as a part of a sentence; empty without signs, and with --force."""
+        return "" if self._force else "; ".join(plan.active or self._running.signs())
+
+    def reject(self, plan: ResetPlan | DeletePlan) -> None:
+        """Raise if a worker seems to be running.
+
+        Raises:
+            MillpondError: see above.
+        """
+        if active := self.active(plan):
+            raise MillpondError(
+                f"a worker of '{plan.application_id}' seems to be running ({active}): {self._stop}, or use --force."
+            )
+
+    def preview(self, plan: ResetPlan | DeletePlan) -> str:
+        """Return the line of a dry run about running workers; empty without signs of them."""
+        if not (active := self.active(plan)):
+            return ""
+        return (
+            f"A worker of '{plan.application_id}' seems to be running ({active}): without --dry-run this is refused. "
+            f"{self._stop[0].upper()}{self._stop[1:]}, or use --force."
+        )
+
+
+def _confirmed(plan: ResetPlan | DeletePlan, session: Session, workers: _Workers, *, dry_run: bool, yes: bool) -> bool:
     """Return whether to apply the plan.
 
     Raises:
@@ -175,27 +216,14 @@ def _confirmed(  # noqa: PLR0913 - the options of the command
         session.out.print("Nothing to do.")
         return False
     if dry_run:
-        if plan.active and not force:
-            session.out.print(
-                f"A worker of '{escape(plan.application_id)}' seems to be running "
-                f"({escape('; '.join(plan.active))}): without --dry-run this is refused. {stop[0].upper()}{stop[1:]}, "
-                "or use --force.",
-                soft_wrap=True,
-            )
+        if line := workers.preview(plan):
+            session.out.print(escape(line), soft_wrap=True)
         session.out.print("This was a dry run: nothing was changed.")
         return False
-    _reject_if_active(plan, stop, force=force)
+    workers.reject(plan)
     if not yes:
         click.confirm("Continue?", abort=True, err=True)
     return True
-
-
-def _reject_if_active(plan: ResetPlan | DeletePlan, stop: str, *, force: bool) -> None:
-    if plan.active and not force:
-        raise MillpondError(
-            f"a worker of '{plan.application_id}' seems to be running ({'; '.join(plan.active)}): {stop}, or use "
-            "--force."
-        )
 
 
 def _show(plan: ResetPlan, console: Console) -> None:

@@ -6,15 +6,13 @@ name the owners. So an interrupted deletion can be repeated with the same result
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException
-
-from millpond.errors import BrokerError
+from millpond.runtime.ownership.presence import presence_group
 
 from .apply import delete_topics, fence
-from .cluster import REQUEST_TIMEOUT_S, Cluster
+from .cluster import Cluster
 from .plan import internal_topics
 
 __all__ = ("DeletePlan", "apply_deletion", "plan_deletion")
@@ -67,8 +65,13 @@ def plan_deletion(cluster: Cluster, known: Collection[str] | None) -> DeletePlan
     )
 
 
-def apply_deletion(cluster: Cluster, plan: DeletePlan) -> None:
+def apply_deletion(cluster: Cluster, plan: DeletePlan, check: Callable[[], None]) -> None:
     """Apply a plan.
+
+    Args:
+        cluster: the Kafka clients.
+        plan: the plan.
+        check: called before anything is deleted, to raise if a worker was started meanwhile.
 
     Raises:
         BrokerError: Kafka rejected a step, or did not answer in time; earlier steps stay, and the deletion can be
@@ -76,15 +79,8 @@ def apply_deletion(cluster: Cluster, plan: DeletePlan) -> None:
     """
     for owner in plan.owners:
         fence(cluster, owner)
+    check()
     delete_topics(cluster, plan.delete_topics)
+    cluster.delete_group(presence_group(plan.application_id))
     if plan.group:
-        _delete_group(cluster)
-
-
-def _delete_group(cluster: Cluster) -> None:
-    id = cluster.config.application_id
-    try:
-        cluster.admin.delete_consumer_groups([id], request_timeout=REQUEST_TIMEOUT_S)[id].result(REQUEST_TIMEOUT_S)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-            raise BrokerError(f"the consumer group '{id}' cannot be deleted: {error.args[0].str()}.") from error
+        cluster.delete_group(plan.application_id)

@@ -14,7 +14,7 @@ from millpond.runtime.offsets.metadata import Partition
 from millpond.state.rocksdb.directory_lock import DirectoryLock
 from millpond.topology import Topology, is_repartition_topic
 
-from .cluster import Cluster
+from .cluster import Cluster, Committed
 
 __all__ = ("Inputs", "OffsetMove", "ResetPlan", "Target", "internal_topics", "plan_reset", "topics_of")
 
@@ -31,6 +31,8 @@ class OffsetMove:
     """None when nothing was committed."""
     after: int
     """Within what the partition holds."""
+    owner: str | None = None
+    """The worker that the offset's metadata names."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class ResetPlan:
 
     application_id: str
     moves: tuple[OffsetMove, ...]
-    repartition: tuple[Partition, ...]
+    repartition: tuple[OffsetMove, ...]
     """Partitions of repartition topics; their committed offsets become 0, since the topics are deleted."""
     delete_topics: tuple[str, ...]
     keep_topics: tuple[str, ...]
@@ -147,14 +149,25 @@ def plan_reset(cluster: Cluster, inputs: Inputs, known: Collection[str] | None, 
     directories = _state_directories(config)
     return ResetPlan(
         application_id,
-        moves=tuple(OffsetMove(each, offsets.get(each), chosen[each]) for each in partitions if each in chosen),
-        repartition=tuple(each for each in repartition if each in offsets),
+        moves=tuple(
+            OffsetMove(each, offsets.get(each), chosen[each], _owner(committed, each))
+            for each in partitions
+            if each in chosen
+        ),
+        repartition=tuple(
+            OffsetMove(each, offsets[each], 0, _owner(committed, each)) for each in repartition if each in offsets
+        ),
         delete_topics=tuple(delete),
         keep_topics=tuple(keep),
         directories=directories,
         owners=tuple(sorted({each.owner for each in committed.values() if each.owner})),
         active=(*cluster.active_members(groups), *_locked(directories)),
     )
+
+
+def _owner(committed: Mapping[Partition, Committed], partition: Partition) -> str | None:
+    found = committed.get(partition)
+    return None if found is None else found.owner
 
 
 def _state_directories(config: Config) -> tuple[Path, ...]:

@@ -78,11 +78,17 @@ class TaskClaims:
             )
 
     def taken_over(self, task: TaskId, claim: Claim, owner: str | None) -> None:
-        """Report that another worker owns a task, which is an error for a worker without a coordinator.
+        """Report that this worker does not own a task any more, which is an error without a coordinator.
 
         Raises:
             OwnershipError: always.
         """
+        if owner is None:
+            raise OwnershipError(
+                f"task {task} has no owner in Kafka any more: the committed offsets of '{self._config.application_id}' "
+                f"were reset or deleted while worker '{self._config.worker_id}' ran. Start the worker again: it begins "
+                f"where the offsets say."
+            )
         raise OwnershipError(
             f"task {task} was taken over by worker '{owner}' while this worker '{self._config.worker_id}' was silent. "
             f"No record is lost: '{owner}' processes again what this worker had not committed."

@@ -97,9 +97,10 @@ class Leaving:
         """End the heartbeats, and report the end to the coordinator, which then does not wait for the session timeout.
 
         Args:
-            leave: whether to report it.
+            leave: whether to report it to the coordinator. In Kafka it is always reported.
         """
         parts = self._parts
+        parts.presence.close()
         if parts.client is None or parts.heartbeats is None or parts.coordination is None:
             return
         if not leave:

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from millpond.protocol import Role
 from millpond.runtime.blockers import Blockers
 from millpond.runtime.commit.pipeline import OffsetSink
 from millpond.runtime.commit.record_collector import RecordCollector
@@ -14,8 +15,10 @@ from millpond.runtime.commit.rejected_records import RejectedRecords
 from millpond.runtime.config.model import Config
 from millpond.runtime.http.metrics import WorkerMetrics
 from millpond.runtime.kafka.broker_contact import BrokerContact
+from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
 from millpond.runtime.listeners import WorkerListener
 from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.ownership.presence import PresenceReports
 from millpond.runtime.states import WorkerState, may_follow
 from millpond.runtime.tasks.coordination import Coordination
 from millpond.runtime.tasks.executor import TaskExecutor
@@ -62,6 +65,7 @@ class WorkerParts:
 
     state: WorkerState = WorkerState.CREATED
     pace: BatchPacing = field(init=False)
+    presence: PresenceReports = field(init=False)
     rejected: RejectedRecords = field(default_factory=RejectedRecords)
     client_errors: ClientErrors = field(default_factory=ClientErrors)
     new_plan: Plan | None = None
@@ -88,6 +92,12 @@ class WorkerParts:
 
     def __post_init__(self) -> None:
         self.pace = BatchPacing(self.config)
+        self.presence = PresenceReports(
+            self.config.application_id,
+            self.config.worker_id,
+            lambda: dict(self.config.admin_settings(CLIENT_DEFAULTS)),
+            self._reported_inputs,
+        )
 
     @property
     def stop(self) -> threading.Event:
@@ -116,6 +126,15 @@ class WorkerParts:
         """Return the next offset of each input of the running tasks."""
         by_input = self.executor.by_input
         return {partition: task.inputs[partition.topic].position for partition, task in by_input.items()}
+
+    def _reported_inputs(self) -> set[Partition]:
+        """Return one input of each task that the worker runs or is about to run. Safe from any thread."""
+        plan = self.assembly.plan
+        held = list(self.executor.held.values())
+        tasks = [each.id for each in held if each.role is Role.ACTIVE]
+        if not held and self.config.coordinator_url is None:
+            tasks = list(plan.tasks)
+        return {min(plan.inputs_of(each)) for each in tasks if plan.tasks.get(each)}
 
     def close_offset_sink(self) -> None:
         """Abandon the commit in flight, if any."""

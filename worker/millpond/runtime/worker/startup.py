@@ -103,6 +103,7 @@ class Startup:
         """
         parts, config, executor = self._parts, self._parts.config, self._parts.executor
         tasks = list(parts.assembly.plan.tasks)
+        parts.presence.start()
         if config.coordinator_url is not None:
             graph = topology_overview(parts.topology, parts.assembly.environment.real_topic)
             parts.client = parts.admission.client(config.coordinator_url, parts.assembly.plan, graph)

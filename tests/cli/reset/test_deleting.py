@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from tests.cli.conftest import COUNT, Application, Millpond
-from tests.cli.test_reset import Scene
+from tests.cli.reset.test_reset import Scene
 from tests.conftest import CreateTopic
 from tests.support import kafka
 from tests.support.broker import Broker
