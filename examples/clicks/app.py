@@ -77,7 +77,7 @@ def clicks() -> mp.Topology:
         .group_by_key(key=mp.String, value=mp.Json(Visit))
         .windowed_by(mp.SessionWindows(timedelta(minutes=30), grace=timedelta(minutes=5)))
         .reduce(combine, store="visits")
-        .suppress(mp.until_window_closes())
+        .suppress(mp.until_window_closes(), name="ended-visits")
         .to_stream()
         .to("visits", key=mp.SessionWindowedSerde(mp.String), value=mp.Json(Visit))
     )

@@ -132,3 +132,52 @@ def test_topic_is_drawn_near_its_reader(near: bool) -> None:
     sizes = dict.fromkeys(["a", "b", "c", "late"], (10.0, 10.0))
     layout = arrange(sizes, [("a", "b"), ("b", "c"), ("late", "c")], across=10, between=20, sources_near=near)
     assert layout.centres["late"][1] == layout.centres["b" if near else "a"][1]
+
+
+INCOMPLETE = """
+    import millpond as mp
+
+    def joined():
+        builder = mp.StreamsBuilder()
+        counts = builder.stream("words", key=mp.String).group_by_key().count(store="counts")
+        counts.suppress(mp.until_time_limit(timedelta(minutes=1))).to_stream().to("settled", value=mp.Long)
+        return builder.build()
+
+    from datetime import timedelta
+"""
+"""The value serde of `words` is left to the configuration, and the store of `suppress()` has a generated name."""
+
+
+def test_a_topology_that_cannot_start_is_shown_and_refused(millpond: Millpond, application: Application) -> None:
+    """What a worker would say is said here, after the topology, and the exit status is that of a failure."""
+    target = f"{application(INCOMPLETE)}:joined"
+    ended = millpond("topology", target)
+    assert ended.status == 1
+    assert ended.out == str(load_topology(target).describe())
+    assert ended.err.startswith("millpond: stream('words') has no value serde: write stream('words', value=…)")
+
+
+def test_the_settings_of_run_decide_whether_a_topology_can_start(
+    millpond: Millpond, application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`millpond.toml`, the environment and `--set` are read; generated names are told with where to give one."""
+    target = f"{application(INCOMPLETE)}:joined"
+    Path("millpond.toml").write_text('default.value.serde = "String"\n')
+    assert millpond("topology", target).status == 0
+    given = ("--set", "ensure.explicit.internal.resource.naming=true")
+    assert (refused := millpond("topology", target, *given)).status == 1
+    assert refused.err == (
+        "millpond: ensure.explicit.internal.resource.naming is true, but names are generated for changelogs "
+        "KTABLE-SUPPRESS-STATE-STORE-0000000003-changelog; write suppress(…, name=…): its store is named after it.\n"
+    )
+    monkeypatch.setenv("MILLPOND_ENSURE_EXPLICIT_INTERNAL_RESOURCE_NAMING", "true")
+    assert millpond("topology", target).err == refused.err
+
+
+def test_a_setting_that_does_not_exist_is_found(millpond: Millpond, application: Application) -> None:
+    """A mistake in `millpond.toml` is told before a run, too."""
+    target = f"{application(COUNT)}:count"
+    Path("millpond.toml").write_text("commit.intervall.ms = 100\n")
+    ended = millpond("topology", target)
+    assert (ended.status, ended.out) == (2, "")
+    assert "did you mean 'commit.interval.ms'?" in ended.err

@@ -15,7 +15,15 @@ from millpond.runtime.config.model import Config
 
 from .session import Session
 
-__all__ = ("DEFAULT_FILE", "configuration_options", "key_and_value", "load_config", "target_argument", "verbose_option")
+__all__ = (
+    "DEFAULT_FILE",
+    "configuration_options",
+    "key_and_value",
+    "load_config",
+    "settings_options",
+    "target_argument",
+    "verbose_option",
+)
 
 DEFAULT_FILE = "millpond.toml"
 """The configuration file that is read by default, if it exists."""
@@ -59,19 +67,28 @@ def configuration_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--worker-id", metavar="NAME", help="The unique name of this worker. Default: w0.")
     @click.option("--state-dir", metavar="DIR", help="The directory of local state.")
     @click.option("--http-port", metavar="PORT", help="The port of /metrics, /healthz, /readyz. Default: a free one.")
+    @settings_options
+    @functools.wraps(function)
+    def with_configuration(flags: dict[str, object], **arguments: Any) -> Any:
+        given = {key: arguments.pop(name) for name, key in _FLAGS.items()}
+        return function(flags=flags | {key: value for key, value in given.items() if value is not None}, **arguments)
+
+    return with_configuration
+
+
+def settings_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that all settings have in common to a command, which gets them as `flags` and as `file`."""
+
     @click.option(
         "-c", "--config", "file", metavar="FILE", type=click.Path(path_type=Path),
         help=f"Settings in TOML. Default: $MILLPOND_CONFIG, or {DEFAULT_FILE} if it exists.",
     )  # fmt: skip
     @click.option("--set", "more", metavar="KEY=VALUE", multiple=True, help="Any other setting; may be repeated.")
     @functools.wraps(function)
-    def with_configuration(file: Path | None, more: tuple[str, ...], **arguments: Any) -> Any:
-        flags = {key: arguments.pop(name) for name, key in _FLAGS.items()}
-        given: dict[str, object] = dict(map(key_and_value, more))
-        given.update({key: value for key, value in flags.items() if value is not None})
-        return function(file=file, flags=given, **arguments)
+    def with_settings(more: tuple[str, ...], **arguments: Any) -> Any:
+        return function(flags=dict(map(key_and_value, more)), **arguments)
 
-    return with_configuration
+    return with_settings
 
 
 def load_config(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from millpond.runtime.config.parsers import as_optimization
 from millpond.topology import Topology
+from millpond.topology.settings.checking import check_configured
 
 from .application import attribute_name, load_topology
-from .options import target_argument, verbose_option
+from .options import load_config, settings_options, target_argument, verbose_option
 
 __all__ = ("command",)
 
@@ -23,24 +23,38 @@ __all__ = ("command",)
 )  # fmt: skip
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file.")
 @click.option(
-    "--optimization", envvar="MILLPOND_TOPOLOGY_OPTIMIZATION", default="none",
-    help="The setting topology.optimization: none, all, or names of rewrites.",
+    "--optimization", help="The setting topology.optimization: none, all, or names of rewrites.",
 )  # fmt: skip
+@settings_options
 @verbose_option
-def command(target: str, kind: str | None, output: Path | None, optimization: str) -> None:
+def command(  # noqa: PLR0913 - one parameter per option
+    target: str,
+    kind: str | None,
+    output: Path | None,
+    optimization: str | None,
+    file: Path | None,
+    flags: dict[str, object],
+) -> None:
     """Show the topology at MODULE:ATTRIBUTE: its sub-topologies, topics and stores.
 
     The text is that of Kafka Streams, so it can be compared with a Java application's, or pasted into the tools that
     draw it. Mermaid is for Markdown pages. SVG is a picture for light and dark pages; making it needs no network.
+
+    The settings are those of `millpond run`, from the same sources. If a worker with these settings would not start
+    with the topology, such as for a step without a serde, the command shows the topology, says why, and fails.
     """
-    try:
-        optimization = as_optimization(optimization)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}.", param_hint="--optimization") from error
-    topology = load_topology(target, optimization)
+    if optimization is not None:
+        flags["topology.optimization"] = optimization
+    config = load_config(file, flags, required=())
+    topology = load_topology(target, config.topology_optimization)
+    _show(topology, kind, output, attribute_name(target))
+    check_configured(topology, config)
+
+
+def _show(topology: Topology, kind: str | None, output: Path | None, title: str) -> None:
     if kind is None:
         kind = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid"}.get(output.suffix if output else "", "text")
-    shown = _render(topology, kind, attribute_name(target))
+    shown = _render(topology, kind, title)
     if output is None:
         click.echo(shown, nl=False)
         return

@@ -237,7 +237,7 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         name = graph.generate("KTABLE-SUPPRESS-") if name is None else name
         store = graph.generate_store("KTABLE-SUPPRESS-") if given is None else f"{given}-store"
         if given is None and suppressed.logging is not False:
-            graph.unnamed.add_changelog(store)
+            graph.unnamed.add_suppressed(store)
         logic = SuppressedTable(self, suppressed, store, grace_ms, self._key, self._value)
         node = OperatorNode(name, logic.body, store=logic.store, table=True)
         graph.add(node, self._node)

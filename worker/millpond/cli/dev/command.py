@@ -23,6 +23,7 @@ from millpond.cli.session import Session
 from millpond.errors import BrokerError
 from millpond.runtime.config.model import Config
 from millpond.topology import Topology
+from millpond.topology.settings.checking import check_configured
 
 from .actions import ACTIONS, KEYS
 from .child_processes import ChildReaper
@@ -119,7 +120,9 @@ def command(  # noqa: PLR0913 - one parameter per option
             "are taken over: leave out one of them."
         )
     session.log_to_stderr()
-    topology = load_topology(target, load_config(file, flags, required=()).topology_optimization)
+    early = load_config(file, flags, required=())
+    topology = load_topology(target, early.topology_optimization)
+    check_configured(topology, early)
     with contextlib.ExitStack() as stack:
         temporary = None
         if data_dir is None:
