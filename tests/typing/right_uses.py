@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any, assert_type
+from typing import Any, TypeGuard, assert_type
 
 import millpond as mp
 
@@ -69,6 +69,22 @@ def remove_name(_length: int, name: str, names: set[str]) -> set[str]:
     return names - {name}
 
 
+def is_delayed(_key: str, delay: float | None) -> TypeGuard[float]:
+    return delay is not None
+
+
+def is_text(_key: str, value: str | int) -> TypeGuard[str]:
+    return isinstance(value, str)
+
+
+def odd_or_text(number: int) -> int | str:
+    return number if number % 2 else str(number)
+
+
+def length_or_none(name: str) -> int | None:
+    return len(name) or None
+
+
 builder = mp.StreamsBuilder()
 flights = builder.stream("flights", key=mp.String, value=mp.Json(Flight), timestamp=departure)
 assert_type(flights, mp.KStream[str, Flight])
@@ -85,6 +101,7 @@ assert_type(planes, mp.KTable[str, Airline])
 
 # Stateless operators
 assert_type(flights.filter(lambda key, flight: flight.carrier == key), mp.KStream[str, Flight])
+assert_type(flights.map_values(lambda flight: flight.dep_delay).filter(is_delayed), mp.KStream[str, float])
 assert_type(flights.filter_not(lambda _, flight: flight.dep_delay), mp.KStream[str, Flight])
 assert_type(flights.map_values(lambda flight: flight.dep_delay), mp.KStream[str, float | None])
 assert_type(flights.map_values(lambda key, flight: key + flight.carrier, with_key=True), mp.KStream[str, str])
@@ -248,9 +265,28 @@ assert_type(
     ),
     mp.KTable[str, int],
 )
+assert_type(planes.left_join(default_table, lambda plane, total: total, on=lambda key, _: key), mp.KTable[str, int])
+
+# None deletes the row: the result has none, whatever partners it is joined with, and a left join's partner may be None.
+rows = planes.map_values(lambda plane: len(plane.name) or None, value=mp.Int, store="rows")
+assert_type(rows, mp.KTable[str, int])
+assert_type(planes.map_values(lambda plane: plane.name).map_values(length_or_none), mp.KTable[str, int])
+assert_type(planes.map_values(lambda key, plane: plane if key else None, with_key=True), mp.KTable[str, Airline])
+assert_type(rows.join(default_table, lambda row, total: row + total), mp.KTable[str, int])
+assert_type(rows.join(default_table, lambda row, total: row if total else None), mp.KTable[str, int])
+assert_type(rows.left_join(default_table, lambda row, total: (row, total)), mp.KTable[str, tuple[int, int | None]])
 assert_type(
-    planes.left_join(default_table, lambda plane, total: total, on=lambda key, _: key), mp.KTable[str, int | None]
+    rows.outer_join(default_table, lambda row, total: (row, total), name="rows-or-totals"),
+    mp.KTable[str, tuple[int | None, int | None]],
 )
+assert_type(flights.left_join(rows, lambda _, row: row), mp.KStream[str, int | None])
+# A union of other types than None: mypy takes it from an annotation, or from the serde.
+number_or_text: mp.KTable[str, int | str] = rows.map_values(odd_or_text)
+number_or_text_serde: mp.Serde[int | str] = mp.Json(int | str)
+assert_type(rows.map_values(odd_or_text, value=number_or_text_serde), mp.KTable[str, int | str])
+assert_type(number_or_text.filter(is_text), mp.KTable[str, str])
+assert_type(number_or_text.filter(is_text, value=mp.String, store="texts"), mp.KTable[str, str])
+assert_type(number_or_text.filter_not(is_text), mp.KTable[str, int | str])
 
 
 class NameOf(mp.ValueTransformerWithKey[str, Airline, str]):

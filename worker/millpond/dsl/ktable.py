@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, TypeGuard, TypeVar, Unpack, overload
 
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
@@ -69,14 +69,33 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         """The name given by `store=`, under which the table can be queried; None without one."""
         return self._storage.name if self._storage is not None and self._storage.queryable else None
 
+    @overload
+    def filter(
+        self,
+        predicate: Callable[[K, V], TypeGuard[VR]],
+        *,
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, VR]],
+    ) -> KTable[K, VR]: ...
+    @overload
     def filter(
         self,
         predicate: Callable[[K, V], object],
         *,
         name: str | None = None,
         **materialized: Unpack[Materialized[K, V]],
-    ) -> KTable[K, V]:
+    ) -> KTable[K, V]: ...
+    def filter(
+        self,
+        predicate: Callable[[K, V], object],
+        *,
+        name: str | None = None,
+        **materialized: Unpack[Materialized[K, Any]],
+    ) -> KTable[K, Any]:
         """Keep the rows for which `predicate(key, value)` is true; the result has no others.
+
+        A predicate that is declared to return `TypeGuard[X]` says that such values are of type X, as those of the
+        result are then.
 
         Example:
             >>> limits.filter(lambda customer, limit: limit > 0, store="open-limits").to_stream().to("open-limits")
@@ -102,7 +121,7 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
     @overload
     def map_values(
         self,
-        mapper: Callable[[V], VR],
+        mapper: Callable[[V], VR | None],
         *,
         with_key: Literal[False] = False,
         name: str | None = None,
@@ -111,7 +130,7 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
     @overload
     def map_values(
         self,
-        mapper: Callable[[K, V], VR],
+        mapper: Callable[[K, V], VR | None],
         *,
         with_key: Literal[True],
         name: str | None = None,
@@ -119,13 +138,16 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
     ) -> KTable[K, VR]: ...
     def map_values(
         self,
-        mapper: Callable[..., VR],
+        mapper: Callable[..., VR | None],
         *,
         with_key: bool = False,
         name: str | None = None,
         **materialized: Unpack[Materialized[K, VR]],
     ) -> KTable[K, VR]:
         """Replace each value by `mapper(value)`, or by `mapper(key, value)` with `with_key=True`.
+
+        Where the mapper returns None, the result has no row. So the values of the result are never None, and its type
+        has no None either.
 
         Example:
             >>> customers.map_values(str.upper, value=mp.String).to_stream().to("names")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Literal, TextIO, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TextIO, TypeGuard, TypeVar, overload
 
 from millpond.calls import checked
 from millpond.checks import check_function
@@ -51,8 +51,15 @@ class RecordSteps(Generic[K, V]):
 
     # At most one record out for each record in
 
-    def filter(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
+    @overload
+    def filter(self, predicate: Callable[[K, V], TypeGuard[VR]], *, name: str | None = None) -> KStream[K, VR]: ...
+    @overload
+    def filter(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]: ...
+    def filter(self, predicate: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, Any]:
         """Keep the records for which `predicate(key, value)` is true.
+
+        A predicate that is declared to return `TypeGuard[X]` says that such values are of type X, as those of the
+        result are then.
 
         Example:
             >>> lines.filter(lambda key, line: "error" in line).to("errors")

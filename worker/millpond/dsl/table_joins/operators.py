@@ -34,7 +34,7 @@ class TableTableJoins(Generic[K, V]):
     def join(
         self,
         table: KTable[K, VO],
-        with_: Callable[[V, VO], VR],
+        with_: Callable[[V, VO], VR | None],
         *,
         with_key: Literal[False] = False,
         name: str | None = None,
@@ -44,7 +44,7 @@ class TableTableJoins(Generic[K, V]):
     def join(
         self,
         table: KTable[K, VO],
-        with_: Callable[[K, V, VO], VR],
+        with_: Callable[[K, V, VO], VR | None],
         *,
         with_key: Literal[True],
         name: str | None = None,
@@ -54,7 +54,7 @@ class TableTableJoins(Generic[K, V]):
     def join(
         self,
         table: KTable[KO, VO],
-        with_: Callable[[V, VO], VR],
+        with_: Callable[[V, VO], VR | None],
         *,
         on: Callable[[V], KO | None],
         name: str | None = None,
@@ -64,7 +64,7 @@ class TableTableJoins(Generic[K, V]):
     def join(
         self,
         table: KTable[KO, VO],
-        with_: Callable[[V, VO], VR],
+        with_: Callable[[V, VO], VR | None],
         *,
         on: Callable[[K, V], KO | None],
         name: str | None = None,
@@ -73,7 +73,7 @@ class TableTableJoins(Generic[K, V]):
     def join(
         self,
         table: Any,
-        with_: Callable[..., VR],
+        with_: Callable[..., VR | None],
         *,
         on: Callable[..., Any] | None = None,
         with_key: bool = False,
@@ -99,7 +99,8 @@ class TableTableJoins(Generic[K, V]):
 
         Args:
             table: a table with the same keys and the same number of partitions; any table with `on=`.
-            with_: f(value, other table's value) -> value of the result; with `with_key=True` the key comes first.
+            with_: f(value, other table's value) -> value of the result, or None for no row; with `with_key=True` the
+                key comes first.
             on: f(value) or f(key, value) (KIP-1104) -> the key of the other table's row, or None.
             with_key: whether `with_` takes the key too; not with `on=`.
             name: name of the node; the nodes of the two sides are called `<name>-join-this` and `<name>-join-other`.
@@ -122,7 +123,7 @@ class TableTableJoins(Generic[K, V]):
     def left_join(
         self,
         table: KTable[K, VO],
-        with_: Callable[[V, VO | None], VR],
+        with_: Callable[[V, VO | None], VR | None],
         *,
         with_key: Literal[False] = False,
         name: str | None = None,
@@ -132,7 +133,7 @@ class TableTableJoins(Generic[K, V]):
     def left_join(
         self,
         table: KTable[K, VO],
-        with_: Callable[[K, V, VO | None], VR],
+        with_: Callable[[K, V, VO | None], VR | None],
         *,
         with_key: Literal[True],
         name: str | None = None,
@@ -142,7 +143,7 @@ class TableTableJoins(Generic[K, V]):
     def left_join(
         self,
         table: KTable[KO, VO],
-        with_: Callable[[V, VO | None], VR],
+        with_: Callable[[V, VO | None], VR | None],
         *,
         on: Callable[[V], KO | None],
         name: str | None = None,
@@ -152,7 +153,7 @@ class TableTableJoins(Generic[K, V]):
     def left_join(
         self,
         table: KTable[KO, VO],
-        with_: Callable[[V, VO | None], VR],
+        with_: Callable[[V, VO | None], VR | None],
         *,
         on: Callable[[K, V], KO | None],
         name: str | None = None,
@@ -161,7 +162,7 @@ class TableTableJoins(Generic[K, V]):
     def left_join(
         self,
         table: Any,
-        with_: Callable[..., VR],
+        with_: Callable[..., VR | None],
         *,
         on: Callable[..., Any] | None = None,
         with_key: bool = False,
@@ -182,7 +183,7 @@ class TableTableJoins(Generic[K, V]):
     def outer_join(
         self,
         table: KTable[K, VO],
-        with_: Callable[[V | None, VO | None], VR],
+        with_: Callable[[V | None, VO | None], VR | None],
         *,
         with_key: Literal[False] = False,
         name: str | None = None,
@@ -192,7 +193,7 @@ class TableTableJoins(Generic[K, V]):
     def outer_join(
         self,
         table: KTable[K, VO],
-        with_: Callable[[K, V | None, VO | None], VR],
+        with_: Callable[[K, V | None, VO | None], VR | None],
         *,
         with_key: Literal[True],
         name: str | None = None,
@@ -201,7 +202,7 @@ class TableTableJoins(Generic[K, V]):
     def outer_join(
         self,
         table: Any,
-        with_: Callable[..., VR],
+        with_: Callable[..., VR | None],
         *,
         with_key: bool = False,
         name: str | None = None,
