@@ -56,6 +56,17 @@ def test_stores_give_values_and_timestamped_ones_their_timestamps_too() -> None:
         assert timestamped_windows.fetch("b", 0) == ValueAndTimestamp(1, 2)
 
 
+def test_a_store_of_another_kind_is_named_with_the_method_that_returns_it() -> None:
+    """None is for stores that do not exist; one that exists is no reason for an AttributeError of None."""
+    with TopologyTestDriver(counting()) as driver:
+        with pytest.raises(TopologyError, match=r"^'windows' is a timestamped window store: read it by get_window_st"):
+            driver.get_key_value_store("windows")
+        with pytest.raises(TopologyError, match=r"read it by get_key_value_store\('counts'\)\.$"):
+            driver.get_session_store("counts")
+        assert driver.get_key_value_store("nothing") is None
+        assert driver.get_versioned_key_value_store("nothing") is None
+
+
 def test_values_put_through_a_plain_view_are_in_the_store() -> None:
     """A test can put values into stores before it pipes records."""
     with TopologyTestDriver(counting()) as driver:

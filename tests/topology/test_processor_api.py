@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,6 +26,13 @@ class Scripted(mp.Processor[Any, Any, Any, Any]):
 def bind(script: Any, **stores: Any) -> tuple[Node, Any]:
     node = Node("work", **stores)
     return node, ProcessorBody(lambda: Scripted(script)).bind(node)
+
+
+def test_a_record_has_its_time_as_a_datetime() -> None:
+    """In UTC, to the millisecond."""
+    noon = datetime(2026, 3, 2, 12, 0, 0, 123000, tzinfo=UTC)
+    for kind in (mp.Record, mp.FixedKeyRecord):
+        assert kind("k", 1, 1_772_452_800_123).time == noon
 
 
 def test_forward_keeps_key_value_timestamp_and_headers() -> None:

@@ -51,7 +51,7 @@ from millpond.topology import Subtopology, TaskId, Topology
 from millpond.topology.settings.checking import check_configured, check_topology
 from millpond.topology.user_metrics import UserMetrics
 
-from .stores import KeyValueStoreFacade, WindowStoreFacade
+from .stores import KeyValueStoreFacade, WindowStoreFacade, kind_of_store
 from .topics import Instant, RawRecord, TestInputTopic, TestOutputTopic, epoch_ms
 
 __all__ = ("TopologyTestDriver",)
@@ -61,6 +61,7 @@ _NO_TOPIC = TopicIdentity(id="", delete_retention_ms=None)
 
 K = TypeVar("K")
 V = TypeVar("V")
+S = TypeVar("S")
 
 
 @checked
@@ -207,38 +208,42 @@ class TopologyTestDriver:
         return self.get_all_state_stores().get(name)
 
     def get_key_value_store(self, name: str) -> KeyValueStore[Any, Any] | KeyValueStoreFacade[Any, Any] | None:
-        """Return a key-value store; for a timestamped one, the values without timestamps. None if it does not exist."""
-        store = self.get_state_store(name)
-        if isinstance(store, TimestampedKeyValueStore):
-            return KeyValueStoreFacade(store)
-        return store if isinstance(store, KeyValueStore) else None
+        """Return a key-value store; for a timestamped one, the values without timestamps. None if it does not exist.
+
+        Raises:
+            TopologyError: the store is of another kind; so with the other methods.
+        """
+        store: Any = self._store(name, TimestampedKeyValueStore, KeyValueStore)
+        return KeyValueStoreFacade(store) if isinstance(store, TimestampedKeyValueStore) else store
 
     def get_timestamped_key_value_store(self, name: str) -> TimestampedKeyValueStore[Any, Any] | None:
         """Return a timestamped key-value store, with values of `ValueAndTimestamp`. None if it does not exist."""
-        store = self.get_state_store(name)
-        return store if isinstance(store, TimestampedKeyValueStore) else None
+        return self._store(name, TimestampedKeyValueStore)
 
     def get_versioned_key_value_store(self, name: str) -> VersionedKeyValueStore[Any, Any] | None:
         """Return a versioned key-value store. None if it does not exist."""
-        store = self.get_state_store(name)
-        return store if isinstance(store, VersionedKeyValueStore) else None
+        return self._store(name, VersionedKeyValueStore)
 
     def get_session_store(self, name: str) -> SessionStore[Any, Any] | None:
         """Return a session store. None if it does not exist."""
-        store = self.get_state_store(name)
-        return store if isinstance(store, SessionStore) else None
+        return self._store(name, SessionStore)
 
     def get_window_store(self, name: str) -> WindowStore[Any, Any] | WindowStoreFacade[Any, Any] | None:
         """Return a window store; of a timestamped one, the values without timestamps. None if it does not exist."""
-        store = self.get_state_store(name)
-        if isinstance(store, TimestampedWindowStore):
-            return WindowStoreFacade(store)
-        return store if isinstance(store, WindowStore) else None
+        store: Any = self._store(name, TimestampedWindowStore, WindowStore)
+        return WindowStoreFacade(store) if isinstance(store, TimestampedWindowStore) else store
 
     def get_timestamped_window_store(self, name: str) -> TimestampedWindowStore[Any, Any] | None:
         """Return a timestamped window store, with values of `ValueAndTimestamp`. None if it does not exist."""
-        store = self.get_state_store(name)
-        return store if isinstance(store, TimestampedWindowStore) else None
+        return self._store(name, TimestampedWindowStore)
+
+    def _store(self, name: str, *kinds: type[S]) -> S | None:
+        """Return a store of one of several kinds; None if it does not exist."""
+        store: S | None = self.get_state_store(name)
+        if store is None or isinstance(store, kinds):
+            return store
+        kind, method = kind_of_store(store)
+        raise TopologyError(f"'{name}' is {kind}: read it by {method}('{name}').")
 
     def metrics(self) -> dict[str, int]:
         """Return the task's counters: processed, dropped (by global tables too), enforced_processing, punctuations."""

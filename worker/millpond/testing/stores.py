@@ -6,9 +6,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar, overload
 
 from millpond.serdes import Windowed
-from millpond.state import TimestampedKeyValueStore, TimestampedWindowStore, ValueAndTimestamp
+from millpond.state import (
+    KeyValueStore,
+    SessionStore,
+    TimestampedKeyValueStore,
+    TimestampedWindowStore,
+    ValueAndTimestamp,
+    VersionedKeyValueStore,
+    WindowStore,
+)
 
-__all__ = ("KeyValueStoreFacade", "WindowStoreFacade")
+__all__ = ("KeyValueStoreFacade", "WindowStoreFacade", "kind_of_store")
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -16,6 +24,22 @@ P = TypeVar("P")
 
 _NO_TIMESTAMP = -1
 """The timestamp that Kafka Streams' facades put with a value."""
+
+
+_KINDS: dict[type[Any], tuple[str, str]] = {
+    TimestampedKeyValueStore: ("a timestamped key-value store", "get_key_value_store"),
+    KeyValueStore: ("a key-value store without timestamps", "get_key_value_store"),
+    VersionedKeyValueStore: ("a versioned store", "get_versioned_key_value_store"),
+    SessionStore: ("a session store", "get_session_store"),
+    TimestampedWindowStore: ("a timestamped window store", "get_window_store"),
+    WindowStore: ("a window store without timestamps", "get_window_store"),
+}
+
+
+def kind_of_store(store: object) -> tuple[str, str]:
+    """Return the kind of a store, with its article, and the method of TopologyTestDriver that returns it."""
+    found = (named for kind, named in _KINDS.items() if isinstance(store, kind))
+    return next(found, (f"a {type(store).__name__}", "get_state_store"))
 
 
 def _value(held: ValueAndTimestamp[V] | None) -> V | None:

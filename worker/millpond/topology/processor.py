@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
@@ -76,6 +76,11 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         if timestamp.__class__ is not int or timestamp < 0:
             _check_timestamp(timestamp)
 
+    @property
+    def time(self) -> datetime:
+        """`timestamp` as a datetime in UTC."""
+        return datetime.fromtimestamp(self.timestamp / 1000, UTC)
+
     def with_key(self, key: KOut) -> Record[KOut, V]:
         """Return the same record with another key."""
         return Record(key, self.value, self.timestamp, self.headers)
@@ -122,6 +127,11 @@ class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         timestamp = self.timestamp
         if timestamp.__class__ is not int or timestamp < 0:
             _check_timestamp(timestamp)
+
+    @property
+    def time(self) -> datetime:
+        """`timestamp` as a datetime in UTC."""
+        return datetime.fromtimestamp(self.timestamp / 1000, UTC)
 
     def with_value(self, value: VOut) -> FixedKeyRecord[K, VOut]:
         """Return the same record with another value."""
