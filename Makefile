@@ -180,6 +180,10 @@ docs: venv ## Build the documentation into build/docs
 screenshots: venv ## Take the pictures of the console for the documentation; needs Chromium
 	@$(BIN)/python -m docs.screenshots
 
+.PHONY: docs-pictures
+docs-pictures: docs ## Look at every page of the documentation at four looks, and name faults; needs Chromium
+	@$(BIN)/python -m docs.pictures $(ARGS)
+
 .PHONY: reference
 reference: venv ## Write docs/reference from the CRDs
 	@$(BIN)/python -m docs.crds

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples.alerts.app import alerts
+from examples.clicks.app import clicks
+from examples.flights.app import delays
+from examples.migration.app import payments
+from examples.orders.app import orders
 from millpond.cli.application import load_topology
 from millpond.drawing import graph_of, svg
 from millpond.drawing.layout import Link, Point, arrange
@@ -73,6 +80,41 @@ def test_a_topology_that_reads_what_it_writes_is_drawn() -> None:
     topology.add_sink("out", "loop", "in")
     titles = {title.text for title in ET.fromstring(svg(graph_of(topology), "loop")).iter(f"{SVG}title")}
     assert {"in", "out", "topic loop"} <= titles
+
+
+@pytest.mark.parametrize("build", [alerts, clicks, delays, orders, payments], ids=lambda build: str(build.__name__))
+def test_arrows_pass_beside_nodes_and_topics(build: Callable[[], Topology]) -> None:
+    """An arrow back to a sub-topology, such as that of a join's answers, goes around what it passes."""
+    root = ET.fromstring(svg(graph_of(build()), "application"))
+    shapes = [
+        tuple(float(each.attrib[name]) for name in ("x", "y", "width", "height"))
+        for each in root.iter(f"{SVG}rect")
+        if each.attrib["class"].split()[0] in ("source", "processor", "sink", "topic")
+    ]
+    arrows = [each.attrib["d"] for each in root.iter(f"{SVG}path") if each.attrib["class"] == "edge"]
+    assert shapes
+    assert arrows
+    for x, y in itertools.chain.from_iterable(map(points_of, arrows)):
+        assert not [
+            (left, top)
+            for left, top, width, height in shapes
+            if left + 2 < x < left + width - 2 and top + 2 < y < top + height - 2
+        ]
+
+
+def points_of(arrow: str) -> Iterator[Point]:
+    """Yield points of a path of cubic Bézier curves, about one px apart or a few."""
+    start, *curves = ([float(number) for number in re.split("[ ,]", part)] for part in arrow[1:].split(" C"))
+    at = (start[0], start[1])
+    for x1, y1, x2, y2, x3, y3 in curves:
+        for step in range(201):
+            t = step / 200
+            parts = (1 - t) ** 3, 3 * (1 - t) ** 2 * t, 3 * (1 - t) * t**2, t**3
+            yield (
+                sum(part * x for part, x in zip(parts, (at[0], x1, x2, x3), strict=True)),
+                sum(part * y for part, y in zip(parts, (at[1], y1, y2, y3), strict=True)),
+            )
+        at = (x3, y3)
 
 
 @st.composite

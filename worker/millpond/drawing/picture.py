@@ -16,6 +16,8 @@ _MARGIN, _TITLE, _ACROSS, _BETWEEN = 28.0, 44.0, 34.0, 46.0
 _BETWEEN_LIVE = 84.0
 """With space for two lines of figures on an arrow."""
 _FIGURES = 110.0
+_BESIDE = 20.0
+"""The distance of an arrow that goes around a box."""
 _PADDING, _HEADING, _STORE_GAP, _STORE_STEP = 18.0, 30.0, 34.0, 50.0
 
 
@@ -133,13 +135,25 @@ class _Box:
         for topic, name in self.reads:
             (x, y), (to_x, to_y) = places[topic], self._at[name]
             passes = bends[topic, self.key]
+            if y > self._bottom:
+                yield self._from_below(topic, (x, y), passes, (to_x, to_y))
+                continue
             yield shapes.arrow([(x, y + TOPIC_HEIGHT / 2), *passes, (to_x, self._top), (to_x, to_y - NODE_HEIGHT / 2)])
         for name, topic in self.writes:
             (x, y), (to_x, to_y) = self._at[name], places[topic]
             passes = bends[self.key, topic]
             if to_y < y and not passes:  # to a topic above the box: around the box
-                passes = [(self.right + 20, (self._top + self._bottom) / 2)]
+                passes = [(self.right + _BESIDE, (self._top + self._bottom) / 2)]
             yield shapes.arrow([(x, y + NODE_HEIGHT / 2), (x, self._bottom), *passes, (to_x, to_y - TOPIC_HEIGHT / 2)])
+
+    def _from_below(self, topic: str, start: Point, passes: list[Point], end: Point) -> str:
+        """Return the arrow from a topic below the box: around the box, and into it from above."""
+        (x, y), (to_x, to_y) = start, end
+        right = (passes[-1][0] if passes else x) >= (self.left + self.right) / 2
+        beside = self.right + _BESIDE if right else self.left - _BESIDE
+        x += (1 if (passes[0][0] if passes else beside) >= x else -1) * shapes.width("topic", topic) / 4
+        around = [(beside, self._bottom), (beside, self._top), (to_x, self._top), (to_x, to_y - NODE_HEIGHT / 2)]
+        return shapes.arrow([(x, y - TOPIC_HEIGHT / 2), *passes, *around], upwards=True)
 
     def figures(self, places: Mapping[str, Point], bends: Mapping[Link, list[Point]]) -> Iterator[str]:
         """Yield empty texts for live figures: on each arrow from a topic, and in the heading."""
@@ -182,7 +196,7 @@ def _extent(
     """Return the left edge and the width of what is drawn, with margins."""
     topics = {topic for box in boxes for topic, _ in box.ends()}
     edges = [places[topic][0] + side * sizes[topic][0] / 2 for topic in topics for side in (-1, 1)]
-    edges += [edge for box in boxes for edge in (box.left, box.right + 20)]
+    edges += [edge for box in boxes for edge in (box.left - _BESIDE, box.right + _BESIDE)]
     edges += [x for points in layout.bends.values() for x, _ in points]
     left = min(edges, default=0.0) - _MARGIN / 2
     return left, max(edges, default=0.0) + _MARGIN / 2 - left

@@ -30,8 +30,11 @@ __all__ = (
 )
 
 NODE_HEIGHT, TOPIC_HEIGHT = 42.0, 34.0
-_NAME, _SMALL = 7.3, 6.05
+_NAME, _SMALL = 8.0, 6.05
 """Widths of a letter of a name (13 px, bold) and of the text below it (10 px, fixed width)."""
+
+_TURN = 36.0
+"""How far an arrow goes on where it turns back."""
 
 _UNSAFE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff\\ufffe\\uffff]")
 _GENERATED = re.compile(r"K(?:STREAM|TABLE)-(?P<role>[A-Z-]+?)-\d{10}.*")
@@ -146,15 +149,16 @@ def figures(x: float, y: float, **about: str) -> str:
     return f'<text class="live"{said}>{lines}</text>'
 
 
-def arrow(points: Sequence[Point]) -> str:
-    """Return an arrow that leaves downwards, passes points vertically and arrives from above."""
-    pairs = list(itertools.pairwise(points))
+def arrow(points: Sequence[Point], *, upwards: bool = False) -> str:
+    """Return an arrow that leaves downwards, or upwards, passes points vertically and arrives from above."""
+    passes = [1 if after[1] >= before[1] else -1 for before, after in zip(points, points[2:], strict=False)]
+    ways = [-1 if upwards else 1, *passes, 1]
     path = f"M{points[0][0]:.1f},{points[0][1]:.1f}"
-    for index, ((x, y), (to_x, to_y)) in enumerate(pairs):
-        half = (to_y - y) / 2
-        leaves = half if half >= 0 or (index and pairs[index - 1][0][1] > y) else 40.0
-        arrives = half if half >= 0 or index < len(pairs) - 1 else 40.0
-        path += f" C{x:.1f},{y + leaves:.1f} {to_x:.1f},{to_y - arrives:.1f} {to_x:.1f},{to_y:.1f}"
+    for ((x, y), (to_x, to_y)), (leaves, arrives) in zip(
+        itertools.pairwise(points), itertools.pairwise(ways), strict=True
+    ):
+        out, into = (way * (abs(to_y - y) / 2 if (to_y - y) * way > 0 else _TURN) for way in (leaves, arrives))
+        path += f" C{x:.1f},{y + out:.1f} {to_x:.1f},{to_y - into:.1f} {to_x:.1f},{to_y:.1f}"
     return f'<path class="edge" d="{path}" marker-end="url(#tip)"/>'
 
 
