@@ -23,6 +23,8 @@ class RegistryServer:
         self.incompatible: set[str] = set()
         self.schemas: list[dict] = []
         self.subjects: dict[str, list[int]] = {}
+        self.protobuf_sources = False
+        """Whether Protobuf schemas are sent as sources, as by a real registry, unless `format=serialized` is asked."""
 
     def answer(self, method: str, path: str, body: dict) -> tuple[int, object]:
         """Status and document for one request."""
@@ -90,6 +92,9 @@ def serve(port: int = 0) -> Iterator[RegistryServer]:
             registry.requests.append(f"{method} {path}")
             registry.authorization.append(self.headers.get("Authorization"))
             status, document = registry.answer(method, path, body)
+            if isinstance(document, dict) and document.get("schemaType") == "PROTOBUF" and registry.protobuf_sources:
+                serialized = "format=serialized" in urlsplit(self.path).query
+                document = document if serialized else {**document, "schema": 'syntax = "proto3"; …'}
             data = json.dumps(document).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")

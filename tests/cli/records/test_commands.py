@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import signal
+import struct
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -172,6 +173,90 @@ def test_only_committed_records_are_shown(
     producer.abort_transaction()
 
 
+def test_the_newest_records_over_all_partitions_are_shown(
+    cluster: _Cluster, create_topic: CreateTopic, broker: Broker, app_id: str
+) -> None:
+    """By their times, those of a partition in their order; aborted records and ends of transactions do not count."""
+    topic = create_topic("orders", partitions=3)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id})
+    producer.init_transactions()
+    for number in range(6):
+        producer.begin_transaction()
+        producer.produce(topic, f"aborted {number}", "a", partition=0, timestamp=9_000)
+        producer.flush()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.produce(topic, f"first {number}", "a", partition=0, timestamp=1_000 + 10 * number)
+        producer.produce(topic, f"second {number}", "b", partition=1, timestamp=1_005 - 10 * number)
+        producer.commit_transaction()
+
+    def values(*options: object) -> list[str]:
+        return [line["value"] for line in cluster.lines(topic, *options)]
+
+    assert values("--last", 1) == ["first 5"]
+    assert values("--last", 4) == ["first 2", "first 3", "first 4", "first 5"]
+    assert len(values("--last", 100)) == 12
+    assert values("--last", 2, "--key-is", "b") == ["second 4", "second 5"]
+    assert values("--last", 2, "--partition", 1) == ["second 4", "second 5"]
+    assert values("--last", 1, "--until", "1040") == ["first 3"]
+    assert values("--last", 1, "--partition", 2) == []
+
+    producer.begin_transaction()
+    for number in range(5):
+        producer.produce(topic, f"open {number}", partition=0, timestamp=5_000)
+    producer.flush()
+    ended = cluster("consume", topic, "--last", 2)
+    assert [json.loads(line)["value"] for line in ended.out.splitlines()] == ["first 4", "first 5"]
+    assert "an open transaction holds back records at the end of the partitions 0 (5)" in ended.err
+    producer.abort_transaction()
+
+
+_SHOP = """
+import millpond as mp
+
+class Order(mp.Struct):
+    price: int
+
+def orders():
+    builder = mp.StreamsBuilder()
+    orders = builder.stream("{orders}", key=mp.Long, value=mp.Json(Order))
+    orders.group_by_key().count(store="counts").to_stream().to("{counts}", key=mp.Long, value=mp.Long)
+    return builder.build()
+"""
+
+
+def test_dead_letters_are_shown_with_the_serdes_of_their_source(
+    cluster: _Cluster, create_topic: CreateTopic, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with those of the topic that its header names; a value that caused the error is text, with the reason."""
+    orders, counts, dead = create_topic("orders"), create_topic("counts"), create_topic("dead")
+    (tmp_path / "shop.py").write_text(_SHOP.format(orders=orders, counts=counts))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    key = struct.pack(">q", 7)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for source, value in (
+        (orders, b'{"price": 3}'),
+        (orders, b'{"price": "three"}'),
+        (counts, struct.pack(">q", 5)),
+        ("elsewhere", b"{}"),
+    ):
+        producer.produce(dead, value, key, headers=[("__streams.errors.topic", source.encode())])
+        producer.flush()
+    letters = cluster.lines(dead, "--application", "shop:orders")
+    base64 = {"base64": "AAAAAAAAAAc="}
+    assert [line["key"] for line in letters] == [7, 7, 7, base64]
+    assert [line["value"] for line in letters] == [{"price": 3}, '{"price": "three"}', 5, {}]
+    assert ["error" in line for line in letters] == [False, True, False, False]
+    assert "Expected `int`, got `str`" in letters[1]["error"]
+    producer.produce(dead, "no letter", key)
+    producer.flush()
+    ended = cluster("consume", dead, "--application", "shop:orders")
+    assert ended.status == 2
+    assert f"neither reads nor writes topic '{dead}'" in ended.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
@@ -180,6 +265,7 @@ def test_only_committed_records_are_shown(
         (["produce", "app-counts-changelog"], "only its application writes"),
         (["consume", "x", "--follow", "--until", "1h"], "leave out one of them"),
         (["consume", "x", "--from", "soon"], "is no time"),
+        (["consume", "x", "--last", "3", "--max", "2"], "leave out one of them"),
         (["consume", "x", "--application", "a:b", "--value", "long"], "--application gives the formats"),
         (["consume", "x", "--window", "1"], "is not a duration"),
         (["topics", "--session", "x"], "exclude each other"),

@@ -14,6 +14,7 @@ from confluent_kafka import murmur2
 from millpond.cli.records.application_coders import coders_of_topic, with_windows
 from millpond.cli.records.coders import FORMATS, named, of_serde
 from millpond.cli.records.lines import BadLine, Line, Target, parser
+from millpond.cli.records.registry_formats import REGISTRY_FORMATS
 from millpond.cli.records.topics import TopicRow, application_of, retention
 from millpond.durations import Duration
 from millpond.errors import ConfigError
@@ -85,7 +86,7 @@ def test_each_format_writes_its_bytes_and_shows_them_again(format: str, text: st
 
 
 def test_formats_for_options_are_those_that_have_coders() -> None:
-    assert all(named(each, "topic", is_key=True).encode for each in FORMATS if each != "avro")
+    assert all(named(each, "topic", is_key=True).encode for each in FORMATS if each not in REGISTRY_FORMATS)
 
 
 @pytest.mark.parametrize(

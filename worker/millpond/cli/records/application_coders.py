@@ -19,9 +19,12 @@ from millpond.state.builders import store_serdes
 from millpond.state.formats import decode_buffer_value, split_session_key, split_window_key
 from millpond.topology import SinkNode, SourceNode, Topology
 
-from .coders import Coder, of_serde
+from .coders import Coder, named, of_serde
 
-__all__ = ("Coders", "Parts", "coders_of_topic", "with_windows")
+__all__ = ("SOURCE_TOPIC", "Coders", "Parts", "coders_of_topic", "with_dead_letters", "with_windows")
+
+SOURCE_TOPIC = "__streams.errors.topic"
+"""The header of a dead letter that names the topic which it comes from."""
 
 
 class Parts(NamedTuple):
@@ -42,6 +45,10 @@ class Coders(NamedTuple):
     """f(key, value) -> the parts of a record with a key; changelogs have more in them than the application's bytes."""
     changelog: bool = False
     """Whether the topic is a changelog, to which only the application may write."""
+    choose: Callable[[Any], Coders] | None = None
+    """f(headers of a record) -> the coders of the record, if they depend on it."""
+    readable: bool = False
+    """Whether what cannot be decoded is shown as text where it is text; otherwise it is always base64."""
 
 
 def coders_of_topic(topology: Topology, config: Config, topic: str) -> Coders:
@@ -87,6 +94,40 @@ def coders_of_topic(topology: Topology, config: Config, topic: str) -> Coders:
     raise ConfigError(f"application '{config.application_id}' neither reads nor writes topic '{topic}'; {hint}")
 
 
+def with_dead_letters(of_topic: Callable[[str], Coders], topic: str) -> Coders:
+    """Return coders that read a dead letter as a record of the topic that it comes from, which its headers name.
+
+    Args:
+        of_topic: f(topic) -> its coders; raises ConfigError for topics that are not the application's.
+        topic: the topic that is read.
+    """
+    known: dict[str, Coders] = {}
+    problem: ConfigError | None = None
+    try:
+        own = of_topic(topic)
+    except ConfigError as error:
+        problem, own = error, _AUTO  # dead-letter topics are none of the topology's
+
+    def source_coders(source: str) -> Coders:
+        try:
+            return of_topic(source)._replace(readable=True)
+        except ConfigError:
+            return _AUTO  # of another application with the same dead-letter topic
+
+    def choose(headers: Any) -> Coders:
+        source = next((value for name, value in headers or () if name == SOURCE_TOPIC), None)
+        if source is None:
+            if problem is not None:
+                raise problem
+            return own
+        name = source.decode(errors="replace") if isinstance(source, bytes) else source
+        if name not in known:
+            known[name] = source_coders(name)
+        return known[name]
+
+    return own._replace(choose=choose)
+
+
 def with_windows(key: Serde[Any], window: timedelta | None, topic: str) -> Serde[Any]:
     """Return the serde of keys in windows of a size, or in sessions for None, by Kafka Streams' format for the topic.
 
@@ -95,6 +136,9 @@ def with_windows(key: Serde[Any], window: timedelta | None, topic: str) -> Serde
     if window is None:
         return SessionWindowedSerde(key)
     return TimeWindowedSerde(key, window, changelog=topic.endswith("-changelog"))
+
+
+_AUTO = Coders(named("auto", "", is_key=True), named("auto", "", is_key=False))
 
 
 def _nodes(topology: Topology) -> Iterator[tuple[SourceNode | SinkNode, tuple[str, ...]]]:

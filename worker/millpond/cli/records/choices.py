@@ -15,7 +15,7 @@ from millpond.durations import Duration
 from millpond.errors import ConfigError
 from millpond.serdes import Serde
 
-from .application_coders import Coders, coders_of_topic, with_windows
+from .application_coders import Coders, coders_of_topic, with_dead_letters, with_windows
 from .broker import Place
 from .coders import FORMATS, named, of_serde, serde_named
 
@@ -31,10 +31,14 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--value", "value_format", type=click.Choice(FORMATS), help="The format of values. Default: auto.")
     @click.option("--window", metavar="SIZE", help="Keys are in windows: of this size, such as 1h, or `session`.")
     @click.option("--application", metavar="MODULE:ATTRIBUTE", help="Take the formats from this application's serdes.")
-    @click.option("--registry", metavar="URL", help="The schema registry of avro. Default: $SCHEMA_REGISTRY_URL.")
+    @click.option(
+        "--registry",
+        metavar="URL",
+        help="The schema registry of avro, protobuf and jsonschema. Default: $SCHEMA_REGISTRY_URL.",
+    )
     @click.option(
         "--value-schema", metavar="FILE", type=click.Path(path_type=Path),
-        help="To write avro: the schema of the values. Default: the subject's newest one.",
+        help="To write avro or jsonschema: the schema of the values. Default: the subject's newest one.",
     )  # fmt: skip
     @functools.wraps(function)
     def with_formats(  # noqa: PLR0913 - one parameter per option
@@ -51,12 +55,12 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
                 "--application gives the formats: leave out --key, --value and --window, or --application."
             )
 
-        if value_schema is not None and value_format != "avro":
-            raise click.UsageError("--value-schema is for --value avro: give both, or leave it out.")
+        if value_schema is not None and value_format not in ("avro", "jsonschema"):
+            raise click.UsageError("--value-schema is for --value avro and jsonschema: give both, or leave it out.")
 
-        def coders(place: Place, topic: str) -> Coders:
+        def coders(place: Place, topic: str, *, reading: bool = False) -> Coders:
             if application is not None:
-                return _of_application(application, place, topic)
+                return _of_application(application, place, topic, reading=reading)
             key = named(key_format or "auto", topic, is_key=True, registry=registry)
             if window is not None:
                 key = of_serde(with_windows(_inner(key_format), _size(window), topic), is_key=True)
@@ -68,11 +72,13 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return with_formats
 
 
-def _of_application(target: str, place: Place, topic: str) -> Coders:
+def _of_application(target: str, place: Place, topic: str, *, reading: bool) -> Coders:
     config = place.config
     topology = load_topology(target, config.topology_optimization)
     if not config.application_id:
         config = replace(config, application_id=attribute_name(target))  # as `millpond dev` calls it
+    if reading:
+        return with_dead_letters(lambda name: coders_of_topic(topology, config, name), topic)
     return coders_of_topic(topology, config, topic)
 
 

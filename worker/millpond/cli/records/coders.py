@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from millpond.errors import BrokerError, ConfigError
+from millpond.errors import BrokerError
 from millpond.serdes import (
     UUID,
     Boolean,
@@ -31,10 +31,11 @@ from millpond.serdes import (
 )
 from millpond.serdes.plain import plain_json
 
-__all__ = ("FORMATS", "Coder", "NotEncodable", "base64_of", "named", "of_serde", "serde_named")
+__all__ = ("FORMATS", "Coder", "NotEncodable", "base64_of", "named", "of_serde", "serde_named", "text_of")
 
 FORMATS = (
-    "auto", "string", "json", "long", "int", "short", "double", "float", "boolean", "uuid", "bytes", "msgpack", "avro",
+    "auto", "string", "json", "long", "int", "short", "double", "float", "boolean", "uuid", "bytes", "msgpack",
+    "avro", "protobuf", "jsonschema",
 )  # fmt: skip
 """The names of formats for options."""
 
@@ -87,27 +88,22 @@ def named(name: str, topic: str, *, is_key: bool, registry: str | None = None, s
         topic: the topic, for formats with a schema registry.
         is_key: whether it is for keys.
         registry: the URL of the schema registry; None for `SCHEMA_REGISTRY_URL`.
-        schema: the file of the Avro schema to write with; None for the newest one of the subject.
+        schema: the file of the schema to write with; None for the newest one of the subject.
 
     Raises:
         ConfigError: the schema cannot be read, the registry has no address, or the extra is not installed.
     """
     if name == "auto":
         return Coder("auto", _encode_auto, _decode_auto, as_text=True)
-    if name == "avro":
-        from millpond.serdes.registry import Avro, SchemaRegistry
+    if name not in _SERDES:
+        from .registry_formats import registry_serde
 
-        try:
-            text = None if schema is None else schema.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"the schema cannot be read: {error}.") from error
-        serde = Avro(registry=SchemaRegistry(registry), schema=text).for_topic(topic, is_key)
-        return of_serde(serde, is_key=is_key)
+        return of_serde(registry_serde(name, topic, is_key=is_key, registry=registry, schema=schema), is_key=is_key)
     return of_serde(_SERDES[name], is_key=is_key)
 
 
 def serde_named(name: str) -> Serde[Any] | None:
-    """Return the serde of a format; None for auto and avro, which are none without a topic."""
+    """Return the serde of a format; None for auto and those of a registry, which need a topic."""
     return _SERDES.get(name)
 
 
@@ -218,6 +214,11 @@ def _decode_auto(data: bytes) -> Any:
             return msgspec.json.decode(data)
         except msgspec.DecodeError:
             pass
+    return text_of(data)
+
+
+def text_of(data: bytes) -> str | dict[str, str]:
+    """Return text as a string, and other bytes as `{"base64": …}`."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

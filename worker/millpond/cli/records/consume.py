@@ -22,7 +22,7 @@ from .application_coders import Coders
 from .broker import Place, broker_options
 from .choices import format_options
 from .decoding import decode
-from .reading import Wanted, admin_of, counted, quiet, records
+from .reading import Wanted, admin_of, counted, newest, quiet, records
 
 __all__ = ("command",)
 
@@ -37,6 +37,8 @@ _EXAMPLES = 3
 )
 @click.option("--until", "last", metavar="TIME", help="Leave out the records of this time and later ones.")
 @click.option("-n", "--max", "most", type=click.IntRange(1), metavar="N", help="Stop after N records.")
+@click.option("--last", "newest_count", type=click.IntRange(1), metavar="N",
+              help="Only the newest N records, over all partitions.")  # fmt: skip
 @click.option("-f", "--follow", is_flag=True, help="Wait for further records, until Ctrl-C.")
 @click.option("-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, metavar="N",
               help="Only this partition; may be repeated.")  # fmt: skip
@@ -53,11 +55,12 @@ def command(  # noqa: PLR0913 - one parameter per option
     first: str | None,
     last: str | None,
     most: int | None,
+    newest_count: int | None,
     partitions: tuple[int, ...],
     wanted_key: str | None,
     isolation: str,
     find: Callable[[], Place],
-    coders: Callable[[Place, str], Coders],
+    coders: Callable[..., Coders],
     *,
     from_beginning: bool,
     follow: bool,
@@ -70,6 +73,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     \b
     millpond consume orders
     millpond consume orders --from 10m --follow
+    millpond consume orders --last 10
     millpond consume counts --value long
     millpond consume delays-counts-changelog --application app:delays
     """  # noqa: D301 - click's mark for lines that are not wrapped
@@ -77,6 +81,11 @@ def command(  # noqa: PLR0913 - one parameter per option
         raise click.UsageError("--from-beginning and --from exclude each other: leave out one of them.")
     if follow and last is not None:
         raise click.UsageError("--until ends the output, --follow continues it: leave out one of them.")
+    if newest_count is not None and (from_beginning or first is not None or most is not None):
+        raise click.UsageError(
+            "--last shows the newest records, and --from, --from-beginning and --max begin with older ones: leave out "
+            "one of them."
+        )
     wanted = Wanted(topic, partitions or None, follow=follow, committed=isolation == "read_committed")
     if first == "now":
         wanted.from_end = True
@@ -86,38 +95,44 @@ def command(  # noqa: PLR0913 - one parameter per option
     quiet(session)
     place = find()
     session.err.print(f"broker {place.where}", style="dim", markup=False, highlight=False, soft_wrap=True)
-    chosen = coders(place, topic)
-    shown = _Shown(most, wanted, until_ms, wanted_key)
+    shown = _Shown(coders(place, topic, reading=True), most, wanted, until_ms, wanted_key)
     admin = admin_of(place.config)
     with contextlib.suppress(*([KeyboardInterrupt] if follow else [])):
-        for batch in records(place.config, admin, wanted):
-            if not shown.lines(batch, chosen):
-                break
+        if newest_count is not None:
+            shown.lines(newest(place.config, admin, wanted, newest_count, shown.accepts))
+        if newest_count is None or follow:
+            for batch in records(place.config, admin, wanted):
+                if not shown.lines(batch):
+                    break
     _report(session, wanted, shown)
 
 
 class _Shown:
     """Writes the lines, and counts them."""
 
-    def __init__(self, most: int | None, wanted: Wanted, until_ms: int | None, key: str | None) -> None:
+    def __init__(self, coders: Coders, most: int | None, wanted: Wanted, until_ms: int | None, key: str | None) -> None:
         self.count = 0
-        self.skipped = 0
         self.problems: list[str] = []
+        self._coders = coders
         self._left = most
         self._wanted = wanted
         self._until_ms = until_ms
         self._key = key
         self._on_terminal = sys.stdout.isatty()
 
-    def lines(self, batch: list[Message], coders: Coders) -> bool:
-        """Write a batch; return whether more records are wanted."""
+    def accepts(self, message: Message) -> bool:
+        """Return whether a record is of the wanted times and key."""
+        return self._in_time(message) and (
+            self._key is None or _is_key(decode(message, self._coders).line["key"], self._key)
+        )
+
+    def lines(self, batch: list[Message]) -> bool:
+        """Write the wanted records of a batch; return whether more records are wanted."""
         text = []
         for message in batch:
-            timestamp = message.timestamp()[1]
-            before = self._wanted.from_ms is not None and timestamp < self._wanted.from_ms
-            if before or (self._until_ms is not None and timestamp >= self._until_ms):
+            if not self._in_time(message):
                 continue
-            line, problem = decode(message, coders)
+            line, problem = decode(message, self._coders)
             if self._key is not None and not _is_key(line["key"], self._key):
                 continue
             if problem:
@@ -131,6 +146,12 @@ class _Shown:
             sys.stdout.write("\n".join(text) + "\n")
             sys.stdout.flush()
         return self.count != self._left
+
+    def _in_time(self, message: Message) -> bool:
+        timestamp = message.timestamp()[1]
+        return (self._wanted.from_ms is None or timestamp >= self._wanted.from_ms) and (
+            self._until_ms is None or timestamp < self._until_ms
+        )
 
 
 def _is_key(key: Any, wanted: str) -> bool:
@@ -147,7 +168,7 @@ def _report(session: Session, wanted: Wanted, shown: _Shown) -> None:
             "--isolation read_uncommitted shows them"
         )
     if shown.problems:
-        lines.append(f"{counted(len(shown.problems))} could not be decoded, and shown as base64:")
+        lines.append(f"{counted(len(shown.problems))} could not be decoded, and shown as text or base64:")
         lines += [f"  {each}" for each in shown.problems[:_EXAMPLES]]
         lines.append("choose other formats by --key and --value, or give --application")
     for line in lines:

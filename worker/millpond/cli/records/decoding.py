@@ -10,7 +10,7 @@ from millpond.errors import BrokerError
 from millpond.serdes import Windowed
 
 from .application_coders import Coders
-from .coders import Coder, base64_of
+from .coders import Coder, base64_of, text_of
 
 __all__ = ("Decoded", "decode")
 
@@ -26,11 +26,16 @@ class Decoded(NamedTuple):
 def decode(message: Message, coders: Coders) -> Decoded:
     """Return a record as JSON: key, value, timestamp, topic, partition, offset; window and headers if it has any.
 
-    Times are epoch ms. What cannot be decoded is `{"base64": …}`, and the line has the reason as `error`.
+    Times are epoch ms. What cannot be decoded is `{"base64": …}`, in a dead letter text if it is text, and the line has
+    the reason as `error`.
 
     Raises:
+        ConfigError: the record is of no topic of the application.
         BrokerError: the schema registry cannot be reached.
     """
+    headers = message.headers()
+    if coders.choose is not None:
+        coders = coders.choose(headers)
     line: dict[str, Any] = {"key": None}
     problems: list[str] = []
     raw_key, raw_value = message.key(), message.value()
@@ -42,35 +47,39 @@ def decode(message: Message, coders: Coders) -> Decoded:
             problems.append(f"the record is not of this changelog: {error}")
             line |= {"key": base64_of(raw_key), "value": None if raw_value is None else base64_of(raw_value)}
         else:
-            key = _part(coders.key, raw_key, "key", problems)
+            key = _part(coders.key, raw_key, "key", problems, readable=coders.readable)
             if isinstance(key, Windowed):
                 key, start, end = key.key, key.start_ms, key.end_ms
             line["key"] = key
             if start is not None:
                 line["window"] = {"start": start, "end": end}
     if "value" not in line:
-        line["value"] = None if raw_value is None else _part(coders.value, _bytes(raw_value), "value", problems)
+        line["value"] = (
+            None
+            if raw_value is None
+            else _part(coders.value, _bytes(raw_value), "value", problems, readable=coders.readable)
+        )
     line |= {
         "timestamp": message.timestamp()[1],
         "topic": message.topic(),
         "partition": message.partition(),
         "offset": message.offset(),
     }
-    if headers := message.headers():
+    if headers:
         line["headers"] = [[name, None if data is None else _text(_bytes(data))] for name, data in list(headers)]
     if problems:
         line["error"] = "; ".join(problems)
     return Decoded(line, line.get("error", ""))
 
 
-def _part(coder: Coder, data: bytes, what: str, problems: list[str]) -> Any:
+def _part(coder: Coder, data: bytes, what: str, problems: list[str], *, readable: bool) -> Any:
     try:
         return coder.decode(data)
     except BrokerError:
         raise
     except Exception as error:  # noqa: BLE001 - serdes may be user code
         problems.append(f"{what}: {error}")
-        return base64_of(data)
+        return text_of(data) if readable else base64_of(data)
 
 
 def _text(data: bytes) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +19,7 @@ from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
 from millpond.runtime.offsets.metadata import Partition
 
-__all__ = ("Wanted", "admin_of", "counted", "log", "partitions_of", "quiet", "records")
+__all__ = ("Wanted", "admin_of", "counted", "log", "newest", "partitions_of", "quiet", "records")
 
 log: logging.Logger = logging.getLogger("millpond.records")
 
@@ -42,6 +42,8 @@ class Wanted:
     """Skips the records before the first one of this time, in epoch ms; None for the beginning."""
     from_end: bool = False
     """Whether only records are read that are written from now on."""
+    from_offsets: Mapping[int, int] | None = None
+    """By partition, the first offset to read; None for the beginning, or what the others say."""
     follow: bool = False
     """Whether to wait for further records at the end."""
     committed: bool = True
@@ -86,12 +88,11 @@ def records(config: Config, admin: KafkaAdmin, wanted: Wanted) -> Iterator[list[
         TopicError: the topic or a partition does not exist.
         BrokerError: the brokers do not answer.
     """
-    count = partitions_of(admin.topics(), wanted.topic)
-    if wrong := [each for each in wanted.partitions or () if each >= count]:
-        raise TopicError(f"topic '{wanted.topic}' has no partition {wrong[0]}: it has the partitions 0 to {count - 1}.")
-    chosen = [Partition(wanted.topic, each) for each in sorted(set(wanted.partitions or range(count)))]
+    chosen = _chosen(admin, wanted)
     ranges = admin.ranges(chosen)
     starts = {each: end if wanted.from_end else first for each, (first, end) in ranges.items()}
+    if wanted.from_offsets is not None:
+        starts = {each: wanted.from_offsets[each.partition] for each in chosen}
     if wanted.from_ms is not None:
         found = admin.offsets_at(dict.fromkeys(chosen, wanted.from_ms))
         starts = {each: ranges[each][1] if (at := found[each]) is None else at for each in chosen}
@@ -103,6 +104,77 @@ def records(config: Config, admin: KafkaAdmin, wanted: Wanted) -> Iterator[list[
         })  # fmt: skip
     finally:
         consumer.close()
+
+
+def newest(
+    config: Config, admin: KafkaAdmin, wanted: Wanted, count: int, accepts: Callable[[Message], bool]
+) -> list[Message]:
+    """Return the newest records over all partitions, by their timestamps; those of one partition are in their order.
+
+    It reads backwards from the present end, as far as it has to. Then `wanted.from_offsets` is where the topic goes on.
+
+    Args:
+        config: the configuration, for the clients.
+        admin: an admin client.
+        wanted: the topic and the partitions; `follow` is ignored.
+        count: how many records.
+        accepts: f(record) -> whether it counts.
+
+    Raises:
+        TopicError: the topic or a partition does not exist.
+        BrokerError: the brokers do not answer.
+    """
+    ranges = {each.partition: found for each, found in admin.ranges(_chosen(admin, wanted)).items()}
+    tails: dict[int, list[Message]] = {each: [] for each in ranges}
+    reach = count
+    once = replace(wanted, follow=False, open_transactions={})
+    consumer = _consumer(config, wanted)
+    try:
+        ends = {each: min(end, _stable_end(consumer, wanted.topic, each)) for each, (_, end) in ranges.items()}
+        held_back = {each: end - ends[each] for each, (_, end) in ranges.items() if ends[each] < end}
+        wanted.open_transactions.update(held_back)
+        wanted.from_offsets = dict(ends)
+        # Transactions and compaction leave gaps between offsets, so a window may have fewer records than offsets.
+        while short := [each for each, (first, _) in ranges.items() if len(tails[each]) < count and ends[each] > first]:
+            starts = {each: max(ranges[each][0], ends[each] - reach) for each in short}
+            consumer.assign([TopicPartition(wanted.topic, each, start) for each, start in starts.items()])
+            found: dict[int, list[Message]] = {each: [] for each in short}
+            for batch in _read(consumer, once, ends, set(short)):
+                for message in filter(accepts, batch):
+                    found[message.partition() or 0].append(message)
+            for each in short:
+                tails[each] = [*found[each], *tails[each]][-count:]
+            ends |= starts
+            reach *= 2
+    finally:
+        consumer.close()
+    return _latest(list(tails.values()), count)
+
+
+def _stable_end(consumer: Consumer, topic: str, partition: int) -> int:
+    """Return the offset at which a consumer of this isolation level stops: an open transaction may be behind it."""
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SILENCE_S)[1])
+    except KafkaException as error:
+        raise _failed(topic, error.args[0]) from error
+
+
+def _latest(tails: list[list[Message]], count: int) -> list[Message]:
+    """Return the last records of lists by their timestamps, so that those of each list stay in their order."""
+    found: list[Message] = []
+    rest = [each for each in tails if each]
+    while rest and len(found) < count:
+        tail = max(rest, key=lambda each: each[-1].timestamp()[1])
+        found.append(tail.pop())
+        rest = [each for each in rest if each]
+    return found[::-1]
+
+
+def _chosen(admin: KafkaAdmin, wanted: Wanted) -> list[Partition]:
+    count = partitions_of(admin.topics(), wanted.topic)
+    if wrong := [each for each in wanted.partitions or () if each >= count]:
+        raise TopicError(f"topic '{wanted.topic}' has no partition {wrong[0]}: it has the partitions 0 to {count - 1}.")
+    return [Partition(wanted.topic, each) for each in sorted(set(wanted.partitions or range(count)))]
 
 
 def _consumer(config: Config, wanted: Wanted) -> Consumer:

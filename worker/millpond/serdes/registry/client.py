@@ -30,6 +30,7 @@ SubjectName = Callable[[str, bool, str | None], str]
 """f(topic, is key, record name) -> subject. The record name is None if the schema has none."""
 
 _TIMEOUT_SECONDS = 10
+_SERIALIZED = "serialized"
 _FORBIDDEN_OR_BUSY = {401, 403, 407, 408, 429}
 
 
@@ -96,7 +97,7 @@ class SchemaRegistry:
             )
         self._shown = ",".join(map(_without_credentials, address.split(",")))
         self._client = _client({"timeout": _TIMEOUT_SECONDS, **(settings or {}), "url": address})
-        self._by_id: dict[int, RegisteredSchema] = {}
+        self._by_id: dict[tuple[int, bool], RegisteredSchema] = {}
 
     def __repr__(self) -> str:
         return f"SchemaRegistry({self._shown})"
@@ -129,19 +130,25 @@ class SchemaRegistry:
             found = self._client.get_latest_version(subject)
             return _registered(found.schema_id or 0, found.schema, found.version)
 
-    def version(self, subject: str, version: int) -> RegisteredSchema:
-        """Return one version of a subject's schema. Errors are those of `register`."""
+    def version(self, subject: str, version: int, *, serialized: bool = False) -> RegisteredSchema:
+        """Return one version of a subject's schema; see `by_id` for `serialized`. Errors are those of `register`."""
         with self._calling(f"subject '{subject}' has no schema in version {version}"):
-            found = self._client.get_version(subject, version)
+            found = self._client.get_version(subject, version, fmt=_SERIALIZED if serialized else None)
             return _registered(found.schema_id or 0, found.schema, found.version)
 
-    def by_id(self, schema_id: int) -> RegisteredSchema:
-        """Return the schema with an id, from the cache after the first call. Errors are those of `register`."""
-        known = self._by_id.get(schema_id)
+    def by_id(self, schema_id: int, *, serialized: bool = False) -> RegisteredSchema:
+        """Return the schema with an id, from the cache after the first call. Errors are those of `register`.
+
+        Args:
+            schema_id: the id.
+            serialized: whether the text of a Protobuf schema is the base64 of its file descriptor, not its source.
+        """
+        known = self._by_id.get((schema_id, serialized))
         if known is None:
             with self._calling(f"schema {schema_id} does not exist; if the registry lost its schemas, restore them"):
-                known = _registered(schema_id, self._client.get_schema(schema_id), None)
-            self._by_id[schema_id] = known
+                schema = self._client.get_schema(schema_id, fmt=_SERIALIZED if serialized else None)
+                known = _registered(schema_id, schema, None)
+            self._by_id[schema_id, serialized] = known
         return known
 
     @contextmanager
