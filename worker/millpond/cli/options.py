@@ -66,7 +66,9 @@ def configuration_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--processing-guarantee", metavar="at_least_once|exactly_once", help="Default: at_least_once.")
     @click.option("--worker-id", metavar="NAME", help="The unique name of this worker. Default: w0.")
     @click.option("--state-dir", metavar="DIR", help="The directory of local state.")
-    @click.option("--http-port", metavar="PORT", help="The port of /metrics, /healthz, /readyz. Default: a free one.")
+    @click.option(
+        "--http-port", metavar="PORT", help="The port of queries, /metrics, /healthz and /readyz. Default: a free one."
+    )
     @settings_options
     @functools.wraps(function)
     def with_configuration(flags: dict[str, object], **arguments: Any) -> Any:
