@@ -48,6 +48,7 @@ def topics(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> s
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("MILLPOND_BOOTSTRAP_SERVERS", broker.bootstrap_servers)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # no session of this machine is found
+    monkeypatch.delenv("COLUMNS", raising=False)  # the output is for a program
     program = next(each.text for each in blocks(PAGE) if each.text.startswith("# pages.py\n"))
     (tmp_path / "pages.py").write_text(program)
     for topic, suffix in (("page-counts", b""), ("pages-views-per-page-changelog", bytes(4))):

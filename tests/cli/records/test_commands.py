@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import struct
 import sys
@@ -89,6 +90,17 @@ def test_records_are_written_and_shown_as_json_lines(
     rows = {row["topic"]: row for row in json.loads(cluster("topics", "--json").out)["topics"]}
     assert rows[topic] == {"topic": topic, "partitions": 2, "records": 4, "cleanupPolicy": "delete"}
     assert [row["records"] for row in json.loads(cluster("topics", topic, "--json").out)["partitions"]] == [3, 1]
+
+
+def test_a_long_name_hides_no_figure_in_a_narrow_terminal(
+    cluster: _Cluster, create_topic: CreateTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes several lines; partitions and records of all topics stay."""
+    long, short = create_topic(f"{'long-' * 20}repartition", partitions=3), create_topic("short", partitions=2)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = cluster("topics").out
+    assert re.search(rf"^{long[:30]}.* 3 +0 ", shown, re.MULTILINE)
+    assert re.search(rf"^{short} +2 +0 ", shown, re.MULTILINE)
 
 
 def test_a_dead_letter_that_is_sent_again_reaches_the_partition_of_its_key(

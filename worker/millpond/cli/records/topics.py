@@ -22,6 +22,9 @@ from .reading import admin_of, partitions_of, quiet
 
 __all__ = ("application_of", "command", "retention")
 
+_NARROW = 110
+"""Width of a terminal below which names have the place of their application and kind, which they contain."""
+
 _KINDS = {True: "repartition", False: "changelog"}
 
 
@@ -121,11 +124,13 @@ def retention(row: TopicRow) -> str:
 
 
 def _show(session: Session, rows: Collection[TopicRow]) -> None:
-    table = grid("topic", "partitions>", "records>", "kept", "internal")
+    columns = ["topic+", "partitions>", "records>", "kept", "internal"]
+    table = grid(*(columns if session.out.width >= _NARROW else columns[:-1]))
     for row in rows:
         of = f"{row.internal} of {row.application}" if row.application else row.internal
         name = Text(printable(row.topic), style="dim" if row.internal else "bold")
-        table.add_row(name, f"{row.partitions:,}", f"{row.records:,}", retention(row), Text(printable(of), style="dim"))
+        cells = name, f"{row.partitions:,}", f"{row.records:,}", retention(row), Text(printable(of), style="dim")
+        table.add_row(*cells[: len(table.columns)])
     session.out.print(table)
 
 

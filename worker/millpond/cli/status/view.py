@@ -97,16 +97,17 @@ def grid(*columns: str) -> Table:
     """Return a table without lines.
 
     Args:
-        columns: the headings; one with ">" at its end is aligned to the right, and the last column takes the rest.
+        columns: the headings; one with ">" at its end is aligned to the right, one with "+" is never shortened but
+            takes several lines, and the last column takes the rest.
     """
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for index, name in enumerate(columns):
-        last = index == len(columns) - 1
+        whole = index == len(columns) - 1 or name.endswith("+")
         table.add_column(
-            name.rstrip(">"),
+            name.rstrip(">+"),
             justify="right" if name.endswith(">") else "left",
-            no_wrap=not last,
-            overflow="ellipsis" if not last else "fold",
+            no_wrap=not whole,
+            overflow="fold" if whole else "ellipsis",
         )
     return table
 
