@@ -7,7 +7,6 @@ offsets; then follow offsets, topics and local state. A repeated reset gives the
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import shutil
 import time
@@ -18,15 +17,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime.commit.pipeline import is_fenced, portions
-from millpond.runtime.kafka.clients import transactional_id
+from millpond.runtime.kafka.clients import log, transactional_id
 from millpond.state.rocksdb.directory_lock import DirectoryLock
 
 from .cluster import REQUEST_TIMEOUT_S, Cluster
 from .plan import ResetPlan
 
 __all__ = ("apply_reset", "delete_topics", "fence")
-
-log: logging.Logger = logging.getLogger(__name__)
 
 _DELETION_TIMEOUT_S = 60.0
 _POLL_S = 0.1

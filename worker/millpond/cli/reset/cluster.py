@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +20,11 @@ from confluent_kafka.admin import AdminClient
 
 from millpond.errors import BrokerError
 from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.clients import log
 from millpond.runtime.offsets.metadata import Partition, decode_metadata, text_of
 from millpond.runtime.ownership.presence import Presence, decode_presence, presence_group
 
 __all__ = ("REQUEST_TIMEOUT_S", "Cluster", "Committed")
-
-log: logging.Logger = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 30.0
 _RETRY_S = 0.1

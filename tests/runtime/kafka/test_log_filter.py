@@ -1,0 +1,71 @@
+"""Which messages of Kafka's clients are shown: repeated ones once, and a harmless retry only if it lasts."""
+
+from __future__ import annotations
+
+import logging
+
+from millpond.runtime.kafka.log_filter import RepeatFilter
+
+_RETRY = (
+    "GETPID [rdkafka#producer-{}] [thrd:main]: Failed to acquire transactional PID from broker TxnCoordinator/1: "
+    "Broker: Coordinator load in progress: retrying"
+)
+_REFUSED = (
+    "GETPID [rdkafka#producer-1] [thrd:main]: Failed to acquire transactional PID from broker TxnCoordinator/1: "
+    "Broker: Transactional Id authorization failed"
+)
+
+
+class _Log:
+    """A filter on a clock of its own, and the messages that passed it."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self._filter = RepeatFilter(now=lambda: self.now)
+        self.shown: list[str] = []
+
+    def say(self, text: str) -> None:
+        record = logging.LogRecord("kafka", logging.WARNING, "", 0, text, None, None)
+        if self._filter.filter(record):
+            self.shown.append(record.getMessage())
+
+    def retry_for(self, seconds: float) -> None:
+        """Report a retry ten times a second, each fifth time by a new producer."""
+        for number in range(int(seconds * 10)):
+            self.say(_RETRY.format(number // 5))
+            self.now += 0.1
+
+
+def test_a_short_retry_of_a_new_producer_is_not_shown() -> None:
+    """Each start beside a new broker has some, also several times: the time between two starts does not count."""
+    log = _Log()
+    for _ in range(5):
+        log.retry_for(2)
+        log.now += 10
+    assert log.shown == []
+
+
+def test_a_retry_that_lasts_is_told_once_in_plain_words() -> None:
+    """With the broker's reason and the time."""
+    log = _Log()
+    log.retry_for(20)
+    assert log.shown == [
+        "transactions: the broker has not begun them for 5 s (Broker: Coordinator load in progress); retrying. It is "
+        "loading its state, or is ending an open transaction of an earlier process"
+    ]
+
+
+def test_a_failure_without_a_retry_is_shown_at_once() -> None:
+    """Such as a missing right."""
+    log = _Log()
+    log.say(_REFUSED)
+    assert log.shown == [_REFUSED]
+
+
+def test_messages_that_differ_in_numbers_only_are_shown_once_in_a_while() -> None:
+    """Without brokers, there are ten a second."""
+    log = _Log()
+    for number in range(100):
+        log.say(f"broker {number} is down")
+        log.now += 0.5
+    assert log.shown == ["broker 0 is down", "broker 60 is down"]
