@@ -32,7 +32,10 @@ def test_one_command_runs_an_application_from_nothing(
     monkeypatch: pytest.MonkeyPatch,
     millpond: Millpond,
 ) -> None:
-    """Broker, topics and worker start; other commands find them; Ctrl-C ends everything and deletes all files."""
+    """Broker, topics and worker start; other commands find them; Ctrl-C ends everything and deletes all files.
+
+    Its worker is stopped, reset and started by the same commands as three workers.
+    """
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
@@ -75,8 +78,26 @@ def test_one_command_runs_an_application_from_nothing(
     assert json.loads(shown.out.splitlines()[-1])["value"] == 2, shown.err
     assert "millpond dev` with --workers N" in millpond("dev", "scale", "2").err
     assert "counts-changelog" in millpond("topics").out
+
+    restored = re.findall(r"store counts partition 0: .*", dev.said)
+    assert [re.sub(r" in [\d.]+ s", "", line) for line in restored] == [
+        "store counts partition 0: restored 0 records of count-counts-changelog-0"
+    ]
+    assert "GETPID" not in dev.said
+    assert millpond("dev", "scale", "1").out == "1 worker runs already\n"
+    refused = millpond("reset", target, "--yes")
+    assert (refused.status, "run `millpond dev scale 0` first" in refused.err) == (1, True)
+    assert "the broker keeps running" in millpond("dev", "scale", "0").out
+    assert Remote.find("count").status().workers == ()
+    assert "millpond dev scale 1` starts the worker again" in dev.said
+    reset = millpond("reset", target, "--yes")
+    assert "It starts over when `millpond dev scale 1` starts workers again." in reset.out, reset.err
+    assert millpond("dev", "scale", "1").out == "starting the worker\n"
+    kafka.read_until(address[1], "counts", lambda rows: sum(row.key == b"world" for row in rows) >= 2)
+    assert (dev.said.count("-> running"), dev.running) == (2, True)
     dev.signal(signal.SIGINT)
     assert dev.wait() == 0, dev.said
+    assert "Topics and state of this session are deleted." in dev.said.splitlines()[-1]
     assert "start `millpond dev`" in millpond("query").err
     assert list(scratch.iterdir()) == []
     assert not (tmp_path / "state-home").exists()

@@ -203,7 +203,7 @@ def test_the_session_of_the_application_names_broker_and_state(
     try:
         assert "millpond dev scale 0` first" in asyncio.run(run(status, "--yes")).err
         alone = msgspec.structs.replace(status, in_process=True)
-        assert "--workers 1 and --data-dir" in asyncio.run(run(alone, "--yes")).err
+        assert "millpond dev scale 0` first" in asyncio.run(run(alone, "--yes")).err
     finally:
         lock.release()
     refused = asyncio.run(run(status, "--yes", "--application-id", "other", "--session", scene.app_id))
@@ -285,3 +285,12 @@ def test_internal_topics_of_foreign_key_joins_are_found_by_their_names() -> None
     names += [f"KTABLE-FK-JOIN-SUBSCRIPTION-{each}-0000000004-topic" for each in ("REGISTRATION", "RESPONSE")]
     existing = [*(f"a-{name}" for name in names), "a-other-topic", "fk-subscription-response-topic"]
     assert internal_topics(existing, "a", ["a"], None) == (sorted(f"a-{name}" for name in names), [])
+
+
+def test_without_a_broker_the_message_says_how_to_get_one(millpond: Millpond, application: Application) -> None:
+    """After the end of a session, for example."""
+    for more in ((), ("--delete",)):
+        ended = millpond("reset", f"{application(COUNT)}:count", "--yes", *more)
+        assert ended.status == 2
+        assert "no broker is known: no session of `millpond dev` runs" in ended.err
+        assert "with its --data-dir, or give --bootstrap-servers" in ended.err

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from millpond.runtime.kafka.log_filter import RepeatFilter
 
 _RETRY = (
-    "GETPID [rdkafka#producer-{}] [thrd:main]: Failed to acquire transactional PID from broker TxnCoordinator/1: "
+    "GETPID [rdkafka#producer-{}] [thrd:main]: Failed to acquire {} PID from broker TxnCoordinator/1: "
     "Broker: Coordinator load in progress: retrying"
 )
 _REFUSED = (
@@ -29,10 +31,10 @@ class _Log:
         if self._filter.filter(record):
             self.shown.append(record.getMessage())
 
-    def retry_for(self, seconds: float) -> None:
+    def retry_for(self, seconds: float, kind: str = "transactional") -> None:
         """Report a retry ten times a second, each fifth time by a new producer."""
         for number in range(int(seconds * 10)):
-            self.say(_RETRY.format(number // 5))
+            self.say(_RETRY.format(number // 5, kind))
             self.now += 0.1
 
 
@@ -45,12 +47,13 @@ def test_a_short_retry_of_a_new_producer_is_not_shown() -> None:
     assert log.shown == []
 
 
-def test_a_retry_that_lasts_is_told_once_in_plain_words() -> None:
-    """With the broker's reason and the time."""
+@pytest.mark.parametrize("kind", ["transactional", "idempotence"])
+def test_a_retry_that_lasts_is_told_once_in_plain_words(kind: str) -> None:
+    """With the broker's reason and the time, under either guarantee."""
     log = _Log()
-    log.retry_for(20)
+    log.retry_for(20, kind)
     assert log.shown == [
-        "transactions: the broker has not begun them for 5 s (Broker: Coordinator load in progress); retrying. It is "
+        "producer: the broker has not given it an id for 5 s (Broker: Coordinator load in progress); retrying. It is "
         "loading its state, or is ending an open transaction of an earlier process"
     ]
 

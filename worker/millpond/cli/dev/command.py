@@ -16,6 +16,7 @@ import click
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from rich.markup import escape
 
 from millpond.cli.application import attribute_name, load_topology
 from millpond.cli.options import configuration_options, load_config, target_argument, verbose_option
@@ -49,6 +50,7 @@ def _examples() -> str:
 _EPILOG = f"""\b
 A session with --workers takes commands from other terminals:
 {_examples()}and keys in its own: {", ".join(key.hint for key in KEYS.values())}.
+A session without --workers takes `status`, `scale 0` and `scale 1`.
 """
 
 
@@ -109,8 +111,9 @@ def command(  # noqa: PLR0913 - one parameter per option
     unless --data-dir is given. With --bootstrap-servers, that broker is used and none is started. At least once,
     results are committed every second, unless commit.interval.ms is set.
 
-    Without --workers, one worker runs in this process. With it, workers w0, w1, … are processes that share the tasks; a
-    worker that dies is started again, and other workers process its tasks meanwhile.
+    Without --workers, one worker runs in this process; `millpond dev scale 0` stops it, and keeps the broker. With
+    --workers, workers w0, w1, … are processes that share the tasks; a worker that dies is started again, and other
+    workers process its tasks meanwhile.
 
     The console, a page that shows tasks, moves, rates and lags, is served on this machine only.
     """
@@ -154,26 +157,47 @@ def command(  # noqa: PLR0913 - one parameter per option
             from millpond.cli.run.worker_process import run_worker
 
             from .console import worker_console
+            from .single import run_switched
 
             console = stack.enter_context(worker_console(config, title, console_port or 0))
             log.info("console: %s", console.url)
             where = f"{where}   console {console.url}   pid {os.getpid()}"
-            # An earlier session may have had more workers; with a broker of its own, none of them runs now.
-            run_worker(
-                topology,
-                config,
-                session,
-                title=title,
-                footer=where,
-                take_over=own_broker or take_over,
-                on_created=console.attach,
-            )
+
+            def run() -> bool:
+                # An earlier session may have had more workers; with a broker of its own, none of them runs now.
+                take = own_broker or take_over
+                return run_worker(
+                    topology, config, session, title=title, footer=where, take_over=take, on_created=console.attach
+                )
+
+            def parked() -> None:
+                console.detach()
+                session.err.print(
+                    f"The worker has stopped, and the broker {config.bootstrap_servers} keeps running: `millpond dev "
+                    "scale 1` starts the worker again, Ctrl-C ends the session.",
+                    soft_wrap=True,
+                )
+
+            run_switched(run, console.switch, parked)
         else:
             from .session_run import run_fleet
             from .worker import Launch
 
             launch = Launch(target, config, flags, file, (directory / "workers").absolute(), session.verbose)
             run_fleet(launch, workers, session, title, reaper, console_port or 0)
+    if own_broker:
+        session.err.print(escape(_how_to_go_on(target, data_dir)), soft_wrap=True)
+
+
+def _how_to_go_on(target: str, data_dir: Path | None) -> str:
+    """Return the last line of a session with a broker of its own."""
+    if data_dir is None:
+        return "Topics and state of this session are deleted. --data-dir DIR keeps them for the next one."
+    return (
+        f"Topics and state are kept in {data_dir}: the same command continues with them. To process the inputs again, "
+        f"start it, and run `millpond dev scale 0`, `millpond reset {target}` and `millpond dev scale 1` in another "
+        "terminal."
+    )
 
 
 @contextlib.contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +14,13 @@ from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
 
 from .actions import ACTIONS, Action
-from .remote import Remote
+from .remote import CommandFailed, NoSession, Remote
 from .view import table
 
 __all__ = ("VERBS",)
+
+_STOP_TIMEOUT_S = 60.0
+_POLL_S = 0.1
 
 _app_option = click.option(
     "--session",
@@ -42,11 +47,30 @@ def status(session: Session, app: str | None, *, as_json: bool) -> None:
 
 def _verb(action: Action) -> click.Command:
     def send(app: str | None, **arguments: Any) -> None:
-        click.echo(Remote.find(app, controlled=True).send(action.command(**arguments)))
+        remote, command = Remote.find(app, controlled=True), action.command(**arguments)
+        click.echo(remote.send(command))
+        if command.do == "scale" and not command.workers:
+            _await_stopped(remote)
 
     decorators: tuple[Callable[[Any], Any], ...] = (verbose_option, *action.parameters, _app_option)
     function = functools.reduce(lambda made, decorate: decorate(made), reversed(decorators), send)
     return click.command(action.name, short_help=action.summary, help=action.help)(function)
+
+
+def _await_stopped(remote: Remote) -> None:
+    """Wait until no worker runs, so that the next command, usually `millpond reset`, finds none.
+
+    Raises:
+        CommandFailed: a worker still runs after a minute.
+    """
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    with contextlib.suppress(NoSession):  # the session has ended, and with it its workers
+        while running := [each.worker for each in remote.status().workers if each.pid]:
+            if time.monotonic() >= deadline:
+                raise CommandFailed(
+                    f"{', '.join(running)} did not stop within {_STOP_TIMEOUT_S:.0f} s: see `millpond dev status`."
+                )
+            time.sleep(_POLL_S)
 
 
 VERBS: dict[str, click.Command] = {"status": status, **{name: _verb(action) for name, action in ACTIONS.items()}}

@@ -84,7 +84,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     Name the application by MODULE:ATTRIBUTE, so that its topics are known; or by --application-id and --input-topics.
 
     Without --bootstrap-servers, the broker is that of the application's session of `millpond dev`. Stop its workers
-    before, by `millpond dev scale 0`.
+    before, by `millpond dev scale 0`, which keeps the broker.
 
     With --delete, internal topics and the consumer group with its committed offsets are deleted. Local state is kept.
     """
@@ -92,7 +92,8 @@ def command(  # noqa: PLR0913 - one parameter per option
         if any(each is not None for each in (where, to_offset, to_datetime, by_duration, shift_by)):
             raise click.UsageError("--delete and options for offsets exclude each other: leave out one of them.")
         flags, status = of_session(named, file, flags, application)
-        _delete(session, application, load_config(file, flags), _stop(status), dry_run=dry_run, yes=yes, force=force)
+        config = _with_broker(file, flags)
+        _delete(session, application, config, _stop(status), dry_run=dry_run, yes=yes, force=force)
         return
     target = _target(where, to_offset, to_datetime, by_duration, shift_by)
     inputs = Inputs(frozenset(topic.strip() for given in input_topics for topic in given.split(",") if topic.strip()))
@@ -105,7 +106,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     elif not inputs.topics:
         raise click.UsageError("the application is missing: give MODULE:ATTRIBUTE, or --input-topics with its inputs.")
     flags, status = of_session(named, file, flags, application)
-    config, stop = load_config(file, flags), _stop(status)
+    config, stop = _with_broker(file, flags), _stop(status)
     with closing(Cluster(config)) as cluster:
         with session.err.status("reading topics and offsets"):
             plan = plan_reset(cluster, inputs, known, target)
@@ -121,10 +122,25 @@ def command(  # noqa: PLR0913 - one parameter per option
             workers.reject(again)
         with session.err.status("resetting"):
             apply_reset(cluster, plan, lambda: workers.reject(plan))
-        again_by = "you run it again" if status is None else "`millpond dev scale N` starts workers again"
+        count = "1" if status is not None and status.in_process else "N"
+        again_by = "you run it again" if status is None else f"`millpond dev scale {count}` starts workers again"
         session.out.print(
             f"Application '{escape(plan.application_id)}' is reset. It starts over when {again_by}.", soft_wrap=True
         )
+
+
+def _with_broker(file: Path | None, flags: dict[str, object]) -> Config:
+    """Return the configuration.
+
+    Raises:
+        ConfigError: a setting is missing; usually the broker, since a session has ended with it.
+    """
+    if not load_config(file, flags, required=()).bootstrap_servers:
+        raise ConfigError(
+            "no broker is known: no session of `millpond dev` runs, and 'bootstrap.servers' is not set. Start the "
+            "session again, with its --data-dir, or give --bootstrap-servers HOST:PORT."
+        )
+    return load_config(file, flags)
 
 
 def _delete(  # noqa: PLR0913 - the options of the command
@@ -157,11 +173,6 @@ def _stop(status: SessionStatus | None) -> str:
     """Return how to stop the workers, for messages."""
     if status is None:
         return "stop it first"
-    if status.in_process:
-        return (
-            "it is the session's own process, which ends with its broker: end it, start it with --workers 1 and "
-            "--data-dir DIR, and stop its worker by `millpond dev scale 0`"
-        )
     return "run `millpond dev scale 0` first"
 
 

@@ -32,8 +32,8 @@ def run_worker(  # noqa: PLR0913 - the parts of a worker and of its display
     footer: str = "",
     take_over: bool = False,
     on_created: Callable[[Worker], None] | None = None,
-) -> None:
-    """Run one worker until a signal stops it.
+) -> bool:
+    """Run one worker until a signal or another thread stops it; return whether it was a signal.
 
     At SIGTERM and SIGINT the worker commits the processed records and ends, within `shutdown.timeout.ms`. A second
     SIGINT ends it at once; records since the last commit are processed again.
@@ -56,25 +56,25 @@ def run_worker(  # noqa: PLR0913 - the parts of a worker and of its display
     worker = Worker(topology, config, view, take_over=take_over)
     if on_created is not None:
         on_created(worker)
-    with _stopped_by_signals(worker), view.showing(worker, session):
+    with _stopped_by_signals(worker) as received, view.showing(worker, session):
         worker.run()
+    return bool(received)
 
 
 @contextmanager
-def _stopped_by_signals(worker: Worker) -> Iterator[None]:
-    stopping = False
+def _stopped_by_signals(worker: Worker) -> Iterator[list[int]]:
+    received: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        nonlocal stopping
-        if stopping and number == signal.SIGINT:
+        if received and number == signal.SIGINT:
             raise click.Abort
-        stopping = True
+        received.append(number)
         log.info("%s received: committing and stopping", signal.Signals(number).name)
         worker.stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -15,7 +15,7 @@ _NUMBERS = re.compile(r"\d+")
 #: A request of a new producer that the client repeats. Shortly after the start of a broker it is loading the state of
 #: transactions, and after a crash it ends an open transaction; both take less than a second. A reason that the client
 #: does not retry has no such end of the line, and is shown at once.
-_RETRIED = re.compile(r"Failed to acquire transactional PID from broker \S+: (?P<reason>.*): retrying")
+_RETRIED = re.compile(r"Failed to acquire \w+ PID from broker \S+: (?P<reason>.*): retrying")
 _LASTS_S = 5.0
 #: The longest time between two lines of the same wait, in seconds.
 _GAP_S = 3.0
@@ -48,7 +48,7 @@ class RepeatFilter(logging.Filter):
             if not self._lasts(now):
                 return False
             record.msg = (
-                "transactions: the broker has not begun them for %.0f s (%s); retrying. It is loading its state, or is "
+                "producer: the broker has not given it an id for %.0f s (%s); retrying. It is loading its state, or is "
                 "ending an open transaction of an earlier process"
             )
             record.args = (now - self._retried_since, retried["reason"])

@@ -37,6 +37,8 @@ BATCH_BESIDE_TASKS = 5_000
 #: The limits of records that wait for a write: bytes of all changelogs, and time.
 _MAX_HELD_BYTES = 64 << 20
 _MAX_HELD_S = 0.5
+#: From so many records on, the begin of a restoration is told, too: its end may be minutes away.
+_LONG_RECORDS = 100_000
 #: Memory of a record beside its value, in bytes.
 _RECORD_OVERHEAD = 400
 
@@ -140,7 +142,8 @@ class ChangelogReader:
     def add(self, restoration: Restoration) -> None:
         """Start to restore a store. With no records to read, the restore ends at once."""
         self.restorations[restoration.source] = restoration
-        log.info(
+        log.log(
+            logging.INFO if restoration.remaining >= _LONG_RECORDS else logging.DEBUG,  # its end is told in any case
             "store %s partition %d: %s from %s, offsets %d to %d (%d to read)",
             restoration.store.name, restoration.store.partition, "copying" if restoration.following else "restoring",
             restoration.source, restoration.start, restoration.end, restoration.remaining,
@@ -328,8 +331,8 @@ class ChangelogReader:
         restoration.done = True
         self._on_progress(restoration)
         log.info(
-            "store %s partition %d: restored %d records in %.1f s",
-            restoration.store.name, restoration.store.partition, restoration.restored,
+            "store %s partition %d: restored %d records of %s in %.1f s",
+            restoration.store.name, restoration.store.partition, restoration.restored, restoration.source,
             time.monotonic() - restoration.started,
         )  # fmt: skip
         if not restoration.following:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from millpond.cli.dev.control_server import serving_session
-from millpond.cli.dev.remote import Command, CommandFailed
+from millpond.cli.dev.single import WorkerSwitch
 from millpond.cli.dev.status import SessionStatus, WorkerPhase, WorkerStatus
 from millpond.console import figures_of, tasks_of, topology_of, workers_of
 from millpond.drawing import digest
@@ -50,11 +50,13 @@ class WorkerConsole:
     Attributes:
         url: the URL of the console.
         queries: the URL at which the worker answers queries; empty while it does not.
+        switch: whether the worker is to run.
     """
 
     def __init__(self, config: Config, title: str, source: SessionConsole) -> None:
         self.url: str = ""
         self.queries: str = ""
+        self.switch: WorkerSwitch = WorkerSwitch()
         self._title = title
         self._config = config
         self._worker: Worker | None = None
@@ -65,6 +67,14 @@ class WorkerConsole:
     def attach(self, worker: Worker) -> None:
         """Show this worker from now on."""
         self._worker = worker
+        self.switch.stop = worker.stop
+        if not self.switch.wanted:  # since the command came between two workers
+            worker.stop()
+
+    def detach(self) -> None:
+        """Show no worker any more, since it has stopped."""
+        self._worker, self._seen, self.queries = None, None, ""
+        self._loads.clear()
 
     def status(self) -> SessionStatus:
         """Return the status of the session, as that of a session with several workers."""
@@ -92,8 +102,8 @@ class WorkerConsole:
             state_dir=str(config.state_dir.absolute()),
             in_process=True,
             console=self.url,
-            wanted=1,
-            workers=(row,),
+            wanted=int(self.switch.wanted),
+            workers=() if worker is None else (row,),
             tasks=len(tasks),
             running=running,
         )
@@ -143,12 +153,6 @@ def _overview(view: View, worker: Worker, config: Config) -> ApplicationOverview
     )
 
 
-def _refuse(command: Command) -> str:
-    raise CommandFailed(
-        f"'{command.do}' needs a session with workers of their own: start `millpond dev` with --workers N."
-    )
-
-
 @contextlib.contextmanager
 def worker_console(config: Config, title: str, port: int) -> Iterator[WorkerConsole]:
     """Serve the console and the status of one worker in a thread while the block runs.
@@ -171,7 +175,7 @@ def worker_console(config: Config, title: str, port: int) -> Iterator[WorkerCons
         try:
             async with (
                 serving_console(source, port) as url,
-                serving_session(config.application_id, console.status, _refuse, in_process=True),
+                serving_session(config.application_id, console.status, console.switch.perform, in_process=True),
             ):
                 observing = asyncio.create_task(console.run())
                 started.set_result(url)
