@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -54,10 +55,14 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
         parts.append(Text(" coordinator: ", "red").append(status.coordinator_note).append(where, "dim not red"))
     if not status.wanted and not any(worker.pid for worker in status.workers):
         parts.append(Text(" no worker runs: `millpond dev scale N` starts N of them", style="dim"))
-        return Group(*parts, *(Text(f" {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in footer))
+        return Group(*parts, *map(_footer, footer))
     parts += [Text(f" {task} waits: {why}", style="dim") for task, why in sorted(status.waiting.items())[:_MAX_BARS]]
-    parts += [Text(f" {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in footer]
-    return Group(*parts)
+    return Group(*parts, *map(_footer, footer))
+
+
+def _footer(line: str) -> RenderableType:
+    """Return a line below the table, which takes several lines of a narrow terminal: addresses are never cut."""
+    return Padding(Text(line, style="dim"), (0, 0, 0, 1))
 
 
 class _Head:
