@@ -31,7 +31,7 @@ def chart(helm: Path, sources: Sources, output: Path) -> list[Path]:
 
 def manifests(helm: Path, packaged: Path, sources: Sources, output: Path) -> list[Path]:
     """Write `crds.yaml` and `millpond.yaml`, for `kubectl apply --server-side`, and return their paths."""
-    definitions = sorted(path for path in (sources.directory / "crds").glob("*.yaml"))
+    definitions = sorted(sources.directory.glob("operator/millpond_operator/crds/*.yaml"))
     crds, operator = output / "crds.yaml", output / "millpond.yaml"
     crds.write_text("---\n".join(path.read_text() for path in definitions))
     operator.write_text(

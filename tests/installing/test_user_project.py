@@ -78,12 +78,12 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if python is None:
         pytest.skip(f"there is no Python {request.param} on PATH or below $PYENV_ROOT/versions")
     home = tmp_path_factory.mktemp("user")
-    subprocess.run([sys.executable, "-m", "millpond.cli", "new", "shop"], cwd=home, check=True, capture_output=True)
+    new = [sys.executable, "-m", "millpond.cli", "new", "shop", "--find-links", dist.wheel.parent]
+    subprocess.run(new, cwd=home, check=True, capture_output=True)
     environment = Environment(home / "shop" / ".venv", python)
     environment.install(
-        "--find-links", dist.wheel.parent, "--constraint", ROOT / "requirements.lock", "-e", ".[dev]",
-        where=home / "shop",
-    )  # fmt: skip
+        "--find-links", "wheels", "--constraint", ROOT / "requirements.lock", "-e", ".[dev]", where=home / "shop"
+    )
     return Project(home / "shop", environment)
 
 
@@ -106,6 +106,11 @@ def test_the_sdist_has_what_the_wheel_is_made_of(dist: Dist) -> None:
     with zipfile.ZipFile(dist.wheel) as wheel, tarfile.open(dist.sdist) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
         assert {"pyproject.toml", "setup.py", "README.md", "LICENSE"} <= names
+        for image in ("worker", "operator", "spark"):
+            lines = (ROOT / image / "Dockerfile").read_text().splitlines()
+            copied = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--from" not in line]
+            needed = {f"{image}/Dockerfile", ".dockerignore", *(each for some in copied for each in some)}
+            assert not {each for each in needed if each.removesuffix("/") not in names}, image
         assert not {name for name in names if name.startswith("tests")}
         root = dist.sdist.name.removesuffix(".tar.gz")
         for place in ROOTS:
@@ -137,14 +142,17 @@ def test_the_metadata_says_what_is_supported(dist: Dist) -> None:
 
 
 def test_what_ci_runs_passes(project: Project) -> None:
-    """All steps of the project's CI file after the installation: tests, mypy, the topology."""
+    """All steps of the project's CI file after the installation: tests, mypy, the check of settings and StreamApp."""
     steps = yaml.safe_load((project.directory / ".github/workflows/ci.yaml").read_text())["jobs"]["check"]["steps"]
     lines = [step["run"] for step in steps if "run" in step]
-    assert lines[0] == "pip install -e '.[dev]'"
+    assert lines[0] == "pip install --find-links wheels -e '.[dev]'"
     said = [project.environment.shell(line, project.directory) for line in lines[1:]]
     assert "1 passed" in said[0]
     assert "no issues found" in said[1]
-    assert "Topologies:" in said[2]
+    assert said[2].splitlines() == [
+        "streamapp.yaml: StreamApp shop is valid",
+        "streamapp.yaml:8: app:build: a worker can start with millpond.toml",
+    ]
 
 
 def test_the_installed_command_makes_the_same_project(project: Project, tmp_path: Path) -> None:
@@ -154,6 +162,7 @@ def test_the_installed_command_makes_the_same_project(project: Project, tmp_path
     for path in (tmp_path / "shop").rglob("*"):
         if path.is_file():
             assert path.read_bytes() == (project.directory / path.relative_to(tmp_path / "shop")).read_bytes()
+    assert "Topologies:" in project.environment.run("millpond", "topology", "app:build", where=tmp_path / "shop")
 
 
 def test_mypy_and_pyright_see_the_types_of_the_wheel(project: Project) -> None:
@@ -238,7 +247,7 @@ def test_the_application_runs_on_a_broker(
 def test_the_projects_readme_has_only_commands_that_are_tested(project: Project) -> None:
     """The commands of its README are run by the tests above, or are those of other programs."""
     lines = [line for text in sh_blocks(project.directory / "README.md") for line in text.splitlines()]
-    run = ("pip install -e '.[dev]'", "pytest", "mypy", "millpond topology app:build", "millpond dev app:build")
+    run = ("pip install --find-links wheels -e '.[dev]'", "pytest", "mypy", "millpond check", "millpond dev app:build")
     others = ("python -m venv .venv", "source .venv/bin/activate", "docker ", "kubectl apply -f streamapp.yaml")
     known = (*run, *others, "echo ", "millpond consume ", "millpond run app:build --bootstrap-servers localhost:9092")
     assert [line for line in lines if not line.startswith(known)] == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from millpond import __version__
 from millpond.cli.new.project import FILES, NAME, REQUIRED, proposed_name
 from tests.cli.conftest import Millpond
 
@@ -21,6 +22,7 @@ def test_a_project_has_all_files_with_its_name(millpond: Millpond) -> None:
     ended = millpond("new", "card-payments")
     assert (ended.status, ended.err) == (0, "")
     assert "cd card-payments" in ended.out
+    assert "put its wheel into card-payments/wheels first." in ended.out
     project = Path("card-payments")
     assert {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()} == FILES.keys()
     for path in FILES:
@@ -46,6 +48,53 @@ def test_a_project_can_have_any_directory(millpond: Millpond) -> None:
     assert ended.status == 0
     assert "cd streams/first" in ended.out
     assert "orders" in Path("streams/first/streamapp.yaml").read_text()
+
+
+def test_the_wheel_at_hand_goes_into_the_project(millpond: Millpond) -> None:
+    """Pip, uv, the image and CI find it at one place."""
+    Path("dist").mkdir()
+    wheel = f"millpond-{__version__}-py3-none-any.whl"
+    (Path("dist") / wheel).write_bytes(b"wheel")
+    ended = millpond("new", "orders", "--find-links", "dist")
+    assert (ended.status, "put its wheel" in ended.out) == (0, False)
+    project = Path("orders")
+    assert (project / "wheels" / wheel).read_bytes() == b"wheel"
+    assert "!wheels" in (project / ".dockerignore").read_text().splitlines()
+    assert "COPY wheels/ /tmp/wheels/" in (project / "Dockerfile").read_text()
+    assert "--find-links /tmp/wheels" in (project / "Dockerfile").read_text()
+    assert tomllib.loads((project / "pyproject.toml").read_text())["tool"]["uv"]["find-links"] == ["wheels"]
+    for line in ("ci.yaml", "README.md", "next"):
+        text = ended.out if line == "next" else (TEMPLATES / f"{line}.template").read_text()
+        assert "pip install --find-links wheels -e '.[dev]'" in text, line
+
+
+def test_a_directory_without_the_wheel_is_one_sentence(millpond: Millpond) -> None:
+    """Nothing is written."""
+    ended = millpond("new", "orders", "--find-links", "dist")
+    assert ended.status == 1
+    assert ended.err.startswith(f"millpond: dist has no wheel of millpond {__version__}: name the directory with it")
+    assert not list(Path().iterdir())
+
+
+def test_what_the_image_copies_is_not_ignored(millpond: Millpond) -> None:
+    """Docker's context has all that the Dockerfile names."""
+    millpond("new", "orders")
+    project = Path("orders")
+    lines = (project / "Dockerfile").read_text().splitlines()
+    copied = {each for line in lines if line.startswith("COPY ") for each in line.split()[1:-1]}
+    ignore = (project / ".dockerignore").read_text().splitlines()
+    assert ignore[0] == "*"
+    assert {each.rstrip("/") for each in copied} == {line.removeprefix("!") for line in ignore[1:]}
+    assert all(list(project.glob(each.rstrip("/"))) for each in copied)
+
+
+def test_every_setting_is_explained(millpond: Millpond) -> None:
+    """A comment stands above each line, and the application waits for the topic that it joins."""
+    millpond("new", "orders")
+    lines = Path("orders/millpond.toml").read_text().splitlines()
+    settings = [number for number, line in enumerate(lines) if "=" in line and not line.startswith("#")]
+    assert all(lines[number - 1].startswith("#") for number in settings)
+    assert tomllib.loads("\n".join(lines))["max"]["task"]["idle"]["ms"] == "1s"
 
 
 @pytest.mark.parametrize("kind", ["directory", "file"])

@@ -41,6 +41,7 @@ _COMMANDS = {
     "topics": "Show topics, or the partitions of one.",
     "produce": "Write JSON lines to a topic, as records.",
     "consume": "Show the records of a topic as JSON lines.",
+    "check": "Check an application, its settings and its manifests, without a cluster.",
     "topology": "Show the topology of an application as text, Mermaid or SVG.",
     "reset": "Make an application start over: offsets, internal topics, local state.",
     "snapshot": "Make, list, verify and delete snapshots of the state.",
@@ -49,7 +50,7 @@ _COMMANDS = {
     "settings": "List the settings, with their defaults.",
 }
 
-_FOLDERS = frozenset({"run", "dev", "logs", "new", "query", "reset", "snapshot", "state", "status"})
+_FOLDERS = frozenset({"check", "run", "dev", "logs", "new", "query", "reset", "snapshot", "state", "status"})
 """Commands with a folder of their own."""
 
 _IN_FOLDERS = {

@@ -17,6 +17,7 @@ from .session import Session
 
 __all__ = (
     "DEFAULT_FILE",
+    "config_file",
     "configuration_options",
     "key_and_value",
     "load_config",
@@ -101,10 +102,15 @@ def load_config(
     Raises:
         ConfigError: see `Config.load`.
     """
-    if file is None:
-        named = os.environ.get("MILLPOND_CONFIG")
-        file = Path(named) if named else Path(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
-    return Config.load(file, flags=flags, required=required)
+    return Config.load(config_file(file), flags=flags, required=required)
+
+
+def config_file(given: Path | None) -> Path | None:
+    """Return the configuration file to read: the given one, that of the environment, or the default, if it exists."""
+    if given is not None:
+        return given
+    named = os.environ.get("MILLPOND_CONFIG")
+    return Path(named) if named else Path(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
 
 
 def key_and_value(text: str) -> tuple[str, str]:

@@ -41,7 +41,8 @@ list wins:
 
 1. its default;
 2. a TOML file: `--config FILE`, or `$MILLPOND_CONFIG`, or `millpond.toml` in the current directory;
-3. `$MILLPOND_CONFIG_INLINE`: a JSON object of settings, for workers that get nothing but an environment;
+3. `$MILLPOND_CONFIG_INLINE`: a JSON object of settings, for workers that get nothing but an environment; on Kubernetes
+   it is `spec.config` of the StreamApp;
 4. the environment: `commit.interval.ms` is `MILLPOND_COMMIT_INTERVAL_MS`; an empty variable counts as not set;
 5. the files in `credentials.dir`, for properties of the Kafka clients;
 6. the command line: `--processing-guarantee exactly_once`, or `--set KEY=VALUE` for every setting; in a program, the

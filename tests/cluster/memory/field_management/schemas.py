@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.memory.validation.quantities import canonical
+from millpond_operator.manifests.quantities import canonical
 
 __all__ = ("ANY", "Mismatch", "Schema", "built_in", "normalised", "structural")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from millpond_operator.manifests.quantities import value_of
 from tests.cluster.memory.failures import Cause, forbidden
 from tests.cluster.memory.field_management.fields import Node
 from tests.cluster.memory.kinds import Kind, Kinds
 from tests.cluster.memory.store import Store
 from tests.cluster.memory.validation.checking import checked, kept_as_they_were
-from tests.cluster.memory.validation.quantities import value_of
 
 __all__ = (
     "admit_create",

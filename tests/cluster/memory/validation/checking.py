@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from millpond_operator.manifests.quantities import value_of
 from tests.cluster.memory.failures import Cause
 from tests.cluster.memory.selectors import by_selector
-from tests.cluster.memory.validation.quantities import value_of
 
 __all__ = ("checked", "kept_as_they_were")
 

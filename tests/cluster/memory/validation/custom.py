@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from millpond_operator.manifests.schemas import defaulted, pruned, whole
+from millpond_operator.manifests.validating import Validator
 from tests.cluster.memory.field_management.schemas import Schema, built_in, normalised, structural
 from tests.cluster.memory.kinds import Kind
-from tests.cluster.memory.validation.validating import Validator
 
 __all__ = ("CustomType", "kind_of", "whole")
 
@@ -41,66 +42,6 @@ class CustomType:
             "properties": {k: v for k, v in self.given.get("properties", {}).items() if k not in _TOP},
         }
         return {**made, **defaulted(schema, pruned(schema, rest, unknown, ""))}
-
-
-def whole(value: Any) -> Any:
-    """A mutable copy."""
-    if isinstance(value, dict):
-        return {key: whole(each) for key, each in value.items()}
-    return [whole(each) for each in value] if isinstance(value, list) else value
-
-
-def pruned(schema: Object, value: Any, unknown: list[str], path: str) -> Any:
-    """A value without fields that its schema does not know."""
-    if isinstance(value, dict):
-        properties = schema.get("properties") or {}
-        additional = schema.get("additionalProperties")
-        keep = schema.get("x-kubernetes-preserve-unknown-fields")
-        free = not properties and not isinstance(additional, dict)
-        if free and (keep or additional or schema.get("type") != "object"):
-            return value
-        made: Object = {}
-        for key, each in value.items():
-            below = properties.get(key)
-            if below is None and isinstance(additional, dict):
-                below = additional
-            at = f"{path}.{key}" if path else key
-            if below is not None:
-                made[key] = pruned(below, each, unknown, at)
-            elif keep:
-                made[key] = each
-            else:
-                unknown.append(at)
-        return made
-    if isinstance(value, list) and isinstance(schema.get("items"), dict):
-        items = schema["items"]
-        return [pruned(items, each, unknown, f"{path}[{number}]") for number, each in enumerate(value)]
-    return value
-
-
-def defaulted(schema: Object, value: Any) -> Any:
-    """A value with its schema's defaults, copied if changed; invalid nulls are removed."""
-    if isinstance(value, dict):
-        properties = schema.get("properties") or {}
-        made = dict(value)
-        for key, below in properties.items():
-            if key in made and made[key] is None and not below.get("nullable"):
-                if "default" not in below:
-                    continue
-                del made[key]
-            if key not in made and "default" in below:
-                made[key] = whole(below["default"])
-            if key in made:
-                made[key] = defaulted(below, made[key])
-        additional = schema.get("additionalProperties")
-        if isinstance(additional, dict):
-            for key, each in value.items():
-                if key not in properties:
-                    made[key] = defaulted(additional, each)
-        return made
-    if isinstance(value, list) and isinstance(schema.get("items"), dict):
-        return [defaulted(schema["items"], each) for each in value]
-    return value
 
 
 def kind_of(definition: Object) -> list[Kind]:

@@ -8,7 +8,7 @@ import click
 
 from millpond.cli.session import Session
 
-from .project import FILES, NAME, REQUIRED, proposed_name, write_project
+from .project import FILES, NAME, REQUIRED, find_wheel, proposed_name, write_project
 
 __all__ = ("command",)
 
@@ -21,8 +21,14 @@ __all__ = ("command",)
     type=click.Path(path_type=Path),
     help="The directory to make. Default: NAME.",
 )
+@click.option(
+    "--find-links",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Copy millpond's wheel from here into the project's wheels/, where no package index has it.",
+)
 @click.pass_obj
-def command(session: Session, name: str, directory: Path | None) -> None:
+def command(session: Session, name: str, directory: Path | None, find_links: Path | None) -> None:
     """Write the project of an application NAME: code, tests, settings, image, StreamApp and CI.
 
     The application runs and its tests pass at once: it joins a stream with a table and sums up per minute. NAME becomes
@@ -38,13 +44,18 @@ def command(session: Session, name: str, directory: Path | None) -> None:
     if name in REQUIRED:
         raise click.UsageError(f"the project would depend on the package '{name}': choose another name than that.")
     directory = Path(name) if directory is None else directory
-    write_project(name, directory)
+    write_project(name, directory, None if find_links is None else find_wheel(find_links))
     session.out.print(f"{directory} has the application {name}, in {len(FILES)} files. Next:\n", soft_wrap=True)
     for line in (
         f"cd {directory}",
         "python -m venv .venv && source .venv/bin/activate",
-        "pip install -e '.[dev]'",
+        "pip install --find-links wheels -e '.[dev]'",
         "pytest",
         "millpond dev app:build",
     ):
         session.out.print(f"    {line}", soft_wrap=True, markup=False)
+    if find_links is None:
+        session.out.print(
+            f"\nIf no package index that you use has millpond, put its wheel into {directory / 'wheels'} first.",
+            soft_wrap=True, markup=False,
+        )  # fmt: skip

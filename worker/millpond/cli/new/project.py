@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.resources
 import re
+import shutil
 from pathlib import Path
 
 from millpond import __version__
 from millpond.errors import MillpondError
 
-__all__ = ("FILES", "NAME", "REQUIRED", "ProjectNotWritten", "proposed_name", "write_project")
+__all__ = ("FILES", "NAME", "REQUIRED", "ProjectNotWritten", "find_wheel", "proposed_name", "write_project")
 
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?")
 """Names that a StreamApp can have, by the rule of its definition in crds/streamapps.yaml."""
@@ -28,6 +29,7 @@ FILES = {
     ".dockerignore": "dockerignore",
     "streamapp.yaml": "streamapp.yaml",
     ".github/workflows/ci.yaml": "ci.yaml",
+    "wheels/README.md": "wheels.md",
     "README.md": "README.md",
     ".gitignore": "gitignore",
 }
@@ -44,12 +46,28 @@ def proposed_name(text: str) -> str | None:
     return near or None
 
 
-def write_project(name: str, directory: Path) -> None:
+def find_wheel(directory: Path) -> Path:
+    """Return the wheel of this millpond in a directory.
+
+    Raises:
+        ProjectNotWritten: the directory has none.
+    """
+    found = sorted(directory.glob(f"millpond-{__version__}-*.whl"))
+    if not found:
+        raise ProjectNotWritten(
+            f"{directory} has no wheel of millpond {__version__}: name the directory with it by --find-links, or leave "
+            "that out if a package index has it."
+        )
+    return found[0]
+
+
+def write_project(name: str, directory: Path, wheel: Path | None = None) -> None:
     """Write the files of a project into a new directory.
 
     Args:
         name: the name of the application, which matches `NAME`.
         directory: the directory, which must not exist.
+        wheel: millpond's wheel, for the project's `wheels`.
 
     Raises:
         ProjectNotWritten: it exists, or cannot be written.
@@ -62,6 +80,8 @@ def write_project(name: str, directory: Path) -> None:
             target = directory / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(_filled(text, name), encoding="utf-8")
+        if wheel is not None:
+            shutil.copy(wheel, directory / "wheels")
     except FileExistsError as error:
         raise ProjectNotWritten(
             f"{directory} exists, and `millpond new` changes no files of others: name a new directory with --directory."

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tests.cluster.memory.failures import Cause
-from tests.cluster.memory.validation.rules import Rule
+if TYPE_CHECKING:
+    from .rules import Rule
 
-__all__ = ("Validator",)
+__all__ = ("Cause", "Validator")
 
 Object = dict[str, Any]
+Cause = tuple[str, str, str]
+"""Reason, path of the field, and sentence."""
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -26,29 +28,48 @@ _NONE: Any = object()
 
 
 class Validator:
-    """A schema, or a part of one."""
+    """A schema, or a part of one.
 
-    def __init__(self, given: Object) -> None:
+    Args:
+        given: the OpenAPI schema.
+        rules: whether its validation rules are evaluated, which needs cel-python.
+    """
+
+    def __init__(self, given: Object, *, rules: bool = True) -> None:
         self._given = given
         self._type: str = given.get("type", "")
-        self._properties = {key: Validator(each) for key, each in (given.get("properties") or {}).items()}
+        self._properties = {key: Validator(each, rules=rules) for key, each in (given.get("properties") or {}).items()}
         additional = given.get("additionalProperties")
-        self._additional = Validator(additional) if isinstance(additional, dict) else None
-        self._items = Validator(given["items"]) if isinstance(given.get("items"), dict) else None
-        self._rules = [Rule(each) for each in given.get("x-kubernetes-validations") or ()]
+        self._additional = Validator(additional, rules=rules) if isinstance(additional, dict) else None
+        self._items = Validator(given["items"], rules=rules) if isinstance(given.get("items"), dict) else None
+        self._given_rules: list[Object] = given.get("x-kubernetes-validations") or []
+        self._rules = _rules(self._given_rules) if rules else []
         self._pattern = re.compile(given["pattern"]) if "pattern" in given else None
         self._keys: list[str] = list(given.get("x-kubernetes-list-map-keys") or ())
 
+    def rules_in(self, value: Any) -> int:
+        """Return how many rules, other than those about changes, apply to a value and to what is below."""
+        below = [self._properties.get(key, self._additional) for key in value] if isinstance(value, dict) else []
+        values = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+        validators = [self._items] * len(values) if isinstance(value, list) else below
+        return sum("oldSelf" not in each["rule"] for each in self._given_rules) + sum(
+            validator.rules_in(each)
+            for validator, each in zip(validators, values, strict=True)
+            if validator is not None
+        )
+
     def causes(self, item: Object, before: Object | None) -> list[Cause]:
-        """The violations in an object; old violations may stay."""
+        """Return the violations in an object; old violations may stay."""
         found: list[Cause] = []
-        self._check(item, "", found, before if before is not None else _NONE)
+        self.check(item, "", found, before if before is not None else _NONE)
         if not found:
-            self._rule(item, "", found, before if before is not None else _NONE)
+            self.check_rules(item, "", found, before if before is not None else _NONE)
         return found
 
-    def _check(self, value: Any, path: str, found: list[Cause], before: Any) -> None:
-        """Check types and bounds."""
+    def check(  # noqa: C901 - one line per rule of OpenAPI
+        self, value: Any, path: str, found: list[Cause], before: Any
+    ) -> None:
+        """Add what is wrong with types and bounds to `found`, here and below; see `causes`."""
         if value == before and type(value) is type(before):
             return
         given = self._given
@@ -117,7 +138,7 @@ class Validator:
         for key, each in value.items():
             below = self._properties.get(key, self._additional)
             if below is not None and (path or key not in {"metadata", "apiVersion", "kind"}):
-                below._check(each, _below(path, key), found, old.get(key, _NONE))
+                below.check(each, _below(path, key), found, old.get(key, _NONE))
 
     def _check_list(self, value: list[Any], path: str, found: list[Cause], before: Any) -> None:
         given = self._given
@@ -138,7 +159,7 @@ class Validator:
                     found.append(("FieldValueDuplicate", at, f"Duplicate value: {told}"))
                 seen.append(key)
             if self._items is not None:
-                self._items._check(each, at, found, old(key, number))
+                self._items.check(each, at, found, old(key, number))
 
     def _key(self, item: Any) -> Any:
         kind = self._given.get("x-kubernetes-list-type")
@@ -149,14 +170,16 @@ class Validator:
         return None
 
     def _old_items(self, before: Any) -> Any:
-        """Finds the old value of an item; items of atomic lists have none."""
+        """Return a function that finds the old value of an item; items of atomic lists have none."""
         if not isinstance(before, list) or self._given.get("x-kubernetes-list-type") != "map":
             return lambda key, number: _NONE
         keyed = {self._key(each): each for each in before}
         return lambda key, number: keyed.get(key, _NONE)
 
-    def _rule(self, value: Any, path: str, found: list[Cause], before: Any) -> None:
-        """Check rules, here and below."""
+    def check_rules(  # noqa: C901 - objects and lists
+        self, value: Any, path: str, found: list[Cause], before: Any
+    ) -> None:
+        """Add the rules that do not hold to `found`, here and below; see `causes`."""
         if value is None:
             return
         same = before is not _NONE and value == before
@@ -175,22 +198,30 @@ class Validator:
             for key, each in value.items():
                 below = self._properties.get(key, self._additional)
                 if below is not None:
-                    below._rule(each, _below(path, key), found, old.get(key, _NONE))
+                    below.check_rules(each, _below(path, key), found, old.get(key, _NONE))
         elif isinstance(value, list) and self._items is not None:
             find = self._old_items(before)
             for number, each in enumerate(value):
-                self._items._rule(each, f"{path}[{number}]", found, find(self._key(each), number))
+                self._items.check_rules(each, f"{path}[{number}]", found, find(self._key(each), number))
+
+
+def _rules(given: list[Object]) -> list[Rule]:
+    if not given:
+        return []
+    from .rules import Rule
+
+    return [Rule(each) for each in given]
 
 
 def _broken(rule: Rule, value: Any, message: str) -> str:
-    """The message for a value that violates a rule: it has the name of its type."""
+    """Return the message for a value that violates a rule: it has the name of its type."""
     if rule.reason == "FieldValueForbidden":
         return f"Forbidden: {message}"
     return f'Invalid value: "{_named(value)}": {message}'
 
 
 def _head(item: Object) -> Object:
-    """The metadata that rules of a whole object may read."""
+    """Return an object with the metadata that rules of a whole object may read."""
     metadata = item.get("metadata", {})
     return {**item, "metadata": {key: metadata[key] for key in ("name", "generateName") if key in metadata}}
 
@@ -212,7 +243,7 @@ def _shown(value: Any) -> str:
 
 
 def _named(value: Any) -> str:
-    """The name of the type of a value."""
+    """Return the name of the type of a value."""
     names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
     return names.get(value.__class__, "null")
 

@@ -1,8 +1,7 @@
 """CEL validation rules in custom resources' schemas.
 
 cel-python evaluates them; Kubernetes' extensions are added here as far as the project's rules use them. Results are
-cached
-by the fields that a rule reads, since the same values are validated again and again.
+cached by the fields that a rule reads, since tests validate the same values again and again.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from typing import Any
 
 import celpy
 from celpy import celtypes
+from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
+from msgspec.json import encode
 
-from tests.cluster.memory.store import encode
-from tests.cluster.memory.validation.quantities import canonical, value_of
+from .quantities import canonical, value_of
 
 __all__ = ("Rule",)
 
@@ -39,8 +39,8 @@ def _is_quantity(text: Any) -> celtypes.BoolType:
     try:
         canonical(str(text))
     except ValueError:
-        return celtypes.BoolType(False)
-    return celtypes.BoolType(True)
+        return celtypes.BoolType(source=False)
+    return celtypes.BoolType(source=True)
 
 
 def _compare(one: _Quantity, other: _Quantity) -> celtypes.IntType:
@@ -65,15 +65,15 @@ _ENVIRONMENT = celpy.Environment()
 
 
 def _given(value: Any, before: Any) -> dict[str, Any]:
-    """The variables of an expression."""
-    given = {"self": celpy.json_to_cel(value)}
+    """Return the variables of an expression."""
+    given = {"self": json_to_cel(value)}
     if before is not None:
-        given["oldSelf"] = celpy.json_to_cel(before)
+        given["oldSelf"] = json_to_cel(before)
     return given
 
 
 def _fields(text: str) -> Fields:
-    """The fields that a rule reads."""
+    """Return the fields that a rule reads."""
     made: Fields = {}
     for path, called in _READ.findall(text):
         names = path.split(".")[1:]
@@ -85,7 +85,7 @@ def _fields(text: str) -> Fields:
 
 
 def _part(value: Any, fields: Fields) -> Any:
-    """The part of a value that is read."""
+    """Return the part of a value that is read."""
     if "" in fields or not isinstance(value, dict):
         return value
     return {name: _part(value[name], below) for name, below in fields.items() if name in value}
@@ -115,7 +115,7 @@ class Rule:
         return environment.program(environment.compile(self._text), functions=_FUNCTIONS)
 
     def message(self, value: Any, before: Any) -> str:
-        """The message for a value that violates it; `before` is None where there was none."""
+        """Return the message for a value that violates it; `before` is None where there was none."""
         if not self._expression:
             return self._message
         environment = _ENVIRONMENT
@@ -126,7 +126,7 @@ class Rule:
             return self._message
 
     def holds(self, value: Any, before: Any) -> bool:
-        """Whether a value satisfies it; `before` is None where there was none."""
+        """Return whether a value satisfies it; `before` is None where there was none."""
         value, before = _part(value, self._fields), _part(before, self._fields)
         key = encode([value, before] if self.transition else value)
         found = self._known.get(key)

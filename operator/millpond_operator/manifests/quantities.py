@@ -17,7 +17,7 @@ _MOST = Decimal(2**63 - 1)
 
 
 def value_of(text: str | float) -> Decimal:
-    """The value of a quantity.
+    """Return the value of a quantity.
 
     Raises:
         ValueError: it is not a quantity.
@@ -26,7 +26,7 @@ def value_of(text: str | float) -> Decimal:
 
 
 def canonical(given: Any) -> str:
-    """The quantity as the API server writes it.
+    """Return the quantity as the API server writes it.
 
     Raises:
         ValueError: it is not a quantity.

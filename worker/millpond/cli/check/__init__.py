@@ -1,0 +1,1 @@
+"""`millpond check`: what would not start, or be refused, found before anything runs."""

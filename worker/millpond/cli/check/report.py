@@ -1,0 +1,105 @@
+"""What a check found, and the check of an application."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from millpond.cli.application import load_topology
+from millpond.cli.options import config_file
+from millpond.errors import MillpondError
+from millpond.runtime.config.model import Config
+from millpond.topology.settings.checking import check_configured
+
+__all__ = ("Report",)
+
+
+class Report:
+    """What a check found.
+
+    Args:
+        file: the configuration file that is named on the command line.
+        flags: settings of the command line.
+
+    Attributes:
+        lines: what is in order, and notes.
+        faults: what is not.
+    """
+
+    def __init__(self, file: Path | None, flags: Mapping[str, object]) -> None:
+        self._file = config_file(file)
+        self._flags = flags
+        self.lines: list[str] = []
+        self.faults: list[str] = []
+
+    @property
+    def file(self) -> Path | None:
+        """The configuration file that is read, as by `millpond run`."""
+        return self._file
+
+    def application(self, target: str, *, place: str = "", environ: Mapping[str, str] | None = None) -> None:
+        """Check that a worker could start with an application.
+
+        Args:
+            target: ``MODULE:ATTRIBUTE``.
+            place: the file and line that name it, for messages.
+            environ: the environment of the worker. Default: that of this process.
+        """
+        where = f"{place}: " if place else ""
+        try:
+            config = Config.load(self._file, os.environ if environ is None else environ, self._flags, required=())
+            with _environment(environ or {}):
+                topology = load_topology(target, config.topology_optimization)
+            check_configured(topology, config)
+        except MillpondError as error:
+            self.faults.append(f"{where}{target}: {error}")
+            return
+        settings = f" with {self._file}" if self._file else ""
+        self.lines.append(f"{where}{target}: a worker can start{settings}")
+        if str(topology.unnamed) and not config.ensure_explicit_internal_resource_naming:
+            self.lines.append(
+                f"{where}{target}: note: names are generated for {topology.unnamed}, and change when operators are "
+                f"added before them; {topology.unnamed.cure}."
+            )
+
+    def overridden(self, place: str, environ: Mapping[str, str]) -> None:
+        """Note the settings of the file that the environment of a worker overrides with other values.
+
+        Args:
+            place: what sets that environment, for messages.
+            environ: the environment.
+        """
+        if self._file is None:
+            return
+        try:
+            own, whole = Config.load(self._file, {}, required=()), Config.load(self._file, environ, required=())
+        except MillpondError:
+            return  # it is told where the application is checked
+        before, after = own.as_mapping(), whole.as_mapping()
+        self.lines.extend(
+            f"{place}: note: {key} is {_shown(after[key])} for its workers, and not {_shown(before[key])} as in "
+            f"{self._file}: what a StreamApp says comes before the file."
+            for key in own.origins
+            if key in before and before[key] != after[key] and key != "state.dir"
+        )
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Have variables in this process's environment, which the application's code may read."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, text in before.items():
+            if text is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = text
+
+
+def _shown(value: object) -> str:
+    return repr(value) if isinstance(value, str) else str(value)
