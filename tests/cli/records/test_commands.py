@@ -17,6 +17,8 @@ from confluent_kafka import Producer
 
 from millpond.cli import session_broker
 from millpond.cli.dev.status import SessionStatus
+from millpond.cli.records.reading import Wanted, admin_of, newest, records
+from millpond.runtime.config.model import Config
 from tests.cli.conftest import Ended, Millpond
 from tests.conftest import CreateTopic
 from tests.support import kafka
@@ -221,6 +223,23 @@ def test_the_newest_records_over_all_partitions_are_shown(
     assert [json.loads(line)["value"] for line in ended.out.splitlines()] == ["first 4", "first 5"]
     assert "an open transaction holds back records at the end of the partitions 0 (5)" in ended.err
     producer.abort_transaction()
+
+
+def test_what_comes_after_the_newest_records_is_followed(create_topic: CreateTopic, broker: Broker) -> None:
+    """Without a gap and without a repetition, also what is written in between."""
+    topic = create_topic("orders", partitions=2)
+    kafka.produce(broker.bootstrap_servers, topic, [("a", "1"), ("a", "2"), ("b", "3")])
+    config = Config.of({"application.id": "shown", "bootstrap.servers": broker.bootstrap_servers})
+    admin, wanted = admin_of(config), Wanted(topic, follow=True)
+    (last,) = newest(config, admin, wanted, 1, lambda message: message.key() == b"a")
+    assert last.value() == b"2"
+    kafka.produce(broker.bootstrap_servers, topic, [("a", "4"), ("b", "5"), ("c", "6")])
+    followed: list[Any] = []
+    for batch in records(config, admin, wanted):
+        followed += [message.value() for message in batch]
+        if len(followed) >= 3:
+            break
+    assert sorted(followed) == [b"4", b"5", b"6"]
 
 
 _SHOP = """
