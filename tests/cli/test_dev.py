@@ -79,10 +79,7 @@ def test_one_command_runs_an_application_from_nothing(
     assert "millpond dev` with --workers N" in millpond("dev", "scale", "2").err
     assert "counts-changelog" in millpond("topics").out
 
-    restored = re.findall(r"store counts partition 0: .*", dev.said)
-    assert [re.sub(r" in [\d.]+ s", "", line) for line in restored] == [
-        "store counts partition 0: restored 0 records of count-counts-changelog-0"
-    ]
+    assert "store counts" not in dev.said  # a new store has nothing to restore
     assert "GETPID" not in dev.said
     assert millpond("dev", "scale", "1").out == "1 worker runs already\n"
     refused = millpond("reset", target, "--yes")

@@ -330,7 +330,8 @@ class ChangelogReader:
     def _finish(self, restoration: Restoration) -> None:
         restoration.done = True
         self._on_progress(restoration)
-        log.info(
+        log.log(
+            logging.INFO if restoration.restored else logging.DEBUG,  # new stores have nothing to restore
             "store %s partition %d: restored %d records of %s in %.1f s",
             restoration.store.name, restoration.store.partition, restoration.restored, restoration.source,
             time.monotonic() - restoration.started,
