@@ -130,3 +130,23 @@ def test_settings_can_be_searched(millpond: Millpond) -> None:
     found = millpond("settings", "kip-353").out
     assert "max.task.idle.ms" in found
     assert "application.id" not in found
+
+
+@pytest.mark.usefixtures("processes")
+def test_closed_and_full_outputs_are_no_unexpected_errors() -> None:
+    """`>&-` discards the output. A full device is told in one sentence."""
+    command = [sys.executable, "-m", "millpond", "settings"]
+    environment = {"PYTHONPATH": str(WORKER_ROOT)}
+    closed = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" <&- >&-', "sh", *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (closed.returncode, closed.stderr) == (0, "")
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("millpond: no space is left")
+    assert "Traceback" not in ended.stderr

@@ -8,16 +8,20 @@ import re
 import signal
 import struct
 import sys
+from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from millpond.cli import session_broker
 from millpond.cli.dev.status import SessionStatus
+from millpond.cli.options import load_config
+from millpond.cli.records import produce, reading
 from millpond.cli.records.reading import Wanted, admin_of, newest, records
+from millpond.errors import TopicError
 from millpond.runtime.config.model import Config
 from tests.cli.conftest import Ended, Millpond
 from tests.conftest import CreateTopic
@@ -159,6 +163,82 @@ def test_a_wrong_line_ends_the_command_after_the_lines_before_it(
     assert "interrupted before line 3. Before it, 2 records went to" in ended.err
     lines.write_text("a:" + "x" * 2_000_000)
     assert "line 1: the record cannot be sent" in cluster("produce", topic, lines, "--key-separator", ":").err
+
+
+class _Refusing:
+    """A producer whose broker confirms the first two records, and refuses the others."""
+
+    def __init__(self, *_arguments: object, **_options: object) -> None:
+        self._sent: list[Any] = []
+
+    def __len__(self) -> int:
+        return 3
+
+    def produce(self, *_arguments: object, on_delivery: Any, **_options: object) -> None:
+        self._sent.append(on_delivery)
+
+    def poll(self, _timeout: float) -> int:
+        if len(self._sent) > 4:
+            self.flush(0)
+        return 0
+
+    def flush(self, _timeout: float) -> int:
+        sent, self._sent = self._sent, []
+        for number, told in enumerate(sent):
+            told(None if number < 2 else KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), None)
+        return 0
+
+
+def test_failed_records_are_told_with_the_lines_that_were_not_read(
+    cluster: _Cluster, create_topic: CreateTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who writes only the unconfirmed lines again must know that those after them are missing as well."""
+    lines = tmp_path / "lines"
+    lines.write_text('{"value": 1}\n' * 20)
+    monkeypatch.setattr(produce, "Producer", _Refusing)
+    ended = cluster("produce", create_topic("orders"), lines)
+    assert ended.status == 1
+    assert "did not confirm 3 records (line 3: " in ended.err
+    assert "but 2 others" in ended.err
+    assert "Lines after 5 were not read: go on with --from-line 6." in ended.err
+
+
+def test_an_interrupt_ends_the_wait_for_a_broker_that_does_not_confirm(
+    cluster: _Cluster, create_topic: CreateTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Silent(_Refusing):
+        def flush(self, _timeout: float) -> int:
+            signal.raise_signal(signal.SIGINT)
+            return 3
+
+    lines = tmp_path / "lines"
+    lines.write_text('{"value": 1}\n' * 3)
+    monkeypatch.setattr(produce, "Producer", Silent)
+    ended = cluster("produce", create_topic("orders"), lines)
+    assert ended.status == 1
+    assert "3 records up to line 3 were not confirmed, and may have been written or not" in ended.err
+
+
+def test_lines_are_named_as_ranges() -> None:
+    assert produce._ranges([1, 3, 4, 5, 9]) == "1, 3-5, 9"
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_ends_the_command(broker: Broker, create_topic: CreateTopic) -> None:
+    topic = create_topic("orders")
+    config = load_config(
+        None,
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "consumer.topic.metadata.propagation.max.ms": 100,
+            "consumer.topic.metadata.refresh.interval.ms": 200,
+        },
+        required=(),
+    )
+    found = reading.records(config, reading.admin_of(config), reading.Wanted(topic, follow=True))
+    next(found)
+    kafka.delete_topics(broker.bootstrap_servers, [topic])
+    with pytest.raises(TopicError, match="was deleted while it was read"):
+        deque(found)
 
 
 def test_only_committed_records_are_shown(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from confluent_kafka import murmur2
 
 from millpond.cli.records.application_coders import coders_of_topic, with_windows
-from millpond.cli.records.coders import FORMATS, named, of_serde
-from millpond.cli.records.lines import BadLine, Line, Target, parser
+from millpond.cli.records.coders import FORMATS, json_bytes, json_value, named, of_serde
+from millpond.cli.records.lines import BadLine, Line, Target, epoch_ms, parser
 from millpond.cli.records.registry_formats import REGISTRY_FORMATS
 from millpond.cli.records.topics import TopicRow, application_of, retention
 from millpond.durations import Duration
@@ -85,6 +86,39 @@ def test_each_format_writes_its_bytes_and_shows_them_again(format: str, text: st
     assert coder.decode(raw) == value
 
 
+def test_times_are_exact_to_the_millisecond() -> None:
+    """Seconds as a float, in milliseconds, are often a little below the whole number."""
+    written = [f"{year}-03-01T12:34:56.{ms:03d}Z" for year in (1990, 2005, 2026, 2099) for ms in range(1000)]
+    assert [epoch_ms(each) % 1000 for each in written] == list(range(1000)) * 4
+    assert epoch_ms("2026-01-31T12:00:00") == epoch_ms("2026-01-31T13:00:00+01:00") == 1769860800000
+
+
+@pytest.mark.parametrize("raw", [b'{"a": 1}', b'{"b":2,"a":1}', b"[1, 2]", b'{"a":1.10}', b'{"a":1}', b"text", b'"q"'])
+def test_a_key_that_is_shown_is_written_with_the_same_bytes(raw: bytes) -> None:
+    """Keys that are equal as JSON are different keys, and go to different partitions."""
+    coder = named("auto", "topic", is_key=True)
+    assert coder.encode(json_value(json_bytes(coder.decode(raw)))) == raw
+
+
+@pytest.mark.parametrize("format", ["auto", "json"])
+def test_numbers_that_a_float_cannot_have_stay_as_they_are(format: str) -> None:
+    text = "[12345678901234567.89,0.1,18446744073709551616]"
+    line = _parse(f'{{"value": {text}}}', value=format)
+    assert line is not None
+    assert line.value == text.encode()
+    assert json_bytes(named(format, "topic", is_key=False).decode(text.encode())) == text.encode()
+
+
+def test_decimals_of_an_application_get_all_digits() -> None:
+    line = _parse('{"value": [12345678901234567.89]}', value=Json(list[Decimal]))
+    assert line == Line(None, b"[12345678901234567.89]")
+
+
+def test_formats_without_decimals_have_floats() -> None:
+    line = _parse('{"value": 0.12345678901234567890}', value="double")
+    assert line == Line(None, struct.pack(">d", 0.1234567890123456789))
+
+
 def test_formats_for_options_are_those_that_have_coders() -> None:
     assert all(named(each, "topic", is_key=True).encode for each in FORMATS if each not in REGISTRY_FORMATS)
 
@@ -100,6 +134,8 @@ def test_formats_for_options_are_those_that_have_coders() -> None:
         ('{"value": {"base64": "AA=="}, "error": "value: …"}', {}, 'Correct its key or value, and remove "error"'),
         ('{"value": 1, "topic": 5}', {}, '"topic" is no text'),
         ('{"value": 1, "timestamp": 0}', {}, "must be above 0"),
+        ('{"value": 1, "timestamp": "1970-01-01T00:00:00Z"}', {}, "must be above 0"),
+        ('{"value": 1, "timestamp": "1969-12-31T23:59:59Z"}', {}, "must be above 0"),
         ('{"value": 1, "timestamp": "soon"}', {}, "is no time"),
         ('{"value": 1, "timestamp": 1.5}', {}, "is no time"),
         ('{"value": 1, "headers": {"a": 5}}', {}, '"headers" are wrong'),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import errno
 import importlib
 import io
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -28,6 +31,8 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _COMMANDS = {
     "new": "Write the project of a new application: code, tests, settings, image, StreamApp, CI.",
@@ -112,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: the command line without the program's name; None for the command line of this process.
     """
+    _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names and messages may have any character
@@ -131,7 +137,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:  # noqa: BLE001 - the last line of defence: anything else is a bug
+        if isinstance(error, OSError) and error.errno in _DISK_FULL:
+            sys.exit(_report_full_disk(error))
         sys.exit(_report_unexpected(error))
+
+
+def _open_missing_streams() -> None:
+    """Replace standard streams that were closed, as by `>&-`, with the null device. Python has None for them."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - until the end of the process
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - as above
+
+
+def _report_full_disk(error: OSError) -> int:
+    of = "a device that millpond writes to, such as that of standard output"
+    if error.filename is not None:
+        of = f"the device of {error.filename}"
+    text = f"no space is left on {of} ({error.strerror}): free some, and try again."
+    write_termination_message(type(error).__name__, text)
+    _say(text)
+    with contextlib.suppress(OSError):
+        sys.stdout.close()  # it may have text that cannot be written, which Python would try at the end
+    return EXIT_FAILED
 
 
 def _report_usage_error(error: click.ClickException) -> int:

@@ -7,6 +7,7 @@ import binascii
 import math
 import uuid
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,18 @@ from millpond.serdes import (
 )
 from millpond.serdes.plain import plain_json
 
-__all__ = ("FORMATS", "Coder", "NotEncodable", "base64_of", "named", "of_serde", "serde_named", "text_of")
+__all__ = (
+    "FORMATS",
+    "Coder",
+    "NotEncodable",
+    "base64_of",
+    "json_bytes",
+    "json_value",
+    "named",
+    "of_serde",
+    "serde_named",
+    "text_of",
+)
 
 FORMATS = (
     "auto", "string", "json", "long", "int", "short", "double", "float", "boolean", "uuid", "bytes", "msgpack",
@@ -56,6 +68,17 @@ _SERDES: dict[str, Serde[Any]] = {
 _BASE64 = "base64"
 _INTEGERS = (Long, Int, Short)
 _FRACTIONS = (Double, Float)
+
+
+def _number(text: str) -> float | Decimal:
+    """Return a number of JSON as a float, or as a Decimal if a float would change it."""
+    found, exact = float(text), Decimal(text)
+    return found if Decimal(repr(found)) == exact else exact
+
+
+_DECODER = msgspec.json.Decoder(float_hook=_number)
+_ENCODER = msgspec.json.Encoder(order="deterministic", decimal_format="number")
+_LINES = msgspec.json.Encoder(decimal_format="number")
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -80,6 +103,20 @@ class Coder(NamedTuple):
     """Whether text without JSON's quotes is a value of it, in lines with a separator."""
 
 
+def json_value(data: bytes) -> Any:
+    """Return the value of JSON, in which numbers that a float cannot represent are Decimals.
+
+    Raises:
+        msgspec.DecodeError: it is not JSON.
+    """
+    return _DECODER.decode(data)
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return a value of `json_value` as JSON, with each number as it was, and fields in their order."""
+    return _LINES.encode(value)
+
+
 def named(name: str, topic: str, *, is_key: bool, registry: str | None = None, schema: Path | None = None) -> Coder:
     """Return the coder of a format.
 
@@ -94,7 +131,9 @@ def named(name: str, topic: str, *, is_key: bool, registry: str | None = None, s
         ConfigError: the schema cannot be read, the registry has no address, or the extra is not installed.
     """
     if name == "auto":
-        return Coder("auto", _encode_auto, _decode_auto, as_text=True)
+        return Coder("auto", _encode_auto, _decode_auto_key if is_key else _decode_auto, as_text=True)
+    if name == "json":
+        return of_serde(_SERDES[name], is_key=is_key)._replace(decode=json_value)
     if name not in _SERDES:
         from .registry_formats import registry_serde
 
@@ -116,12 +155,13 @@ def of_serde(serde: Serde[Any], *, is_key: bool = False) -> Coder:
     """
     windowed = serde.partition_by is not None
     given = _windowed_conversion(serde) if windowed else _conversion(serde)
+    is_json = isinstance(getattr(serde.serialize, "__self__", None), msgspec.json.Encoder)
 
     def encode(value: Any) -> bytes:
         found = value
         try:
-            found = given(value)
-            data = serde.serialize(found)
+            found = given(value if is_json else _with_floats(value))
+            data = _ENCODER.encode(found) if is_json else serde.serialize(found)
         except (NotEncodable, BrokerError):
             raise
         except Exception as error:  # serdes may be user code
@@ -204,15 +244,28 @@ def _encode_auto(value: Any) -> bytes:
             f'an object with only "{_BASE64}" stands for bytes in what `millpond consume` shows: choose a format, such '
             "as bytes or json"
         )
-    return value.encode() if isinstance(value, str) else _SERDES["json"].serialize(value)
+    return value.encode() if isinstance(value, str) else _ENCODER.encode(value)
+
+
+def _decode_auto_key(data: bytes) -> Any:
+    """Return a key as `_decode_auto` does, but as text if `_encode_auto` would give its JSON other bytes.
+
+    Keys are equal if their bytes are, and decide the partition.
+    """
+    found = _decode_auto(data)
+    return data.decode() if isinstance(found, dict | list) and _is_other(found, data) else found
+
+
+def _is_other(found: Any, data: bytes) -> bool:
+    return found != base64_of(data) and _ENCODER.encode(found) != data
 
 
 def _decode_auto(data: bytes) -> Any:
     """Return JSON objects and arrays as they are, text as a string, and other bytes as `{"base64": …}`."""
     if data[:1] in (b"{", b"["):
         try:
-            return msgspec.json.decode(data)
-        except msgspec.DecodeError:
+            return json_value(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
             pass
     return text_of(data)
 
@@ -229,6 +282,21 @@ def text_of(data: bytes) -> str | dict[str, str]:
 def base64_of(data: bytes) -> dict[str, str]:
     """Return how bytes are shown that are no text, or cannot be decoded."""
     return {_BASE64: base64.b64encode(data).decode()}
+
+
+def _with_floats(value: Any) -> Any:
+    """Return a value of `json_value` with floats only, as formats have them that are not JSON."""
+    match value:
+        case Decimal():
+            return float(value)
+        case dict():
+            return {key: _with_floats(each) for key, each in value.items()}
+        case list():
+            return [_with_floats(each) for each in value]
+        case Windowed():
+            return Windowed(_with_floats(value.key), value.start_ms, value.end_ms)
+        case _:
+            return value
 
 
 def _plain(value: Any) -> Any:

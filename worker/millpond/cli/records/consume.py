@@ -6,11 +6,9 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import click
-import msgspec
 from confluent_kafka import Message
 
 from millpond.cli.cluster.printable import printable
@@ -21,7 +19,9 @@ from millpond.durations import Duration, milliseconds
 from .application_coders import Coders
 from .broker import Place, broker_options
 from .choices import format_options
+from .coders import json_bytes
 from .decoding import decode
+from .lines import epoch_ms
 from .reading import Wanted, admin_of, counted, newest, quiet, records
 
 __all__ = ("command",)
@@ -112,7 +112,9 @@ class _Shown:
 
     def __init__(self, coders: Coders, most: int | None, wanted: Wanted, until_ms: int | None, key: str | None) -> None:
         self.count = 0
+        self.undecoded = 0
         self.problems: list[str] = []
+        """Of the first records that could not be decoded."""
         self._coders = coders
         self._left = most
         self._wanted = wanted
@@ -135,9 +137,10 @@ class _Shown:
             line, problem = decode(message, self._coders)
             if self._key is not None and not _is_key(line["key"], self._key):
                 continue
-            if problem:
+            self.undecoded += bool(problem)
+            if problem and len(self.problems) < _EXAMPLES:
                 self.problems.append(f"partition {line['partition']}, offset {line['offset']}: {problem}")
-            shown = msgspec.json.encode(line).decode()
+            shown = json_bytes(line).decode()
             text.append(printable(shown) if self._on_terminal else shown)
             self.count += 1
             if self.count == self._left:
@@ -155,7 +158,7 @@ class _Shown:
 
 
 def _is_key(key: Any, wanted: str) -> bool:
-    return key == wanted or msgspec.json.encode(key).decode() == wanted
+    return key == wanted or json_bytes(key).decode() == wanted
 
 
 def _report(session: Session, wanted: Wanted, shown: _Shown) -> None:
@@ -167,9 +170,9 @@ def _report(session: Session, wanted: Wanted, shown: _Shown) -> None:
             f"an open transaction holds back records at the end of the partitions {where}; "
             "--isolation read_uncommitted shows them"
         )
-    if shown.problems:
-        lines.append(f"{counted(len(shown.problems))} could not be decoded, and shown as text or base64:")
-        lines += [f"  {each}" for each in shown.problems[:_EXAMPLES]]
+    if shown.undecoded:
+        lines.append(f"{counted(shown.undecoded)} could not be decoded, and shown as text or base64:")
+        lines += [f"  {printable(each)}" for each in shown.problems]
         lines.append("choose other formats by --key and --value, or give --application")
     for line in lines:
         session.err.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
@@ -182,9 +185,8 @@ def _time_ms(option: str, text: str) -> int:
     with contextlib.suppress(ValueError):
         return int(time.time() * 1000) - milliseconds(Duration.parse(text))
     try:
-        when = datetime.fromisoformat(text)
+        return epoch_ms(text)
     except ValueError:
         raise click.UsageError(
             f"{option}: '{text}' is no time; write 2026-01-31T12:00:00Z, epoch ms, or a duration ago such as 10m."
         ) from None
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,9 +14,9 @@ from millpond.errors import MillpondError
 from millpond.runtime.config.parsers import nearest
 from millpond.serdes import Windowed
 
-from .coders import Coder, NotEncodable
+from .coders import Coder, NotEncodable, json_value
 
-__all__ = ("BadLine", "Line", "Target", "parser")
+__all__ = ("BadLine", "Line", "Target", "epoch_ms", "parser")
 
 _FIELDS = ("key", "value", "timestamp", "headers", "partition", "window")
 _OF_ORIGIN = ("topic", "offset")
@@ -25,6 +25,7 @@ _OF_DEAD_LETTERS = "__streams.errors."
 """The headers that tell why a record is a dead letter begin so."""
 _NO_TOPIC = "an unnamed topic"
 _MAX_LONG = 2**63 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ANY = -1
 
 
@@ -115,7 +116,7 @@ def parser(key: Coder, value: Coder, target: Target, *, separator: str | None = 
         if not text.strip():
             return None
         try:
-            found = msgspec.json.decode(text)
+            found = json_value(text)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadLine(
                 f'it is not JSON ({error}). Write an object such as {{"key": "a", "value": 1}}, or give --key-separator'
@@ -196,7 +197,7 @@ def _of_text(coder: Coder, text: str) -> Any:
     if coder.as_text:
         return text
     try:
-        return msgspec.json.decode(text)
+        return json_value(text.encode())
     except msgspec.DecodeError as error:
         raise BadLine(
             f"{text[:50]!r} is no value of {coder.name} ({error}). Correct it, or choose another format"
@@ -207,14 +208,27 @@ def _timestamp_ms(given: Any) -> int:
     if given is None:
         return 0
     if type(given) is int:
-        if 0 < given <= _MAX_LONG:
-            return given
-        raise BadLine('"timestamp" must be above 0, in epoch ms. Correct it, or leave it out for the present time')
-    try:
-        when = datetime.fromisoformat(given)
-    except (TypeError, ValueError):
-        raise BadLine('"timestamp" is no time. Write epoch ms, or text such as "2026-01-31T12:00:00Z"') from None
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+        found = given
+    else:
+        try:
+            found = epoch_ms(given)
+        except (TypeError, ValueError):
+            raise BadLine('"timestamp" is no time. Write epoch ms, or text such as "2026-01-31T12:00:00Z"') from None
+    if 0 < found <= _MAX_LONG:
+        return found
+    raise BadLine(
+        '"timestamp" must be above 0, in epoch ms: after 1970-01-01. Correct it, or leave it out for the present time'
+    )
+
+
+def epoch_ms(text: str) -> int:
+    """Return an ISO time in epoch ms; it is in UTC if it has no time zone. Exact: `timestamp()` is a float.
+
+    Raises:
+        ValueError: the text is no time.
+    """
+    when = datetime.fromisoformat(text)
+    return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:

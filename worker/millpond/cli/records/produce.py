@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -103,6 +103,8 @@ def command(  # noqa: PLR0913 - one parameter per option
         try:
             with session.err.status(f"writing to {topic}") as status:
                 interrupted = _write(writer, source, parse, from_line, status)
+                status.update(f"waiting until the broker has confirmed what was written to {topic}")
+                writer.finish()
         except BadLine as error:
             writer.finish()
             raise MillpondError(
@@ -111,7 +113,6 @@ def command(  # noqa: PLR0913 - one parameter per option
         finally:
             for note in target.notes():
                 session.err.print(note, markup=False, highlight=False, soft_wrap=True)
-        writer.finish()
         if interrupted:
             writer.line += 1
             raise MillpondError(f"interrupted before line {writer.line}. {writer.so_far('go on')}")
@@ -154,6 +155,7 @@ def _write(
             if writer.line >= from_line and (found := parse(text)) is not None:
                 writer.write(found)
             if writer.failures:
+                writer.stopped = True
                 return False
             if (now := time.monotonic()) - shown_at >= _PROGRESS_S:
                 shown_at = now
@@ -205,6 +207,7 @@ class _Writer:
         line: the number of the present line.
         written: the number of records that the broker has confirmed.
         failures: the errors of records that it has not, by line.
+        stopped: whether lines after `line` were left out because of failures.
     """
 
     def __init__(self, config: Config, topic: str) -> None:
@@ -212,6 +215,7 @@ class _Writer:
         self.line = 0
         self.written = 0
         self.failures: dict[int, str] = {}
+        self.stopped = False
         fixed: dict[str, Any] = {
             "enable.idempotence": True,
             "acks": "all",
@@ -249,8 +253,20 @@ class _Writer:
                 raise BadLine(f"the record cannot be sent ({error.args[0].str()})") from error
 
     def finish(self) -> None:
-        """Wait until each record is confirmed or has failed."""
-        self._producer.flush()
+        """Wait until each record is confirmed or has failed.
+
+        Raises:
+            MillpondError: Ctrl-C ended the wait.
+        """
+        try:
+            while self._producer.flush(_PROGRESS_S):  # Ctrl-C is seen between two calls
+                pass
+        except KeyboardInterrupt:
+            raise MillpondError(
+                f"interrupted: {counted(self.written)} went to {self.topic}, and {counted(len(self._producer))} up to "
+                f"line {self.line} were not confirmed, and may have been written or not: look with `millpond consume` "
+                "before you write them again."
+            ) from None
 
     def so_far(self, then: str) -> str:
         """Return what is written, and how to go on, as sentences; `then` begins the advice."""
@@ -264,8 +280,23 @@ class _Writer:
         """Return which lines are not written, as a message."""
         numbers = sorted(self.failures)
         shown = "; ".join(f"line {each}: {self.failures[each]}" for each in numbers[:_EXAMPLES])
-        more = f" and {len(numbers) - _EXAMPLES:,} more" if len(numbers) > _EXAMPLES else ""
-        return (
-            f"the broker did not confirm {counted(len(numbers))} ({shown}{more}), but {self.written:,} others. Correct "
-            "the cause, and write the unconfirmed lines again; after a timeout they may have been written already."
+        all_lines = f"; these are the lines {_ranges(numbers)}" if len(numbers) > _EXAMPLES else ""
+        unread = (
+            f" Lines after {self.line} were not read: go on with --from-line {self.line + 1}." if self.stopped else ""
         )
+        return (
+            f"the broker did not confirm {counted(len(numbers))} ({shown}{all_lines}), but {self.written:,} others. "
+            "Correct the cause, and write the unconfirmed lines again; after a timeout they may have been written "
+            f"already.{unread if self.stopped else ''}"
+        )
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return rising numbers as text, such as `1, 3-5`."""
+    found: list[list[int]] = []
+    for each in numbers:
+        if found and found[-1][1] == each - 1:
+            found[-1][1] = each
+        else:
+            found.append([each, each])
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in found)

@@ -28,6 +28,7 @@ _POLL_S = 0.25
 _BATCH = 1_000
 # confluent-kafka names librdkafka's public error codes with an underscore.
 _PARTITION_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - a public error code
+_MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001
 _SILENCE_S = 30.0
 
 
@@ -50,6 +51,8 @@ class Wanted:
     """Whether records of transactions that are open or aborted are left out."""
     open_transactions: dict[int, int] = field(default_factory=dict)
     """Filled while reading: by partition, the number of offsets at its end that an open transaction holds back."""
+    missing: list[KafkaError] = field(default_factory=list)
+    """Filled while reading: errors that the topic does not exist, which come for a while also if it does."""
 
 
 def quiet(session: Session) -> None:
@@ -178,6 +181,13 @@ def _chosen(admin: KafkaAdmin, wanted: Wanted) -> list[Partition]:
 
 
 def _consumer(config: Config, wanted: Wanted) -> Consumer:
+    """Return a consumer, which adds the errors that the topic does not exist to `wanted.missing`."""
+
+    def failed(error: KafkaError) -> None:
+        log.debug("%s", error)
+        if error.code() in _MISSING:
+            wanted.missing.append(error)
+
     fixed: dict[str, Any] = {
         "group.id": config.application_id or "millpond",  # required, but not joined
         "enable.auto.commit": False,
@@ -186,9 +196,10 @@ def _consumer(config: Config, wanted: Wanted) -> Consumer:
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
         "isolation.level": "read_committed" if wanted.committed else "read_uncommitted",
-        "error_cb": lambda error: log.debug("%s", error),
+        "error_cb": failed,
     }
     defaults: dict[str, Any] = {**CLIENT_DEFAULTS, "fetch.wait.max.ms": 100, "fetch.queue.backoff.ms": 5}
+    defaults["topic.metadata.propagation.max.ms"] = 5_000  # until a topic that is missing counts as deleted
     return Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
 
 
@@ -199,6 +210,9 @@ def _read(consumer: Consumer, wanted: Wanted, ends: Mapping[int, int], waiting: 
         first = consumer.poll(_POLL_S)
         messages = [] if first is None else [first, *consumer.consume(_BATCH, 0)]
         yield [each for each in messages if _is_record(each, wanted, ends, waiting)]
+        if wanted.missing:
+            wanted.missing.clear()
+            _check_broker(consumer, wanted.topic)
         if messages or wanted.follow:
             heard_at = time.monotonic()
         elif time.monotonic() - heard_at > _SILENCE_S:
@@ -227,11 +241,13 @@ def _is_record(message: Message, wanted: Wanted, ends: Mapping[int, int], waitin
 
 
 def _check_broker(consumer: Consumer, topic: str) -> None:
-    """Raise BrokerError if the brokers do not answer."""
+    """Raise BrokerError if the brokers do not answer, and TopicError if the topic does not exist any more."""
     try:
-        consumer.list_topics(topic, timeout=5)
+        found = consumer.list_topics(topic, timeout=5).topics.get(topic)
     except KafkaException as error:
         raise _failed(topic, error.args[0]) from error
+    if found is not None and found.error is not None and found.error.code() in _MISSING:
+        raise TopicError(f"topic '{topic}' was deleted while it was read: start again when it exists again.")
 
 
 def _failed(topic: str, error: KafkaError) -> BrokerError:
