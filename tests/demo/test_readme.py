@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+import millpond as mp
 from tests.chart.rendering import rendered_by_helm
 from tests.cluster import binaries
 from tests.demo import test_delays
@@ -148,6 +149,7 @@ def test_every_command_of_the_readme_runs(
     """All commands in order: a broker and a worker, several workers, their metrics, a reset."""
     port, metrics = free_port(), free_port()
     files = {"delays.svg": str(tmp_path / "delays.svg"), "../shop": str(tmp_path / "shop")}
+    files["--find-links dist"] = f"--find-links {tmp_path / 'dist'}"
     shell = shells(ROOT, **{"9092": port, "9404": metrics}, **files)
     # The first session stays for its broker. Others do not find it: `millpond dev status` finds the second one only.
     first = shells(ROOT, runtime="first", **{"9092": port})
@@ -165,6 +167,8 @@ def test_every_command_of_the_readme_runs(
         assert "--output" in shell.run("python -m release.dist --help")
 
     def new(command: str) -> None:
+        (tmp_path / "dist").mkdir()
+        (tmp_path / "dist" / f"millpond-{mp.__version__}-py3-none-any.whl").touch()
         assert "Next:" in shell.run(command.removeprefix(".venv/bin/"))
 
     def cd(command: str) -> None:
@@ -302,7 +306,8 @@ def test_readme_first_steps_run_an_application(
         carry_out(
             FIRST_STEPS,
             {
-                "make venv": make_venv, "source .venv/bin/activate": activate, "python": shell.run,
+                "python3 -m venv": make_environment, "source .venv/bin/activate": activate, "pip install": install,
+                "python": shell.run,
                 "millpond produce": shell.run, "millpond consume": consume, "millpond query": query,
                 "millpond dev": dev, "millpond run": run, "millpond reset": reset,
             },
@@ -325,8 +330,18 @@ def make_venv(command: str) -> None:
     assert "-e ." in done.stdout
 
 
+def make_environment(command: str) -> None:
+    """The environment is the one that the next command activates."""
+    assert command == "python3 -m venv .venv"
+
+
+def install(command: str) -> None:
+    """What is installed is enough: tests/installing/test_user_project.py has an environment with the wheel alone."""
+    assert command == "pip install millpond[broker] pytest"
+
+
 def activate(command: str) -> None:
-    """The command activates an environment of `make venv`."""
+    """The command activates an environment in `.venv`."""
     with tempfile.TemporaryDirectory() as directory:
         venv.create(Path(directory) / ".venv", symlinks=True)
         done = subprocess.run(

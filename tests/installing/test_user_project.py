@@ -20,6 +20,7 @@ import yaml
 from release.packages import packages
 from release.sources import Sources, working_tree
 from tests.conftest import CreateTopic
+from tests.demo.commands import blocks
 from tests.installing.environments import PRESENT, ROOT, SUPPORTED, Environment, find_python
 from tests.support import kafka
 from tests.support.broker import Broker
@@ -188,6 +189,16 @@ def test_an_editable_install_has_types(dist: Dist, tmp_path: Path, soak: bool) -
         environment.install("--no-deps", built)
         assert mypy_errors(environment.python, tmp_path) == {WRONG_LINE}
         assert pyright_errors(environment.python, tmp_path) == {WRONG_LINE}
+
+
+def test_the_first_page_of_the_documentation_needs_the_wheel_alone(project: Project, tmp_path: Path) -> None:
+    """Its application and its test run in a directory that has nothing else; tests/demo runs its other commands."""
+    for language, text in blocks("docs/getting-started.md"):
+        if language == "python":
+            name, _, code = text.partition("\n")
+            (tmp_path / name.removeprefix("# ")).write_text(code)
+    assert "1 passed" in project.environment.run("python", "-m", "pytest", "test_views.py", where=tmp_path)
+    assert "a worker can start" in project.environment.run("millpond", "check", "views:views", where=tmp_path)
 
 
 @pytest.fixture
