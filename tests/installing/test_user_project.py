@@ -151,8 +151,8 @@ def test_what_ci_runs_passes(project: Project) -> None:
     assert "1 passed" in said[0]
     assert "no issues found" in said[1]
     assert said[2].splitlines() == [
-        "streamapp.yaml: StreamApp shop is valid",
         "streamapp.yaml:8: app:build: a worker can start with millpond.toml",
+        "streamapp.yaml: StreamApp shop is valid",
     ]
 
 

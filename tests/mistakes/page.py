@@ -45,10 +45,12 @@ _MOMENTS = {
     Moment.COMMAND_LINE: ("On the command line", "`millpond` ends with status 1 or 2, and one line on standard error."),
     Moment.APPLY: (
         "When a StreamApp is applied",
+        "[`millpond check streamapp.yaml`](guides/deploying.md#how-do-i-know-that-a-cluster-will-take-it) finds them "
+        "before, in the same words, with file and line. "
         "The API server rejects it, and the application that runs stays as it is. `kubectl apply` says `Error from "
         "server`, what is wrong, and more if other rules could not be checked. The objects are this one, with other "
         f"lines (`null`: without this one):\n\n```text\n{MANIFEST}```\n\nA setting with a typo in "
-        "`spec.config` is accepted, and the worker ends, as [on the command line]"
+        "`spec.config` is accepted there, and the worker ends, as [on the command line]"
         "(#a-setting-with-a-typo-in-the-configuration-of-a-streamapp).",
     ),
 }

@@ -4,6 +4,6 @@ for found in check_manifest(text).findings:
     print(found.line, found.field, found.text)
 """
 
-from .checking import Checked, Finding, check_manifest, evaluates_rules
+from .checking import Application, Checked, Finding, check_manifest, evaluates_rules
 
-__all__ = ("Checked", "Finding", "check_manifest", "evaluates_rules")
+__all__ = ("Application", "Checked", "Finding", "check_manifest", "evaluates_rules")

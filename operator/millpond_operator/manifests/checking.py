@@ -83,12 +83,14 @@ class Application:
         topology: ``module:attribute``.
         line: the line of `spec.topology`.
         variables: the environment of its workers, without the variables whose values the cluster knows.
+        config_lines: the lines of the settings in `spec.config`.
     """
 
     name: str
     topology: str
     line: int
     variables: Mapping[str, str]
+    config_lines: Mapping[str, int]
 
 
 @dataclass
@@ -257,4 +259,5 @@ def _application(app: StreamApp, template: dict[str, Any], document: Document) -
         for each in container["env"]
         if "value" in each and "$(" not in each["value"].replace("$$", "") and each["name"] not in _ELSEWHERE
     }
-    return Application(app.name, app.spec.topology, document.line("spec.topology"), variables)
+    config_lines = {key: document.line(f"spec.config.{key}") for key in app.spec.config or ()}
+    return Application(app.name, app.spec.topology, document.line("spec.topology"), variables, config_lines)

@@ -61,11 +61,11 @@ def test_a_streamapp_is_checked_with_its_application(millpond: Millpond, manifes
     """Without arguments, `streamapp.yaml` is checked, and its topology has the settings of its workers."""
     ended = millpond("check")
     assert (ended.status, ended.err) == (0, "")
-    assert ended.out.splitlines()[0] == "streamapp.yaml: StreamApp words is valid"
-    assert ended.out.splitlines()[1].endswith("a worker can start")
+    assert ended.out.splitlines()[0].endswith(":count: a worker can start")
+    assert ended.out.splitlines()[1] == "streamapp.yaml: StreamApp words is valid"
     Path("streamapp.yaml").write_text(manifest.replace("    default.key.serde: String\n", ""))
     refused = millpond("check")
-    assert refused.status == 1
+    assert (refused.status, refused.out) == (1, "")
     assert refused.err.startswith("streamapp.yaml:7: ")
     assert "stream('words') has no key serde" in refused.err
 
@@ -106,6 +106,13 @@ def test_a_topology_that_is_elsewhere_is_noted(millpond: Millpond, manifest: str
     ended = millpond("check", "streamapp.yaml")
     assert ended.status == 0
     assert f"streamapp.yaml:7: note: {name}:build was not checked, since its module is not in" in ended.out
+    # Its settings are, although the API server accepts any text.
+    Path("streamapp.yaml").write_text("\n".join(lines).replace("max.task.idle.ms", "max.task.idel.ms"))
+    refused = millpond("check", "streamapp.yaml")
+    assert refused.status == 1
+    assert refused.err.startswith(
+        "streamapp.yaml:12: setting 'max.task.idel.ms' (in spec.config) is unknown; did you mean 'max.task.idle.ms'?\n"
+    )
 
 
 def test_faults_of_manifests_have_their_lines(millpond: Millpond, manifest: str) -> None:
@@ -142,3 +149,17 @@ def test_the_library_that_is_missing_is_named(
     assert "validation rules were not evaluated, since cel-python is not installed: pip install 'millpond[check]'" in (
         ended.out
     )
+
+
+def test_a_session_tells_it_before_its_broker_starts(
+    millpond: Millpond, application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker takes seconds to start, and longer the first time."""
+
+    def no_broker(*_given: object, **_named: object) -> None:
+        pytest.fail("a broker was started")
+
+    monkeypatch.setattr("millpond.broker.quick.quick_broker", no_broker)
+    target = f"{application(COUNT.replace('key=String, value=String)', 'value=String)'))}:count"
+    ended = millpond("dev", target)
+    assert (ended.status, "has no key serde" in ended.err) == (1, True)

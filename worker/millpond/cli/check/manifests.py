@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError
 
 from .report import Report
 
+if TYPE_CHECKING:
+    from millpond_operator.manifests import Application
+
 __all__ = ("ManifestNotChecked", "check_file")
 
+_INLINE = "MILLPOND_CONFIG_INLINE"
+_OF_CONFIG = re.compile(rf"setting '([^']+)' \(in {_INLINE}\)")
 _INSTALL = "pip install 'millpond[check]'"
 
 
@@ -41,7 +48,6 @@ def check_file(path: Path, report: Report) -> None:
         f"{path}:{each.line}: {f'{each.field}: ' if each.field and each.field not in each.text else ''}{each.text}"
         for each in checked.findings
     )
-    report.lines.extend(f"{path}: {each} is valid" for each in checked.objects)
     if checked.unchecked_rules:
         report.lines.append(
             f"{path}: note: {checked.unchecked_rules} validation rules were not evaluated, since cel-python is not "
@@ -49,16 +55,27 @@ def check_file(path: Path, report: Report) -> None:
         )
     if checked.others:
         report.lines.append(f"{path}: note: {checked.others} objects of other kinds were not checked")
+    faulty = set()
     for app in checked.applications:
-        place = f"{path}:{app.line}"
-        if not _is_here(app.topology):
-            report.lines.append(
-                f"{place}: note: {app.topology} was not checked, since its module is not in {Path.cwd()}"
-            )
-            continue
-        environ = _merged(app.variables)
-        report.application(app.topology, place=place, environ=environ)
-        report.overridden(f"{path}: StreamApp {app.name}", environ)
+        if not _check_application(app, path, report):
+            faulty.add(f"StreamApp {app.name}")
+    report.lines.extend(f"{path}: {each} is valid" for each in checked.objects if each not in faulty)
+
+
+def _check_application(app: Application, path: Path, report: Report) -> bool:
+    """Check the settings and the topology of a StreamApp; return whether both are in order."""
+    place, environ = f"{path}:{app.line}", _merged(app.variables)
+    fault = report.fault_of(environ)
+    if fault is not None:
+        named = _OF_CONFIG.match(fault)
+        line = app.config_lines.get(named[1], app.line) if named else app.line
+        report.faults.append(f"{path}:{line}: {fault.replace(f'in {_INLINE}', 'in spec.config')}")
+        return False
+    if not _is_here(app.topology):
+        report.lines.append(f"{place}: note: {app.topology} was not checked, since its module is not in {Path.cwd()}")
+        return True
+    report.overridden(f"{path}: StreamApp {app.name}", environ)
+    return report.application(app.topology, place=place, environ=environ)
 
 
 def _is_here(topology: str) -> bool:

@@ -39,13 +39,16 @@ class Report:
         """The configuration file that is read, as by `millpond run`."""
         return self._file
 
-    def application(self, target: str, *, place: str = "", environ: Mapping[str, str] | None = None) -> None:
+    def application(self, target: str, *, place: str = "", environ: Mapping[str, str] | None = None) -> bool:
         """Check that a worker could start with an application.
 
         Args:
             target: ``MODULE:ATTRIBUTE``.
             place: the file and line that name it, for messages.
             environ: the environment of the worker. Default: that of this process.
+
+        Returns:
+            Whether it could.
         """
         where = f"{place}: " if place else ""
         try:
@@ -55,7 +58,7 @@ class Report:
             check_configured(topology, config)
         except MillpondError as error:
             self.faults.append(f"{where}{target}: {error}")
-            return
+            return False
         settings = f" with {self._file}" if self._file else ""
         self.lines.append(f"{where}{target}: a worker can start{settings}")
         if str(topology.unnamed) and not config.ensure_explicit_internal_resource_naming:
@@ -63,6 +66,15 @@ class Report:
                 f"{where}{target}: note: names are generated for {topology.unnamed}, and change when operators are "
                 f"added before them; {topology.unnamed.cure}."
             )
+        return True
+
+    def fault_of(self, environ: Mapping[str, str]) -> str | None:
+        """Return what is wrong with the settings in the environment of a worker; None if they are in order."""
+        try:
+            Config.load(None, environ, self._flags, required=())
+        except MillpondError as error:
+            return str(error)
+        return None
 
     def overridden(self, place: str, environ: Mapping[str, str]) -> None:
         """Note the settings of the file that the environment of a worker overrides with other values.
