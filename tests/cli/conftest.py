@@ -46,6 +46,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("SCHEMA_REGISTRY_URL", "")  # commands set it; so it ends with the test
 
 
 @pytest.fixture

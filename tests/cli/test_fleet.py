@@ -146,7 +146,8 @@ class Recorder:
     """A fake fleet that records its commands."""
 
     def __init__(self, application: str) -> None:
-        self.launch = SimpleNamespace(config=SimpleNamespace(application_id=application))
+        config = SimpleNamespace(application_id=application, bootstrap_servers="b:1", schema_registry_url="")
+        self.launch = SimpleNamespace(config=config)
         self.wanted = 3
         self.done: list[tuple[object, ...]] = []
 

@@ -85,8 +85,6 @@ def test_an_example_runs_as_its_page_says(example: Example, shell: Shell, broker
         for command in commands(f"examples/{example.name}/README.md"):
             if command.startswith("export "):
                 shell.export(command)
-            elif command == f"python -m tests.serdes.registry_server {REGISTRY}":
-                shell.start(command).wait_for("serving")
             elif command.startswith("millpond dev"):
                 assert PORT in command
                 shell.start(command).wait_for("-> running")

@@ -12,6 +12,7 @@ import click
 
 from millpond.errors import ConfigError
 from millpond.runtime.config.model import Config
+from millpond.runtime.config.sources import REGISTRY_VARIABLE
 
 from .session import Session
 
@@ -95,14 +96,34 @@ def settings_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def load_config(
-    file: Path | None, flags: dict[str, object], required: Collection[str] = ("application.id", "bootstrap.servers")
+    file: Path | None,
+    flags: dict[str, object],
+    required: Collection[str] = ("application.id", "bootstrap.servers"),
+    *,
+    beside_session: bool = False,
 ) -> Config:
-    """Return the configuration from file, environment and flags.
+    """Return the configuration from file, environment and flags, and offer its schema registry to `SchemaRegistry()`.
+
+    Args:
+        file: the configuration file; None for the default one, if it exists.
+        flags: settings of the command line, by key.
+        required: keys of settings that must be given.
+        beside_session: whether the command is for the broker of a session of `millpond dev`, unless another one is
+            named. Then the session's registry is offered, if the configuration names none.
 
     Raises:
         ConfigError: see `Config.load`.
     """
-    return Config.load(config_file(file), flags=flags, required=required)
+    config = Config.load(config_file(file), flags=flags, required=required)
+    address = config.schema_registry_url
+    if not address and beside_session:
+        from .dev.remote import registry_of_session
+
+        address = registry_of_session(config.application_id, config.bootstrap_servers)
+    if address:
+        # An application makes its SchemaRegistry while it is loaded, and knows no configuration then.
+        os.environ[REGISTRY_VARIABLE] = address
+    return config
 
 
 def config_file(given: Path | None) -> Path | None:

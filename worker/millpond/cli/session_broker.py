@@ -46,7 +46,7 @@ def of_session(
     """
     if named is not None and BROKER in flags:
         raise click.UsageError("--session and --bootstrap-servers exclude each other: leave out one of them.")
-    config = load_config(file, flags, required=())
+    config = load_config(file, flags, required=(), beside_session=True)
     if named is None and (BROKER in flags or not sessions()):
         return flags, None
     if named is None and config.bootstrap_servers:

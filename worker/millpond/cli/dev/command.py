@@ -84,6 +84,13 @@ class _Dev(click.Command):
     help="Keep topics and state here. Default: delete them.",
 )
 @click.option(
+    "--registry",
+    "own_registry",
+    is_flag=True,
+    help="Start a schema registry for development, too.",
+)
+@click.option("--registry-port", type=click.IntRange(1, 65535), help="The port of --registry. Default: a free one.")
+@click.option(
     "--take-over",
     is_flag=True,
     help="With a broker that is not its own: take over the tasks of other workers, which must not run any more.",
@@ -100,9 +107,11 @@ def command(  # noqa: PLR0913 - one parameter per option
     port: int | None,
     console_port: int | None,
     data_dir: Path | None,
+    registry_port: int | None,
     file: Path | None,
     flags: dict[str, object],
     *,
+    own_registry: bool,
     take_over: bool,
 ) -> None:
     """Start a Kafka broker and a worker of the application at MODULE:ATTRIBUTE, until Ctrl-C.
@@ -115,6 +124,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     --workers, workers w0, w1, … are processes that share the tasks; a worker that dies is started again, and other
     workers process its tasks meanwhile.
 
+    With --registry, the application uses a schema registry of the session, and so do `millpond consume` and others.
+
     The console, a page that shows tasks, moves, rates and lags, is served on this machine only.
     """
     if take_over and workers is not None:
@@ -124,14 +135,20 @@ def command(  # noqa: PLR0913 - one parameter per option
         )
     session.log_to_stderr()
     early = load_config(file, flags, required=())
-    topology = load_topology(target, early.topology_optimization)
-    check_configured(topology, early)
+    _check_registry(early, registry_port, own_registry=own_registry)
+    if not own_registry:
+        # A mistake in the application is told before anything is started.
+        topology = _load(target, early)
     with contextlib.ExitStack() as stack:
         temporary = None
         if data_dir is None:
             temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-dev-")))
         directory = data_dir or temporary
         assert directory is not None
+        if own_registry:
+            # The application makes its SchemaRegistry while it is loaded.
+            flags["schema.registry.url"] = stack.enter_context(_registry(directory, registry_port))
+            topology = _load(target, load_config(file, flags, required=()))
         reaper = stack.enter_context(ChildReaper(temporary))
         if standbys is not None:
             flags["num.standby.replicas"] = standbys
@@ -151,34 +168,10 @@ def command(  # noqa: PLR0913 - one parameter per option
             flags["commit.interval.ms"] = 1_000
         config = load_config(file, flags)
         _create_topics(topology, config, partitions)
-        where = f"broker {config.bootstrap_servers}"
-        session.err.print(f"[bold]{where}[/]   Ctrl-C stops")
+        session.err.print(f"[bold]broker {config.bootstrap_servers}[/]   Ctrl-C stops")
         if workers is None:
-            from millpond.cli.run.worker_process import run_worker
-
-            from .console import worker_console
-            from .single import run_switched
-
-            console = stack.enter_context(worker_console(config, title, console_port or 0))
-            log.info("console: %s", console.url)
-            where = f"{where}   console {console.url}   pid {os.getpid()}"
-
-            def run() -> bool:
-                # An earlier session may have had more workers; with a broker of its own, none of them runs now.
-                take = own_broker or take_over
-                return run_worker(
-                    topology, config, session, title=title, footer=where, take_over=take, on_created=console.attach
-                )
-
-            def parked() -> None:
-                console.detach()
-                session.err.print(
-                    f"The worker has stopped, and the broker {config.bootstrap_servers} keeps running: `millpond dev "
-                    "scale 1` starts the worker again, Ctrl-C ends the session.",
-                    soft_wrap=True,
-                )
-
-            run_switched(run, console.switch, parked)
+            # An earlier session may have had more workers; with a broker of its own, none of them runs now.
+            _run_one(topology, config, session, title, console_port or 0, take_over=own_broker or take_over)
         else:
             from .session_run import run_fleet
             from .worker import Launch
@@ -187,6 +180,55 @@ def command(  # noqa: PLR0913 - one parameter per option
             run_fleet(launch, workers, session, title, reaper, console_port or 0)
     if own_broker:
         session.err.print(escape(_how_to_go_on(target, data_dir)), soft_wrap=True)
+
+
+def _load(target: str, config: Config) -> Topology:
+    topology = load_topology(target, config.topology_optimization)
+    check_configured(topology, config)
+    return topology
+
+
+def _check_registry(config: Config, port: int | None, *, own_registry: bool) -> None:
+    """Check the options of the session's registry.
+
+    Raises:
+        click.UsageError: options exclude each other, or one is missing.
+    """
+    if not own_registry and port is not None:
+        raise click.UsageError("--registry-port is the port of --registry: give that, too.")
+    if own_registry and config.schema_registry_url:
+        raise click.UsageError(
+            f"--registry starts a schema registry, but another one is configured "
+            f"({config.origins['schema.registry.url']}): leave out one of them."
+        )
+
+
+def _run_one(  # noqa: PLR0913 - the parts of a session
+    topology: Topology, config: Config, session: Session, title: str, console_port: int, *, take_over: bool
+) -> None:
+    from millpond.cli.run.worker_process import run_worker
+
+    from .console import worker_console
+    from .single import run_switched
+
+    with worker_console(config, title, console_port) as console:
+        log.info("console: %s", console.url)
+        where = f"broker {config.bootstrap_servers}   console {console.url}   pid {os.getpid()}"
+
+        def run() -> bool:
+            return run_worker(
+                topology, config, session, title=title, footer=where, take_over=take_over, on_created=console.attach
+            )
+
+        def parked() -> None:
+            console.detach()
+            session.err.print(
+                f"The worker has stopped, and the broker {config.bootstrap_servers} keeps running: `millpond dev "
+                "scale 1` starts the worker again, Ctrl-C ends the session.",
+                soft_wrap=True,
+            )
+
+        run_switched(run, console.switch, parked)
 
 
 def _how_to_go_on(target: str, data_dir: Path | None) -> str:
@@ -198,6 +240,17 @@ def _how_to_go_on(target: str, data_dir: Path | None) -> str:
         f"start it, and run `millpond dev scale 0`, `millpond reset {target}` and `millpond dev scale 1` in another "
         "terminal."
     )
+
+
+@contextlib.contextmanager
+def _registry(directory: Path, port: int | None) -> Iterator[str]:
+    from millpond.broker.registry import Schemas, serving_registry
+
+    # Records cannot be decoded without their schemas: both are kept, or both are deleted.
+    with serving_registry(Schemas(directory / "schemas.jsonl"), port or 0) as url:
+        log.info("schema registry: %s, for development: it accepts any schema; for programs of your own, "
+                 "export SCHEMA_REGISTRY_URL=%s", url, url)  # fmt: skip
+        yield url
 
 
 @contextlib.contextmanager

@@ -28,17 +28,25 @@ def serving(fleet: Fleet, status: Callable[[], SessionStatus]) -> contextlib.Abs
         fleet: the session's workers.
         status: returns the current status.
     """
-    application = fleet.launch.config.application_id
-    return serving_session(application, status, lambda command: perform(fleet, command))
+    config = fleet.launch.config
+    return serving_session(
+        config.application_id,
+        status,
+        lambda command: perform(fleet, command),
+        servers=config.bootstrap_servers,
+        registry=config.schema_registry_url,
+    )
 
 
 @contextlib.asynccontextmanager
-async def serving_session(
+async def serving_session(  # noqa: PLR0913 - the parts of a session
     application: str,
     status: Callable[[], SessionStatus],
     do: Callable[[Command], str],
     *,
     in_process: bool = False,
+    servers: str = "",
+    registry: str = "",
 ) -> AsyncIterator[None]:
     """Serve commands and the status of a session while the block runs, and let other programs find it.
 
@@ -47,6 +55,8 @@ async def serving_session(
         status: returns the current status.
         do: performs a command; returns its result, or raises CommandFailed.
         in_process: see `SessionStatus.in_process`.
+        servers: the session's brokers.
+        registry: the schema registry that the session uses.
     """
     token = secrets.token_urlsafe(24)
     app = web.Application(middlewares=[_require_token(token)])
@@ -57,7 +67,7 @@ async def serving_session(
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        with _session_file(SessionFile(application, os.getpid(), url, token, in_process)):
+        with _session_file(SessionFile(application, os.getpid(), url, token, in_process, servers, registry)):
             yield
     finally:
         await runner.cleanup()

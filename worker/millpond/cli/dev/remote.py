@@ -19,7 +19,17 @@ from millpond.errors import MillpondError
 
 from .status import SessionStatus
 
-__all__ = ("RESTART_AFTER_S", "Command", "CommandFailed", "NoSession", "Remote", "SessionFile", "directory", "sessions")
+__all__ = (
+    "RESTART_AFTER_S",
+    "Command",
+    "CommandFailed",
+    "NoSession",
+    "Remote",
+    "SessionFile",
+    "directory",
+    "registry_of_session",
+    "sessions",
+)
 
 RESTART_AFTER_S = 1.0
 """The default pause before a killed worker is started again."""
@@ -45,6 +55,9 @@ class SessionFile(msgspec.Struct, frozen=True):
     token: str
     in_process: bool = False
     """See `SessionStatus.in_process`."""
+    bootstrap_servers: str = ""
+    registry: str = ""
+    """The address of the schema registry that the session uses; empty without one."""
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -159,6 +172,21 @@ def sessions() -> list[SessionFile]:
             else:
                 path.unlink(missing_ok=True)  # the session was killed before it could remove its file
     return found
+
+
+def registry_of_session(application: str, servers: str) -> str:
+    """Return the address of the schema registry of the session that a command is for; empty if it is not clear.
+
+    Args:
+        application: the `application.id` of the command; empty if it is not known.
+        servers: the brokers of the command; empty if they are those of a session. A command for other brokers must not
+            use the registry of a session, whose ids mean nothing there.
+    """
+    running = [each for each in sessions() if each.registry and servers in ("", each.bootstrap_servers)]
+    found = {each.registry for each in running if each.application == application} or {
+        each.registry for each in running
+    }
+    return found.pop() if len(found) == 1 else ""
 
 
 def _alive(pid: int) -> bool:

@@ -68,7 +68,7 @@ def _find(named: str | None, file: Path | None, flags: dict[str, object]) -> Pla
     """
     if named is not None and _BROKER in flags:
         raise click.UsageError("--session and --bootstrap-servers exclude each other: leave out one of them.")
-    config = load_config(file, flags, required=())
+    config = load_config(file, flags, required=(), beside_session=True)
     if _BROKER in flags:
         return Place(config, config.application_id, config.bootstrap_servers)
     if named is None and config.bootstrap_servers:

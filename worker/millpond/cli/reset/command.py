@@ -89,6 +89,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     With --delete, internal topics and the consumer group with its committed offsets are deleted. Local state is kept.
     """
     if deleting:
+        load_config(file, flags, required=(), beside_session=True)
         if any(each is not None for each in (where, to_offset, to_datetime, by_duration, shift_by)):
             raise click.UsageError("--delete and options for offsets exclude each other: leave out one of them.")
         flags, status = of_session(named, file, flags, application)
@@ -100,7 +101,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     known: set[str] | None = None
     if application is not None:
         # What is wrong with the application is told before a setting that is missing.
-        optimization = load_config(file, flags, required=()).topology_optimization
+        optimization = load_config(file, flags, required=(), beside_session=True).topology_optimization
         of_topology, known = topics_of(load_topology(application, optimization))
         inputs = inputs if inputs.topics else of_topology
     elif not inputs.topics:

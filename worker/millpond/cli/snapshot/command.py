@@ -92,7 +92,7 @@ def create(  # noqa: PLR0913 - one parameter per option
         ) from error
 
     session.log_to_stderr()
-    topology = load_topology(target, load_config(file, flags, required=()).topology_optimization)
+    topology = load_topology(target, load_config(file, flags, required=(), beside_session=True).topology_optimization)
     config = load_config(file, of_session(named, file, flags, target)[0])
     place = snapshot_place(config, uri, credentials_dir)
     catalog = catalog or config.catalog_location

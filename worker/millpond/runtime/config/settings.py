@@ -91,6 +91,12 @@ class WorkerSettings:
     bootstrap_servers: str = _setting(
         "bootstrap.servers", as_text, "", "Brokers for the first connection, as `host:port,host:port`."
     )
+    schema_registry_url: str = _setting(
+        "schema.registry.url", as_text, "", shown="$SCHEMA_REGISTRY_URL",
+        doc="Address of the schema registry for `SchemaRegistry()` without an address. The `millpond` command reads it "
+        "before it loads the application. A program that makes its own `mp.Worker` gives the address to "
+        "`SchemaRegistry`. Do not write a password into it: `SchemaRegistry` has settings for that.",
+    )  # fmt: skip
     worker_id: str = _setting(
         "worker.id", as_worker, "w0",
         "Name of this worker within the application. Workers that run at the same time need different names. Keep the "

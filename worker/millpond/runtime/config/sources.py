@@ -22,10 +22,12 @@ from .client_settings import ClientValue, Route
 from .credentials import read_credentials
 from .parsers import HIDDEN, Parser, Secret, is_secret, nearest
 
-__all__ = ("OLD_NAMES", "REJECTED", "Collected", "key_of", "read_toml", "variable_for")
+__all__ = ("OLD_NAMES", "REGISTRY_VARIABLE", "REJECTED", "Collected", "key_of", "read_toml", "variable_for")
 
 _ENVIRONMENT = "MILLPOND_"
 
+#: The variable that other clients of schema registries know, too.
+REGISTRY_VARIABLE = "SCHEMA_REGISTRY_URL"
 _INLINE = "MILLPOND_CONFIG_INLINE"
 _OTHER_VARIABLES = frozenset({"MILLPOND_CACHE", "MILLPOND_CONFIG", _INLINE, "MILLPOND_TERMINATION_LOG"})
 """Variables of millpond that are no settings. Neither are those of its tests, MILLPOND_TEST_…."""
@@ -138,6 +140,8 @@ class Collected:
         Raises:
             ConfigError: see `add`; or MILLPOND_CONFIG_INLINE is not a JSON object.
         """
+        if address := environ.get(REGISTRY_VARIABLE):
+            self.add("schema.registry.url", address, f"in {REGISTRY_VARIABLE}")
         for key, value in _read_inline(environ.get(_INLINE, "")):
             self.add(key, value, f"in {_INLINE}")
         for name, text in environ.items():

@@ -37,6 +37,7 @@ _WITHOUT_TASKS_S = 0.2
 _TIMEOUT_S = 5.0
 _LAST_TIMEOUT_S = 2.0
 _FORBIDDEN = (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+_TOLERATED = 3
 _json = json.JSONDecoder()
 
 
@@ -93,6 +94,7 @@ class PresenceReports:
         self._inputs = inputs
         self._client: AdminClient | None = None
         self._failure = ""
+        self._failures = 0
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -125,7 +127,7 @@ class PresenceReports:
             self._client = None  # a client may not find its brokers again (see `kafka/reconnect.py`)
             self._failed(error.args[0] if isinstance(error, KafkaException) else None)
         else:
-            self._failure = ""
+            self._failure, self._failures = "", 0
         return True
 
     def _commit(self, offsets: Iterable[TopicPartition], timeout_s: float) -> None:
@@ -140,11 +142,12 @@ class PresenceReports:
 
     def _failed(self, error: KafkaError | None) -> None:
         cause = "no answer from the broker" if error is None else error.str()
-        if cause == self._failure:
+        rejected = error is not None and error.code() in _FORBIDDEN
+        self._failures += 1
+        # A coordinator that moves or is new rejects a few reports, too; a missing right does not pass.
+        if cause == self._failure or (self._failures < _TOLERATED and not rejected):
             return
         self._failure = cause
-        # Brokers that are away, and deleted topics, are reported by others; a missing right is not.
-        rejected = error is not None and error.code() in _FORBIDDEN
         log.log(
             logging.WARNING if rejected else logging.INFO,
             "worker %s: cannot commit to the consumer group '%s' (%s), so `millpond reset` may not see that this "

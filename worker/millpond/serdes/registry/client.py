@@ -80,7 +80,8 @@ class SchemaRegistry:
     """A Confluent Schema Registry.
 
     Args:
-        url: its address, or several separated by commas; default: ``$SCHEMA_REGISTRY_URL``. ``mock://name`` is a
+        url: its address, or several separated by commas; default: ``$SCHEMA_REGISTRY_URL``, which the
+            `millpond` command sets from the setting ``schema.registry.url``. ``mock://name`` is a
             registry inside this process, for tests.
         settings: properties of Confluent's client, such as ``{"basic.auth.user.info": "user:password"}`` or
             ``{"ssl.ca.location": "ca.pem"}``.
@@ -93,7 +94,8 @@ class SchemaRegistry:
         address = url or os.environ.get("SCHEMA_REGISTRY_URL")
         if not address:
             raise ConfigError(
-                "the schema registry has no address; give SchemaRegistry a url, or set SCHEMA_REGISTRY_URL."
+                "the schema registry has no address; give SchemaRegistry a url, or set 'schema.registry.url' in "
+                "millpond.toml, or SCHEMA_REGISTRY_URL. `millpond dev --registry` starts one for development."
             )
         self._shown = ",".join(map(_without_credentials, address.split(",")))
         self._client = _client({"timeout": _TIMEOUT_SECONDS, **(settings or {}), "url": address})

@@ -175,7 +175,14 @@ def worker_console(config: Config, title: str, port: int) -> Iterator[WorkerCons
         try:
             async with (
                 serving_console(source, port) as url,
-                serving_session(config.application_id, console.status, console.switch.perform, in_process=True),
+                serving_session(
+                    config.application_id,
+                    console.status,
+                    console.switch.perform,
+                    in_process=True,
+                    servers=config.bootstrap_servers,
+                    registry=config.schema_registry_url,
+                ),
             ):
                 observing = asyncio.create_task(console.run())
                 started.set_result(url)
