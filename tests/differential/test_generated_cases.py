@@ -1,4 +1,4 @@
-"""Generated topologies have the results of Kafka Streams: a minute of them, which are new in each run."""
+"""Generated topologies have the results of Kafka Streams: other ones in each run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 from tests.differential.original import Original
 from tests.differential.running import run, save
 
-_SECONDS = 60.0
+_SECONDS = 15.0
+"""The time of a run of `make test`. The soak of `.ci/run` generates more of them, and `make differential` thousands."""
 _NO_END = 10**9
 
 
