@@ -97,6 +97,7 @@ def test_no_order_of_assignments_breaks_an_invariant(fenced_by_brokers: bool) ->
     _check_progress(explored)
 
 
+@pytest.mark.share(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("assignments", "circumstances"),

@@ -19,6 +19,7 @@ _ENDS = {
     Mutant.NO_REFRESH: _TWICE,
     Mutant.DUPLICATES: _TWICE,
 }
+FIRST_STATES = 20_000
 
 
 class _WithoutTakeOver(Model):
@@ -30,6 +31,19 @@ class _WithoutTakeOver(Model):
                 yield step
 
 
+def test_first_steps_of_two_tasks_keep_their_commits_in_one_chain() -> None:
+    """Three workers, two tasks, the states that take the fewest steps. `make soak` explores all states."""
+    model = Model(fine=False)
+    found = explore(model, limit=FIRST_STATES)
+    print(found)
+    assert found.violation is None, str(found)
+    assert found.states > FIRST_STATES
+    assert found.depth > 10
+    _, stuck = liveness(model, found.alone)
+    assert not stuck
+
+
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_commits_form_one_chain_without_dead_ends() -> None:

@@ -30,6 +30,8 @@ _KILLS = (
 _SNAPSHOTS = ("tests/demo", "tests/spark", "tests/cli/test_snapshot_create.py", "tests/cli/test_snapshot_on_cluster.py")
 _OTHER_PYTHONS = [each for each in SUPPORTED if each != PRESENT]
 _SCENARIOS = ("rollback", "upgrade", "create", "scale", "delete")
+_ORDERS = ("claim", "take and over", "hand and over", "standby", "rejections", "outages")
+"""The expressions that choose explorations of a task's life cycle by the coordinator's orders."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,12 @@ def _model(_seed: int, left_s: float | None) -> list[str]:
     return [_PYTHON, "-m", "tests.ownership.checker", *([] if left_s is not None else ["--deep"])]
 
 
+def _life_cycle(seed: int, left_s: float | None) -> list[str]:
+    if left_s is None:
+        return _pytest(seed, "--soak", "tests/lifecycle", "tests/ownership", jobs=2)
+    return _pytest(seed, "--soak", "tests/lifecycle/test_every_assignment.py", "-k", _ORDERS[seed % len(_ORDERS)])
+
+
 def _differential(seed: int, left_s: float | None) -> list[str]:
     seconds = _FULL_DIFFERENTIAL_S if left_s is None else max(_LEAST_DIFFERENTIAL_S, left_s - _DIFFERENTIAL_AROUND_S)
     command = [_PYTHON, "-m", "tests.differential", "--optional", "--cases", "1000000"]
@@ -117,6 +125,7 @@ PARTS = (
     Part("snapshots", 0.15, _snapshots, shortest_s=200.0),
     Part("generated topologies in Kafka Streams", 0.1, _differential, shortest_s=40.0),
     Part("model of ownership", 0.05, _model, shortest_s=60.0),
+    Part("life cycle of a task", 0.05, _life_cycle, shortest_s=30.0),
     Part("a user's project on other Pythons", 0.05, _pythons, shortest_s=120.0),
 )
 """All parts, in their order."""
