@@ -22,7 +22,7 @@ from tests.operating.observable_state import at_rest, observed
 from tests.operating.scene import BASE, TASKS, Scene, merged, scene_of
 
 LANES = 6
-SHARE = 24
+SHARE = 12
 """Leaves in a run of `make test`, other ones in each."""
 
 
