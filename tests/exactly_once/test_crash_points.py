@@ -80,7 +80,7 @@ COMMITTING_OFFSETS: list[Point] = [
 
 
 #: The number of steps of each kind in a normal test run; `make soak` crashes at all steps.
-SHARE = 4
+SHARE = 3
 
 
 def _generated(pick: random.Random, steps: list[Point], *, all_: bool) -> list[Point]:

@@ -19,7 +19,7 @@ from tests.exactly_once.truth import (
     verify_exactly_once,
 )
 
-KILLS, ALL_KILLS = 8, 30
+KILLS, ALL_KILLS = 5, 30
 """The number of kills in a normal test run, and in `make soak`."""
 RATE = 3_000
 """Input records per second."""
