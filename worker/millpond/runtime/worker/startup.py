@@ -194,7 +194,7 @@ def claim_everything(registrar: OwnershipLookups, config: Config, tasks: Sequenc
         other, theirs = next(iter(foreign.items()))
         raise OwnershipError(
             f"{len(theirs)} task{'s' if len(theirs) > 1 else ''} of '{config.application_id}' (first: {theirs[0]}) "
-            f"belong to worker '{other}', and this one is '{worker}'. When that worker has stopped, start this one "
+            f"belong{'' if len(theirs) > 1 else 's'} to worker '{other}', and this one is '{worker}'. When that worker has stopped, start this one "
             f"with --worker-id {other} to continue with its state, or with --take-over to take its "
             f"tasks over. When it runs, several workers share the tasks only through a coordinator: run `millpond dev "
             f"--workers 2` on one machine, or set 'coordinator.url', as a StreamApp on Kubernetes does."
