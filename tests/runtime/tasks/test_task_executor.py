@@ -270,7 +270,7 @@ def test_worker_alone_takes_over_only_when_told_to(kafka: Kafka, worker: Parts) 
     """Without --take-over tasks of another worker are rejected; with it, they are taken over under that worker's id."""
     kafka.commit(IN_B, 7, OffsetMetadata("w1", 5))
     registrar = worker.executor.registrar
-    with pytest.raises(OwnershipError, match="belongs? to worker 'w1'") as refused:
+    with pytest.raises(OwnershipError, match=r"belongs? to worker 'w1'") as refused:
         claim_everything(registrar, worker.config, [A, B], take_over=False)
     # What it advises is there.
     options = {option for parameter in run.params for option in parameter.opts}

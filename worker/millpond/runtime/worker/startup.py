@@ -192,12 +192,14 @@ def claim_everything(registrar: OwnershipLookups, config: Config, tasks: Sequenc
     _, unowned, foreign = tasks_by_claim(worker, registrar.survey(tasks))
     if foreign and not take_over:
         other, theirs = next(iter(foreign.items()))
+        several = len(theirs) > 1
         raise OwnershipError(
-            f"{len(theirs)} task{'s' if len(theirs) > 1 else ''} of '{config.application_id}' (first: {theirs[0]}) "
-            f"belong{'' if len(theirs) > 1 else 's'} to worker '{other}', and this one is '{worker}'. When that worker has stopped, start this one "
-            f"with --worker-id {other} to continue with its state, or with --take-over to take its "
-            f"tasks over. When it runs, several workers share the tasks only through a coordinator: run `millpond dev "
-            f"--workers 2` on one machine, or set 'coordinator.url', as a StreamApp on Kubernetes does."
+            f"{len(theirs)} task{'s' if several else ''} of '{config.application_id}' (first: {theirs[0]}) "
+            f"belong{'' if several else 's'} to worker '{other}', and this one is '{worker}'. "
+            f"When that worker has stopped, start this one with --worker-id {other} to continue with its state, or "
+            "with --take-over to take its tasks over. When it runs, several workers share the tasks only through "
+            "a coordinator: run `millpond dev --workers 2` on one machine, or set 'coordinator.url', as a "
+            "StreamApp on Kubernetes does."
         )
     orders: dict[str | None, list[TaskId]] = {None: unowned} if unowned else {}
     orders.update(foreign)
