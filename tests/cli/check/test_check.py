@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from pathlib import Path
 
@@ -113,6 +114,15 @@ def test_a_topology_that_is_elsewhere_is_noted(millpond: Millpond, manifest: str
     assert refused.err.startswith(
         "streamapp.yaml:12: setting 'max.task.idel.ms' (in spec.config) is unknown; did you mean 'max.task.idle.ms'?\n"
     )
+
+
+def test_the_manifest_of_the_demo_is_valid(millpond: Millpond, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its application, which is beside it."""
+    monkeypatch.chdir(Path(__file__).parents[3] / "examples" / "flights")
+    monkeypatch.delitem(sys.modules, "app", raising=False)
+    ended = millpond("check")
+    sys.modules.pop("app", None)  # other applications are called so, too
+    assert (ended.status, ended.err, "StreamApp flights is valid" in ended.out) == (0, "", True)
 
 
 def test_faults_of_manifests_have_their_lines(millpond: Millpond, manifest: str) -> None:

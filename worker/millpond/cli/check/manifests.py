@@ -82,7 +82,10 @@ def _is_here(topology: str) -> bool:
     directory = str(Path.cwd())
     if directory not in sys.path:
         sys.path.insert(0, directory)
-    return importlib.util.find_spec(topology.partition(":")[0].partition(".")[0]) is not None
+    try:
+        return importlib.util.find_spec(topology.partition(":")[0].partition(".")[0]) is not None
+    except ValueError:  # a module without a specification, such as __main__
+        return True
 
 
 def _merged(variables: Mapping[str, str]) -> dict[str, str]:
