@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +66,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=None, help="seed of all random choices; default: a new one")
     parser.add_argument("--only", default="", help="run only parts whose name contains this")
+    parser.add_argument("--jobs", type=int, default=2, help="parts that run at the same time; most of them wait often")
     given = parser.parse_args()
     seed = seeds.fresh() if given.seed is None else given.seed
     chosen = [part for part in PARTS if given.only in part.name]
@@ -72,21 +75,39 @@ def main() -> int:
     console.print(f"seed {seed}; logs are in {_LOGS}")
     _LOGS.mkdir(parents=True, exist_ok=True)
     table = Table("part", "seed", "seconds", "result", title=f"make soak, seed {seed}")
-    failed = []
-    for part in chosen:
-        share = None if given.minutes is None else given.minutes * 60 * part.weight / weights
+    failed: list[Round] = []
+    ended = threading.Event()
+
+    def run(part: Part) -> list[Round]:
+        share = None if given.minutes is None else given.jobs * given.minutes * 60 * part.weight / weights
+        done = []
         for each in rounds(part, seed, share):
-            result = "passed" if each.status == 0 else f"FAILED ({each.status}), see {each.log}"
-            console.print(f"{each.part}: seed {each.seed}, {each.seconds:.0f} s, {result}")
-            table.add_row(each.part, str(each.seed), f"{each.seconds:.0f}", result)
-            if each.status != 0:
-                failed.append(each)
-                console.print(_tail(each.log, _TAIL_LINES), markup=False)
+            console.print(f"{each.part}: seed {each.seed}, {each.seconds:.0f} s, {_result(each)}")
+            done.append(each)
+            if ended.is_set():
+                break
+        return done
+
+    with ThreadPoolExecutor(given.jobs) as lanes:
+        try:
+            for finished in as_completed([lanes.submit(run, part) for part in chosen]):
+                for each in finished.result():
+                    table.add_row(each.part, str(each.seed), f"{each.seconds:.0f}", _result(each))
+                    if each.status != 0:
+                        failed.append(each)
+                        console.print(_tail(each.log, _TAIL_LINES), markup=False)
+        finally:  # an interrupt begins nothing more
+            ended.set()
+            lanes.shutdown(wait=False, cancel_futures=True)
     console.print(table)
     # Again, because of a long output often only the end is kept.
     for each in failed:
         console.print(f"{each.part}, seed {each.seed}, ends with:\n{_tail(each.log, _LAST_LINES)}", markup=False)
     return 1 if failed else 0
+
+
+def _result(round: Round) -> str:
+    return "passed" if round.status == 0 else f"FAILED ({round.status}), see {round.log}"
 
 
 def _tail(log: Path, lines: int) -> str:
