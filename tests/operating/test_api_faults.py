@@ -120,7 +120,7 @@ FAULTS: dict[str, Callable[[FaultProxy], object]] = {
 }
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_api_faults_do_not_change_the_outcome(fault, stage, app, ending):
     """The fault begins before every change of the StreamApp and lasts into it."""

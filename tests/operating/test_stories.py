@@ -94,7 +94,7 @@ class _Story:
         self._app.apply(suspended=False)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("number", range(6))
 def test_conditions_tell_the_truth_throughout(world, tmp_path, number, pytestconfig) -> None:
     """No condition is wrong for longer than five seconds, and none changes briefly without a reason."""

@@ -118,6 +118,8 @@ _OWN = frozenset({APPLIED, LEADER_EPOCH})
 
 def within(desired: Any, observed: Any, field: str = "", *, amounts: bool = False) -> bool:
     """Return whether all of `desired` is in `observed`; `field` is the name of the field with these values."""
+    if type(desired) is str and not amounts:  # most values are, and the checks below are slow
+        return type(observed) is str and desired == observed
     if isinstance(desired, Mapping):
         return (
             isinstance(observed, Mapping)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -135,13 +136,21 @@ def specification_digest(app: StreamApp) -> str:
 def _non_default(value: Any) -> Any:
     """Return the parts of a specification that differ from their defaults, as JSON."""
     if isinstance(value, msgspec.Struct):
-        fields = msgspec.structs.fields(value)
-        return {each.name: _non_default(own) for each in fields if (own := getattr(value, each.name)) != _default(each)}
+        return {
+            each.name: _non_default(own)
+            for each in _fields(type(value))
+            if (own := getattr(value, each.name)) != _default(each)
+        }
     if isinstance(value, Mapping):
         return {key: _non_default(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_non_default(each) for each in value]
     return str(value) if isinstance(value, timedelta) else value
+
+
+@functools.cache  # msgspec compiles the annotations each time
+def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind)
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
