@@ -23,10 +23,12 @@ class WorkerSwitch:
 
     Attributes:
         stop: stops the worker that runs now.
+        stopped: whether a command has stopped a worker whose end was not noticed yet.
     """
 
     def __init__(self) -> None:
         self.stop: Callable[[], None] = lambda: None
+        self.stopped: bool = False
         self._wanted = threading.Event()
         self._wanted.set()
 
@@ -54,6 +56,7 @@ class WorkerSwitch:
         if not self.wanted:
             return "no workers run already"
         self._wanted.clear()
+        self.stopped = True
         self.stop()
         return "stopping the worker; the broker keeps running"
 
@@ -71,7 +74,8 @@ def run_switched(run: Callable[[], bool], switch: WorkerSwitch, parked: Callable
         parked: called when the worker has stopped and is not to run for now.
     """
     with _signals() as received:
-        while not run():
+        while not run() and switch.stopped:
+            switch.stopped = False
             if not switch.wanted:
                 parked()
             # Short waits: an endless one in this thread could not be interrupted by a signal that sets the event.
