@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from millpond.broker import EmbeddedBroker
+from millpond.broker import EmbeddedBroker, jars
 from millpond.errors import BrokerError
 from tests.support import kafka
 
@@ -82,6 +82,33 @@ def test_broker_that_ends_at_once_names_cause_and_log(own_brokers):
     assert "num.partitions" in Path(log.group(1)).read_text(encoding="utf-8")
     broker._failed = False
     broker.close()
+
+
+def test_a_broker_that_crashes_with_a_class_archive_starts_without_it(tmp_path, monkeypatch):
+    """A truncated archive ends Java by SIGABRT, at each start. It is removed once, and other failures are told."""
+    archive, launched, told = tmp_path / "classes.jsa", [], []
+    archive.touch()
+    broker = EmbeddedBroker(tmp_path / "kafka", on_step=told.append)
+
+    def launch(command):
+        launched.append(command)
+        broker._crashed = any("Archive" in each for each in command)
+        if broker._crashed:
+            raise BrokerError("The embedded broker ended while it was starting")
+
+    def command():
+        return ["java", *([f"-XX:SharedArchiveFile={archive}"] if archive.exists() else [])]
+
+    monkeypatch.setattr(broker, "_launch", launch)
+    monkeypatch.setattr(broker, "_command", command)
+    monkeypatch.setattr(jars, "remove_damaged", lambda _set: [])
+    broker.start()
+    assert [len(each) for each in launched] == [2, 1]
+    assert "without damaged files" in told[0]
+    monkeypatch.setattr(broker, "_command", lambda: ["java", "-XX:SharedArchiveFile=/nonexistent"])
+    with pytest.raises(BrokerError, match="ended while"):
+        broker.start()
+    assert len(launched) == 3
 
 
 def test_taken_port_is_an_error_when_requested(tmp_path, own_brokers):

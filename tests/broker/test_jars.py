@@ -141,15 +141,22 @@ def test_a_repository_that_cannot_continue_sends_the_whole_file(repository):
     assert [path.read_bytes() for path in jars.paths("example")] == list(repository.content.values())
 
 
-def test_a_damaged_part_is_not_used(repository):
-    """The checksum finds it; the next start downloads the jar from its beginning."""
+def test_a_damaged_part_is_downloaded_from_its_beginning(repository):
+    """It is the file on this machine that is damaged, and no fault of the repository."""
     jar = jars.locked("example")[0]
     part = jars.cache_directory() / "partial" / jar.sha256
     part.parent.mkdir(parents=True)
     part.write_bytes(b"something else")
-    with pytest.raises(JarError, match="has SHA-256"):
-        jars.paths("example")
-    assert len(jars.paths("example")) == 3
+    assert [path.read_bytes() for path in jars.paths("example")] == list(repository.content.values())
+
+
+def test_damaged_jars_are_removed_and_fetched_again(repository):
+    """After a power failure a file may have its size, but not its content."""
+    path = jars.paths("example")[1]
+    assert jars.remove_damaged("example") == []
+    path.write_bytes(bytes(path.stat().st_size))
+    assert jars.remove_damaged("example") == ["org.example:part-1:1.0"]
+    assert jars.paths("example")[1].read_bytes() == repository.content["org.example:part-1:1.0"]
 
 
 def test_unreachable_repository_is_reported_in_one_sentence(repository):

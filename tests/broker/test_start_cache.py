@@ -37,6 +37,18 @@ def test_a_formatted_directory_is_copied_for_the_same_jars(tmp_path):
     assert not start_cache.restore_formatted(tmp_path / "third", "b.jar")
 
 
+@pytest.mark.parametrize("damage", [b"", bytes(80)])
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_metadata_is_forgotten(tmp_path, cache, name, damage):
+    """Each broker would fail with it, on all data directories."""
+    start_cache.keep_formatted(formatted(tmp_path / "first"), "a.jar")
+    [kept] = cache.iterdir()
+    (kept / name).write_bytes(damage)
+    assert not start_cache.restore_formatted(tmp_path / "second", "a.jar")
+    start_cache.keep_formatted(formatted(tmp_path / "third"), "a.jar")
+    assert start_cache.restore_formatted(tmp_path / "fourth", "a.jar")
+
+
 def test_the_first_formatted_directory_stays(tmp_path, cache):
     """Brokers that start at the same time do not interfere, and leave no other file."""
     for name in ("first", "second"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from millpond.cli import _COMMANDS
+from millpond.cli.session import Session
 from tests.cli.conftest import COUNT, WORKER_ROOT, Application, Millpond
 
 
@@ -150,3 +152,20 @@ def test_closed_and_full_outputs_are_no_unexpected_errors() -> None:
     assert ended.returncode == 1
     assert ended.stderr.startswith("millpond: no space is left")
     assert "Traceback" not in ended.stderr
+
+
+def test_messages_and_logs_do_not_control_a_terminal(millpond: Millpond, capsys: pytest.CaptureFixture[str]) -> None:
+    """They may quote what anybody has written to a topic."""
+    ended = millpond("run\x1b[2J", "a:b")
+    assert "\x1b" not in ended.err
+    logger, root = logging.getLogger("millpond"), logging.getLogger()
+    before = root.handlers[:], root.level, logger.level
+    try:
+        Session().log_to_stderr()
+        logger.warning("a record\x1b]0;title\x07 of %s\nsecond line", "user\x1b[31m")
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+        logger.setLevel(before[2])
+    shown = capsys.readouterr().err
+    assert "a record\ufffd]0;title\ufffd of user\ufffd[31m\nsecond line" in shown

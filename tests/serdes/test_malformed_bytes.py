@@ -141,3 +141,18 @@ def test_a_window_size_is_positive() -> None:
     """A window without a size has no end, so the serde is rejected when it is made."""
     with pytest.raises(ValueError, match="at least a millisecond"):
         serdes.TimeWindowedSerde(serdes.String, timedelta(0))
+
+
+def test_a_quoted_name_does_not_control_a_terminal() -> None:
+    """Whoever writes a record chooses the names of its fields, and the error is in logs and messages."""
+
+    class Strict(msgspec.Struct, forbid_unknown_fields=True):
+        x: int = 0
+
+    serde = serdes.Json(Strict)
+    data = b'{"y\\u001b]0;title\\u0007\\n2026-01-01 ERROR \\u202e": 1}'
+    with pytest.raises(msgspec.ValidationError) as error:
+        serde.deserialize(data)
+    text = str(serde.decoding_failed(data, error.value))
+    assert text.isprintable()
+    assert "unknown field `y\ufffd]0;title\ufffd 2026-01-01 ERROR \ufffd`" in text

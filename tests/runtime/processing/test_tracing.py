@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from millpond.json_logs import log_as_json
 from millpond.runtime.config.model import Config
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.processing.tracing import TaskTracer, sampled_parent
+from millpond.runtime.worker import otel_spans
 from millpond.runtime.worker.otel_spans import OpenTelemetryTracing, open_tracing
 from millpond.topology import TaskId
 from tests.conftest import CreateTopic
@@ -478,3 +480,21 @@ def test_a_worker_exports_its_spans(
     assert (resource["service.name"], resource["service.instance.id"]) == (app_id, "w0")
     assert traced.headers == (("traceparent", f"00-{TRACE}-{span.span_id.hex()}-01".encode()),)
     assert not plain.headers
+
+
+def test_the_number_of_open_spans_is_limited(
+    tracing: OpenTelemetryTracing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spans are open until the commit, at least once for half a minute: all of them would not fit into memory."""
+    monkeypatch.setattr(otel_spans, "_MAX_OPEN", 2)
+    parent = sampled_parent([("traceparent", SAMPLED)])
+    assert parent is not None
+    message: Any = SimpleNamespace(topic=lambda: "in", partition=lambda: 0, offset=lambda: 7)
+    spans = [tracing.start(parent, TaskId(0, 0), message) for _ in range(4)]
+    assert [each is None for each in spans] == [False, False, True, True]
+    assert caplog.text.count("more than 2 sampled records between two commits") == 1
+    assert spans[0] is not None
+    spans[0].end()
+    spans[0].end()
+    assert tracing.start(parent, TaskId(0, 0), message) is not None
+    assert tracing.start(parent, TaskId(0, 0), message) is None

@@ -32,6 +32,7 @@ _PORT_ATTEMPTS = 3  # another program may take a free port before the broker bin
 _LOG_LINES = 5  # log lines in an error message
 # The first line of an exception or of its cause, or a line logged as an error; not a stack frame, not a quoting INFO.
 _CAUSE = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]+(Exception|Error)\b|\S+ \S+ \[[^]]*\] ERROR ")
+_ARCHIVE_OPTION = "-XX:SharedArchiveFile="
 _KAFKA = "kafka.Kafka"
 _STORAGE_TOOL = "kafka.tools.StorageTool"
 # Settings that decide what the storage tool writes, and where.
@@ -104,6 +105,7 @@ class EmbeddedBroker:
         self._process: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._failed = False
+        self._crashed = False
 
     @property
     def bootstrap_servers(self) -> str:
@@ -159,6 +161,7 @@ class EmbeddedBroker:
             self._directory = Path(tempfile.mkdtemp(prefix="millpond-broker-"))
         self._directory.mkdir(parents=True, exist_ok=True)
         port_is_free_choice = not self._port
+        repaired = False
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             if port_is_free_choice:
                 self._port = _free_port(self._host)
@@ -169,7 +172,10 @@ class EmbeddedBroker:
                 self._launch(command)
                 break
             except BrokerError as error:
-                if "in use" not in str(error) or attempt == _PORT_ATTEMPTS:
+                again = "in use" in str(error)
+                if not again and not repaired and (repaired := self._remove_damaged_files(command)):
+                    again, command = True, self._command()
+                if not again or attempt == _PORT_ATTEMPTS:
                     self._failed = True
                     raise
         self._failed = False
@@ -240,11 +246,24 @@ class EmbeddedBroker:
             "-Djava.awt.headless=true",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss,SSS",
-            *([f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []),
+            *([f"{_ARCHIVE_OPTION}{archive}"] if archive.exists() else []),
             *self._jvm_options,
             "-cp",
             classpath,
         ]
+
+    def _remove_damaged_files(self, command: Sequence[str]) -> bool:
+        """Remove what is damaged of the cached files that a failed start has used; return whether something was."""
+        removed = jars.remove_damaged("kafka")
+        if self._crashed:
+            for each in command:
+                if each.startswith(_ARCHIVE_OPTION):
+                    with contextlib.suppress(OSError):
+                        Path(each.removeprefix(_ARCHIVE_OPTION)).unlink()
+                        removed.append("the archive of Kafka's classes")
+        if removed:
+            self._on_step(f"starting again without damaged files of {jars.cache_directory()}: {', '.join(removed)}")
+        return bool(removed)
 
     def _launch(self, command: list[str]) -> None:
         data = self.data_dir / "data"
@@ -299,6 +318,7 @@ class EmbeddedBroker:
             except subprocess.TimeoutExpired as error:
                 raise BrokerError(self._failure(f"{what} within {error.timeout:g} s", log_start)) from error
         if done.returncode != 0:
+            self._crashed = done.returncode == -signal.SIGABRT
             raise BrokerError(self._failure(what, log_start))
 
     def _watch(self) -> None:
@@ -336,6 +356,7 @@ class EmbeddedBroker:
     def _check_start(self, deadline: float, log_start: int) -> None:
         """Raise BrokerError if the broker has ended or the deadline has passed."""
         if not self.running:
+            self._crashed = self._process is not None and self._process.returncode == -signal.SIGABRT
             raise BrokerError(self._failure("The embedded broker ended while it was starting", log_start))
         if time.monotonic() > deadline:
             seconds = self._start_timeout.total_seconds()

@@ -25,7 +25,10 @@ from typing import Any, NamedTuple
 
 from millpond.errors import MillpondError
 
-__all__ = ("LOCK_FILE", "Jar", "JarError", "cache_directory", "classpath", "jar_sets", "locked", "maven", "paths")
+__all__ = (
+    "LOCK_FILE", "Jar", "JarError", "cache_directory", "classpath", "jar_sets", "locked", "maven", "paths",
+    "remove_damaged",
+)  # fmt: skip
 
 LOCK_FILE = "jars.lock.toml"
 _ATTEMPTS = 3  # per jar; repositories drop a connection now and then
@@ -97,6 +100,22 @@ def paths(jar_set: str) -> list[Path]:
         with _exclusive(cache):
             _download(cache, _missing(cache, jars))  # checked again: another process may have downloaded them
     return [cache / jar.path for jar in jars]
+
+
+def remove_damaged(jar_set: str) -> list[str]:
+    """Remove the jars of a set from the cache that are not those of the lock file, and return their coordinates.
+
+    A power failure, for example, may leave files that have their size but not their content.
+    """
+    cache = cache_directory()
+    found = []
+    for jar in locked(jar_set):
+        path = cache / jar.path
+        with contextlib.suppress(OSError):
+            if sha256(path) != jar.sha256:
+                path.unlink()
+                found.append(jar.coordinate)
+    return found
 
 
 def classpath(jar_set: str) -> str:
@@ -193,6 +212,27 @@ def _fetch(shared: _Download, jar: Jar) -> None:
     part.parent.mkdir(parents=True, exist_ok=True)
     if have := _size(part):
         shared.advance(have)
+    _download_part(shared, jar, part)
+    if have and sha256(part) != jar.sha256:  # what was left there is damaged
+        part.unlink()
+        shared.advance(-jar.size)
+        _download_part(shared, jar, part)
+    try:
+        verify(jar, part)
+    except JarError:
+        part.unlink()
+        raise
+    target = shared.cache / jar.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part.replace(target)
+
+
+def _download_part(shared: _Download, jar: Jar, part: Path) -> None:
+    """Download what a file lacks, in some attempts.
+
+    Raises:
+        JarError: all of them failed.
+    """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             _continue(shared, jar, part)
@@ -204,14 +244,6 @@ def _fetch(shared: _Download, jar: Jar) -> None:
                     "where it stopped."
                 )
                 raise JarError(message) from error
-    try:
-        verify(jar, part)
-    except JarError:
-        part.unlink()
-        raise
-    target = shared.cache / jar.path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part.replace(target)
 
 
 def _continue(shared: _Download, jar: Jar, part: Path) -> None:

@@ -31,7 +31,7 @@ def class_archive(java: Path, classpath: str) -> Path:
 def restore_formatted(data: Path, classpath: str) -> bool:
     """Copy the metadata of an empty data directory to `data`; return False if it is not in the cache."""
     kept = _formatted(classpath)
-    if not kept.is_dir():
+    if not kept.is_dir() or _damaged(kept):
         return False
     data.mkdir(parents=True, exist_ok=True)
     try:
@@ -41,6 +41,17 @@ def restore_formatted(data: Path, classpath: str) -> bool:
         for name in _FORMATTED:
             (data / name).unlink(missing_ok=True)
         return False
+    return True
+
+
+def _damaged(kept: Path) -> bool:
+    """Remove the cached metadata, and return True, if it is damaged, as after a power failure."""
+    try:
+        if all(any((kept / name).read_bytes()) for name in _FORMATTED):  # neither empty nor of zeros only
+            return False
+    except OSError:
+        pass
+    shutil.rmtree(kept, ignore_errors=True)
     return True
 
 

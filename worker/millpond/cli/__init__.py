@@ -20,6 +20,7 @@ from millpond.errors import ConfigError, MillpondError, ProcessingFailed
 from millpond.json_logs import logs_json
 from millpond.user_code import own_traceback
 
+from .cluster.printable import printable
 from .session import Session
 from .termination_message import unexpected_error, write_termination_message
 
@@ -180,9 +181,9 @@ def _report_failure(error: MillpondError, *, verbose: bool) -> int:
     if verbose:
         traceback.print_exception(error)
     elif isinstance(error, ProcessingFailed) and error.__cause__ is not None:
-        click.echo(own_traceback(error.__cause__), err=True, nl=False)
+        click.echo(printable(own_traceback(error.__cause__)), err=True, nl=False)
     write_termination_message(type(error).__name__, str(error))
-    click.echo(f"millpond: {error}", err=True)
+    click.echo(f"millpond: {printable(str(error))}", err=True)
     return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
 
 
@@ -208,4 +209,4 @@ def _say(text: str) -> None:
     if logs_json():
         log.error("%s", text)
     else:
-        click.echo(f"millpond: {text}", err=True)
+        click.echo(f"millpond: {printable(text)}", err=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.logging import RichHandler
 
+from millpond.cli.cluster.printable import printable
 from millpond.json_logs import log_as_json, logs_json
 
 __all__ = ("Session",)
@@ -18,6 +19,13 @@ __all__ = ("Session",)
 
 _UNLIMITED = 100_000
 """The columns of a pipe or a file."""
+
+
+class _PlainFormatter(logging.Formatter):
+    """Replaces characters that control a terminal: exceptions of user code may quote a record, which anybody wrote."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return str(printable(super().format(record)))
 
 
 def _console(*, stderr: bool) -> Console:
@@ -51,10 +59,10 @@ class Session:
         handler: logging.Handler
         if self.live:
             handler = RichHandler(console=self.err, show_path=False, markup=False, rich_tracebacks=False)
-            handler.setFormatter(logging.Formatter("%(message)s", datefmt="%H:%M:%S"))
+            handler.setFormatter(_PlainFormatter("%(message)s", datefmt="%H:%M:%S"))
         else:
             handler = logging.StreamHandler(sys.stderr)
-            formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s")
+            formatter = _PlainFormatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s")
             formatter.datefmt = "%Y-%m-%dT%H:%M:%S"
             formatter.converter = time.gmtime
             handler.setFormatter(formatter)

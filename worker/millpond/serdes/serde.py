@@ -102,8 +102,12 @@ def _type_name(value: object) -> str:
 
 
 def _cause(error: Exception, data: bytes = b"") -> str:
-    """Return one line about an error, without the payload that some libraries quote in their errors."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    """Return one line about an error, without the payload that some libraries quote in their errors.
+
+    A name in the payload may be quoted, so characters that control a terminal are replaced.
+    """
+    text = "".join(each if each.isprintable() else "\ufffd" for each in " ".join(str(error).split()))
+    text = text or type(error).__name__
     payload = data.decode("utf-8", "replace")
     if len(payload) >= _SHORTEST_SECRET:
         for quoted in (payload, payload.strip(' "\r\n\t'), repr(data), repr(payload)[1:-1]):

@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from http import HTTPStatus
+from pathlib import Path
 
 import msgspec
 from aiohttp import web
@@ -19,6 +20,8 @@ from .status import SessionStatus
 from .supervisor import Fleet
 
 __all__ = ("serving", "serving_session")
+
+_ATTEMPTS = 5
 
 
 def serving(fleet: Fleet, status: Callable[[], SessionStatus]) -> contextlib.AbstractAsyncContextManager[None]:
@@ -108,16 +111,26 @@ def _command_handler(do: Callable[[Command], str]) -> _Handler:
     return handle
 
 
-@contextlib.contextmanager
-def _session_file(session: SessionFile) -> Iterator[None]:
-    sessions = directory()
+def _write_session_file(sessions: Path, path: Path, session: SessionFile) -> None:
     sessions.mkdir(mode=0o700, parents=True, exist_ok=True)
     if sessions.stat().st_uid != os.getuid() or sessions.stat().st_mode & 0o077:
         raise NoSession(f"{sessions} can be read by other users: set its mode to 700, or remove it.")
-    path = sessions / f"{session.application}-{session.pid}.json"
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(msgspec.json.encode(session))
+
+
+@contextlib.contextmanager
+def _session_file(session: SessionFile) -> Iterator[None]:
+    sessions = directory()
+    path = sessions / f"{session.application}-{session.pid}.json"
+    for attempt in range(_ATTEMPTS):
+        try:
+            _write_session_file(sessions, path, session)
+            break
+        except FileNotFoundError:  # another session has ended, and removed the directory
+            if attempt == _ATTEMPTS - 1:
+                raise
     try:
         yield
     finally:

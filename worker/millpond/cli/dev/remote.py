@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import tempfile
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -162,12 +164,12 @@ class Remote:
 
 
 def sessions() -> list[SessionFile]:
-    """Return the session files whose process is alive; remove the others."""
+    """Return the session files whose session is alive; remove the others."""
     found = []
     for path in sorted(directory().glob("*.json")):
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             session = msgspec.json.decode(path.read_bytes(), type=SessionFile)
-            if _alive(session.pid):
+            if _alive(session.pid) and _listens(session.url):
                 found.append(session)
             else:
                 path.unlink(missing_ok=True)  # the session was killed before it could remove its file
@@ -187,6 +189,18 @@ def registry_of_session(application: str, servers: str) -> str:
         each.registry for each in running
     }
     return found.pop() if len(found) == 1 else ""
+
+
+def _listens(url: str) -> bool:
+    """Return False if nothing listens at the address: a killed session's process id may be another process now."""
+    address = urllib.parse.urlsplit(url)
+    try:
+        with socket.create_connection((address.hostname or "", address.port or 0), _TIMEOUT_S):
+            return True
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
 
 
 def _alive(pid: int) -> bool:

@@ -19,6 +19,9 @@ log: logging.Logger = logging.getLogger(__name__)
 
 #: How long the end of a worker waits for a collector. The exporter itself would try again for half a minute.
 _EXPORT_TIMEOUT_S = 5.0
+#: Spans that are open at the same time, at some 4 KB each. They end with a commit, all at once, and OpenTelemetry's
+#: queue to the exporter has room for as many (`OTEL_BSP_MAX_QUEUE_SIZE`).
+_MAX_OPEN = 2_048
 
 
 def open_tracing(config: Config) -> Tracing | None:
@@ -80,9 +83,21 @@ class OpenTelemetryTracing:
             "messaging.client.id": config.worker_id,
         }
         self._failed = False
+        self._open: set[_Span] = set()
+        self._crowded = False
 
     def start(self, parent: Parent, task: TaskId, message: Message) -> _Span | None:
-        """Start the span of a record; return None if the sampler of the provider drops it."""
+        """Start the span of a record; return None if the sampler of the provider drops it, or too many are open."""
+        if len(self._open) >= _MAX_OPEN:
+            if not self._crowded:
+                self._crowded = True
+                log.warning(
+                    "tracing: more than %d sampled records between two commits; those after them have no span in this "
+                    "application, and their output continues the trace without it. Let producers sample fewer records, "
+                    "or commit more often.",
+                    _MAX_OPEN,
+                )
+            return None
         trace, topic = self._trace, message.topic()
         try:
             context = trace.SpanContext(
@@ -110,7 +125,11 @@ class OpenTelemetryTracing:
                 self._failed = True
                 log.exception("tracing: cannot start a span; such records have none")
             return None
-        return _Span(trace, span) if span.is_recording() else None
+        if not span.is_recording():
+            return None
+        found = _Span(trace, span, self._open)
+        self._open.add(found)
+        return found
 
     def close(self) -> None:
         """Export the spans that have ended, and end the provider, if it is the worker's own; waits for at most 5 s."""
@@ -126,9 +145,10 @@ class OpenTelemetryTracing:
 class _Span:
     """An OpenTelemetry span; `header` is the `traceparent` of output."""
 
-    __slots__ = ("_outer", "_span", "_trace", "header")
+    __slots__ = ("_open", "_outer", "_span", "_trace", "header")
 
-    def __init__(self, trace: Any, span: Any) -> None:
+    def __init__(self, trace: Any, span: Any, open_spans: set[_Span]) -> None:
+        self._open = open_spans
         self._trace = trace
         self._span = span
         self._outer: Any = None
@@ -152,6 +172,7 @@ class _Span:
         span, self._span = self._span, None
         if span is None:
             return
+        self._open.discard(self)
         try:
             if error is not None:
                 span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, error))

@@ -1,0 +1,61 @@
+"""The session files of `millpond dev`, by which other commands find a session."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from millpond.cli.dev import control_server
+from millpond.cli.dev.remote import SessionFile, directory, sessions
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def test_a_session_whose_process_id_is_another_process_now_is_forgotten() -> None:
+    """Its file would make each command fail, and no `millpond dev` could be stopped to end that."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        session = SessionFile("orders", os.getpid(), f"http://127.0.0.1:{port}", "token")
+        directory().mkdir(mode=0o700)
+        (directory() / "orders-1.json").write_bytes(msgspec.json.encode(session))
+        assert sessions() == [session]
+    assert sessions() == []
+    assert list(directory().iterdir()) == []
+
+
+def test_a_session_that_ends_meanwhile_takes_no_directory_from_one_that_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A session removes the directory if it was the last one, perhaps before another one has written its file."""
+    removed: list[bool] = []
+
+    class Racing:
+        """`os`, with another session that ends before the first file is opened."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def open(self, *arguments: Any) -> int:
+            if not removed:
+                removed.append(True)
+                directory().rmdir()
+            return os.open(*arguments)
+
+    monkeypatch.setattr(control_server, "os", Racing())
+
+    async def session() -> list[str]:
+        async with control_server.serving_session("orders", lambda: None, str):  # type: ignore[arg-type, return-value]
+            return [each.name for each in directory().iterdir()]
+
+    assert asyncio.run(session()) == [f"orders-{os.getpid()}.json"]
+    assert removed == [True]
+    assert not directory().exists()
