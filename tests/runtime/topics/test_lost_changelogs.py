@@ -117,7 +117,7 @@ def test_deleted_changelog_is_an_error_until_a_reset(
     with closing(Cluster(config(servers, app_id, tmp_path))) as cluster:
         inputs = Inputs(frozenset({source}))
         plan = plan_reset(cluster, inputs, None, lambda _, partitions, __: dict.fromkeys(partitions, 0))
-        apply_reset(cluster, plan)
+        apply_reset(cluster, plan, lambda: None)
     kafka.produce(servers, source, [("a", "10")])
     with Running(_counting(source), servers, app_id, tmp_path, settings) as running:
         running.wait(lambda: committed() == 11, "all is committed")
