@@ -11,6 +11,7 @@ import millpond as mp
 from millpond.errors import TopologyError
 from millpond.state import ValueAndTimestamp
 from millpond.testing import TopologyTestDriver
+from millpond.testing import driver as driver_module
 
 
 def counting() -> Any:
@@ -88,3 +89,17 @@ def test_topics_stay_produced_after_they_were_read() -> None:
         out.read_value()
         changelogs = {f"test-application-{store}-changelog" for store in ("counts", "windows")}
         assert driver.produced_topic_names() == {"out", *changelogs}
+
+
+def test_records_that_go_round_without_an_end_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test would hang. A loop that ends, and repartition topics, have no such limit."""
+    monkeypatch.setattr(driver_module, "_MAX_RETURNED", 100)
+    builder = mp.StreamsBuilder()
+    stream = builder.stream("numbers", key=mp.String, value=mp.Long)
+    stream.filter(lambda _, number: number != 100).map_values(lambda number: number + 1).to("numbers", value=mp.Long)
+    with TopologyTestDriver(builder.build()) as driver:
+        numbers = driver.create_input_topic("numbers", key=mp.String, value=mp.Long)
+        numbers.pipe_input("a", 0)
+        numbers.pipe_input("a", 0)
+        with pytest.raises(TopologyError, match="more than 100 records to topic 'numbers', which it also reads"):
+            numbers.pipe_input("a", 101)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from millpond.cli.dev import control_server
-from millpond.cli.dev.remote import SessionFile, directory, sessions
+from millpond.cli.dev.remote import NoSession, SessionFile, directory, sessions
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +30,22 @@ def test_a_session_whose_process_id_is_another_process_now_is_forgotten() -> Non
         assert sessions() == [session]
     assert sessions() == []
     assert list(directory().iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["file", "/proc/none"])
+def test_a_directory_that_cannot_be_used_is_told_with_the_variable_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+) -> None:
+    """As after `su`, which keeps the variable of another user."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / place))
+
+    async def session() -> None:
+        async with control_server.serving_session("orders", lambda: None, str):  # type: ignore[arg-type, return-value]
+            raise AssertionError("it starts")
+
+    with pytest.raises(NoSession, match="set XDG_RUNTIME_DIR to a directory of yours, or unset it"):
+        asyncio.run(session())
 
 
 def test_a_session_that_ends_meanwhile_takes_no_directory_from_one_that_starts(

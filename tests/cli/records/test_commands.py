@@ -47,17 +47,21 @@ class _Cluster:
 
 
 class _Interrupted(io.TextIOWrapper):
-    """Standard input at whose end somebody presses Ctrl-C."""
+    """Standard input at whose end somebody presses Ctrl-C, or ends the command with SIGTERM."""
 
-    def __init__(self, text: bytes) -> None:
-        super().__init__(_InterruptedBytes(text))
+    def __init__(self, text: bytes, number: signal.Signals) -> None:
+        super().__init__(_InterruptedBytes(text, number))
 
 
 class _InterruptedBytes(io.BytesIO):
+    def __init__(self, text: bytes, number: signal.Signals) -> None:
+        super().__init__(text)
+        self._number = number
+
     def readline(self, size: int | None = -1, /) -> bytes:
         text = super().readline(size)
         if not text:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(self._number)
         return text
 
 
@@ -157,10 +161,10 @@ def test_a_wrong_line_ends_the_command_after_the_lines_before_it(
     assert line["value"] == {"base64": "AAAAAAAAAAE="}
     assert "Int cannot decode 8 bytes" in line["error"]
     assert "1 record could not be decoded" in wrong.err
-    stdin = _Interrupted(b"e:5\nf:6\n")
-    monkeypatch.setattr(sys, "stdin", stdin)
-    ended = cluster("produce", topic, "--key-separator", ":", "--value", "long")
-    assert "interrupted before line 3. Before it, 2 records went to" in ended.err
+    for number in (signal.SIGINT, signal.SIGTERM):
+        monkeypatch.setattr(sys, "stdin", _Interrupted(b"e:5\nf:6\n", number))
+        ended = cluster("produce", topic, "--key-separator", ":", "--value", "long")
+        assert "interrupted before line 3. Before it, 2 records went to" in ended.err
     lines.write_text("a:" + "x" * 2_000_000)
     assert "line 1: the record cannot be sent" in cluster("produce", topic, lines, "--key-separator", ":").err
 

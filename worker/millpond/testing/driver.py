@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -47,7 +47,7 @@ from millpond.state import (
     WindowStore,
 )
 from millpond.state.backend import OrderedBackend
-from millpond.topology import Subtopology, TaskId, Topology
+from millpond.topology import Subtopology, TaskId, Topology, is_repartition_topic
 from millpond.topology.settings.checking import check_configured, check_topology
 from millpond.topology.user_metrics import UserMetrics
 
@@ -55,6 +55,9 @@ from .stores import KeyValueStoreFacade, WindowStoreFacade, kind_of_store
 from .topics import Instant, RawRecord, TestInputTopic, TestOutputTopic, epoch_ms
 
 __all__ = ("TopologyTestDriver",)
+
+#: Records that one input record may make the topology write to a topic that it reads.
+_MAX_RETURNED = 50_000
 
 _NO_TOPIC = TopicIdentity(id="", delete_retention_ms=None)
 """The identity of a topic that is on no broker."""
@@ -96,6 +99,7 @@ class TopologyTestDriver:
         self._outputs: dict[str, deque[RawRecord]] = {}
         self._produced: set[str] = set()
         self._offsets: dict[str, int] = {}
+        self._returned: Counter[str] = Counter()
         # The inputs that have records. Of those whose next records have the same time, this order decides which is
         # next, as in Kafka Streams' driver. A worker has none, since records do not come to it in a defined order.
         self._order = JavaHeap(RecordQueue.head_timestamp)
@@ -296,8 +300,13 @@ class TopologyTestDriver:
                 self._order.offer(queue)
 
     def _complete(self) -> None:
-        """Process records until no record is left."""
+        """Process records until no record is left.
+
+        Raises:
+            TopologyError: the topology goes on writing records to a topic that it reads.
+        """
         task = self._task
+        self._returned.clear()
         while True:
             for queue in task.inputs.values():
                 queue.at_end = True
@@ -333,7 +342,17 @@ class TopologyTestDriver:
         for row in produced:
             topic, record = self._capture(row)
             if self._reads(topic):
+                self._count_returned(topic)
                 self._enqueue(topic, record)
+
+    def _count_returned(self, topic: str) -> None:
+        """Count a record that the topology writes to a topic that it reads; raise TopologyError if there is no end."""
+        self._returned[topic] += 1
+        if self._returned[topic] > _MAX_RETURNED and not is_repartition_topic(topic):
+            raise TopologyError(
+                f"one record made the topology write more than {_MAX_RETURNED:,} records to topic '{topic}', which it "
+                "also reads, so that there is no end: write to another topic, or filter the records that go round."
+            )
 
     def _capture(self, row: Outgoing) -> tuple[str, RawRecord]:
         topic, value, key, _partition, _callback, _, timestamp, *headers = row

@@ -128,9 +128,13 @@ def _session_file(session: SessionFile) -> Iterator[None]:
         try:
             _write_session_file(sessions, path, session)
             break
-        except FileNotFoundError:  # another session has ended, and removed the directory
-            if attempt == _ATTEMPTS - 1:
-                raise
+        except OSError as error:
+            # Another session that ends removes the directory, perhaps before the file is written.
+            if not isinstance(error, FileNotFoundError) or attempt == _ATTEMPTS - 1:
+                raise NoSession(
+                    f"the session's file cannot be written to {sessions} ({error.strerror}): set XDG_RUNTIME_DIR to a "
+                    "directory of yours, or unset it."
+                ) from error
     try:
         yield
     finally:

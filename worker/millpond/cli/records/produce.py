@@ -164,7 +164,7 @@ def _write(
 
 
 class _Lines:
-    """The lines of a file. SIGINT ends them, between two lines: each line is processed as a whole or not at all."""
+    """The lines of a file. SIGINT or SIGTERM ends them between two lines, so that none is processed in part."""
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
@@ -192,11 +192,12 @@ class _Lines:
 @contextlib.contextmanager
 def _interruptible(source: BinaryIO) -> Iterator[_Lines]:
     lines = _Lines(source)
-    before = signal.signal(signal.SIGINT, lines.interrupt)
+    before = {each: signal.signal(each, lines.interrupt) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lines
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Writer:
