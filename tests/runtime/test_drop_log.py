@@ -243,3 +243,59 @@ def test_the_grace_that_a_join_advises_keeps_its_records(lines: Any) -> None:
         assert driver.create_output_topic("out", key=mp.String, value=mp.String).read_values_to_list() == ["x y"]
         assert driver._task.context.late == 0
     assert lines() == []
+
+
+def _shop(config: dict[str, Any]) -> TopologyTestDriver:
+    builder = mp.StreamsBuilder()
+    orders = builder.stream("orders", key=mp.String, value=mp.Long)
+    orders.map_values(lambda value: 10 // value).to("shares", key=mp.String, value=mp.Long)
+    return TopologyTestDriver(builder.build(), {f"{kind}.exception.handler": "continue" for kind in HANDLED} | config)
+
+
+HANDLED = ("deserialization", "processing")
+
+
+def test_records_that_cannot_be_decoded_have_one_line_with_the_error_and_the_dead_letter_topic(lines: Any) -> None:
+    """The first at once, the others at the end of the period or of the task."""
+    with _shop({"errors.dead.letter.queue.topic.name": "orders-dead"}) as driver:
+        orders = driver.create_input_topic("orders", key=mp.String, value=mp.Bytes)
+        for _ in range(30):
+            orders.pipe_input("ann", b"poison")
+        assert len(lines()) == 1
+    first, rest = lines()
+    assert first.startswith("node 'KSTREAM-SOURCE-0000000000' could not decode a record at orders-0 offset 0: Long ")
+    assert first.endswith(" buffer of 8 bytes; sent to 'orders-dead'.")
+    assert "could not decode 29 records in the last 1 min: the first, at orders-0 offset 1: Long " in rest
+    assert rest.endswith("; all are sent to 'orders-dead'.")
+
+
+def test_each_cause_has_a_line_of_its_own(lines: Any) -> None:
+    """Another node, another error, and another place in the user's code."""
+    with _shop({"errors.dead.letter.queue.topic.name": "orders-dead"}) as driver:
+        driver.create_input_topic("orders", key=mp.String, value=mp.Bytes).pipe_input("ann", b"poison")
+        driver.create_input_topic("orders", key=mp.String, value=mp.Long).pipe_input("ann", 0)
+    decoding, processing = lines()
+    assert "could not decode a record" in decoding
+    assert "could not process a record at orders-0 offset 1: ZeroDivisionError: " in processing
+    assert "(test_drop_log.py, line " in processing
+
+
+def test_a_record_without_a_copy_is_said_to_be_dropped(lines: Any) -> None:
+    """The line names the setting that keeps a copy."""
+    with _shop({}) as driver:
+        driver.create_input_topic("orders", key=mp.String, value=mp.Bytes).pipe_input("ann", b"poison")
+    assert lines()[0].endswith("; it is dropped ('errors.dead.letter.queue.topic.name' keeps a copy).")
+
+
+def test_a_long_message_of_an_error_is_cut(lines: Any) -> None:
+    """It is one line of the log, whatever the message has."""
+    builder = mp.StreamsBuilder()
+
+    def fail(value: int) -> int:
+        raise ValueError("\n".join(["all of the record"] * 1_000))
+
+    builder.stream("orders", key=mp.String, value=mp.Long).map_values(fail).to("shares", key=mp.String, value=mp.Long)
+    with TopologyTestDriver(builder.build(), {"processing.exception.handler": "continue"}) as driver:
+        driver.create_input_topic("orders", key=mp.String, value=mp.Long).pipe_input("ann", 1)
+    assert len(lines()[0]) < 800
+    assert "\n" not in lines()[0]

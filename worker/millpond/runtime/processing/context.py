@@ -20,7 +20,7 @@ from millpond.state import RecordContext
 from millpond.topology import TaskId
 from millpond.topology.user_metrics import TaskMetrics, UserMetrics
 
-from .drop_log import DropLog, LateForJoin, LateWindow
+from .drop_log import DropLog, Failure, LateForJoin, LateWindow
 
 __all__ = ("Outgoing", "TaskContext", "headers_of", "wall_clock_ms")
 
@@ -163,6 +163,11 @@ class TaskContext:
         elif reason is Drop.FAILED:
             self.failed += 1
         self._drop_log.note(node, reason, self, window)
+
+    def drop_failed(self, node: str, failure: Failure, cause: str, place: str) -> None:
+        """Count a record on which an exception handler gave up; a log line tells of it once per period and cause."""
+        self.drop(node, Drop.FAILED)
+        self._drop_log.note_failed(node, failure, cause, place, self.now_ms())
 
     def unjoined(self, join: str, late_ms: int) -> None:
         """Count the current record, once, as too late for a join; a log line tells of it once per period."""

@@ -1,7 +1,7 @@
 """Logs dropped records: the first of a node at once, then at most one line per period, node and reason.
 
 Nothing is done for a record that is not dropped. Reasons that lose nothing, or have log lines of their own, are only
-counted.
+counted. Records that an exception handler gave up on have one line per period and cause.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from millpond.drops import Drop
 
-__all__ = ("PERIOD_MS", "DropLog", "LateForJoin", "LateWindow", "moment")
+__all__ = ("PERIOD_MS", "DropLog", "Failure", "LateForJoin", "LateWindow", "moment")
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -65,12 +65,24 @@ class LateForJoin(NamedTuple):
     """A grace that is longer by more than this keeps such records, and their partners."""
 
 
+class Failure(NamedTuple):
+    """An error after which an exception handler gave up on a record. Equal ones share a log line."""
+
+    verb: str
+    """What failed: `decode`, `process` or `produce`."""
+    error: str
+    """The error's class, and the place in the user's code."""
+    topics: tuple[str, ...]
+    """The topics to which the record was sent as a dead letter; empty if it is nowhere."""
+
+
 class _Drops:
     """The drops of one node for one reason since the last log line."""
 
-    __slots__ = ("count", "due_ms", "place", "since_ms", "window")
+    __slots__ = ("cause", "count", "due_ms", "place", "since_ms", "window")
 
     def __init__(self) -> None:
+        self.cause = ""
         self.count = 0
         self.due_ms = 0
         self.since_ms = 0
@@ -88,7 +100,7 @@ class DropLog:
     __slots__ = ("_drops", "_warned", "pending")
 
     def __init__(self) -> None:
-        self._drops: dict[tuple[str, Drop], _Drops] = {}
+        self._drops: dict[tuple[str, Drop | Failure], _Drops] = {}
         self._warned: set[Hashable] = set()
         self.pending: int = 0
 
@@ -114,6 +126,26 @@ class DropLog:
         now_ms = task.now_ms()
         if now_ms >= drops.due_ms:
             self._report(node, reason, drops, now_ms)
+
+    def note_failed(self, node: str, failure: Failure, cause: str, place: str, now_ms: int) -> None:
+        """Note that an exception handler gave up on a record; log it if the last line is a period ago.
+
+        Args:
+            node: the node in which the error was raised.
+            failure: the error.
+            cause: its message. The line has that of the first record.
+            place: topic, partition and offset of the record, or its task.
+            now_ms: wall-clock time, epoch ms.
+        """
+        drops = self._drops.get((node, failure))
+        if drops is None:
+            drops = self._drops[node, failure] = _Drops()
+        if not drops.count:
+            drops.place, drops.cause = place, cause
+        drops.count += 1
+        self.pending += 1
+        if now_ms >= drops.due_ms:
+            self._report(node, failure, drops, now_ms)
 
     def note_expired(self, told: dict[str, tuple[int, int]], stores: Iterable[Any], now_ms: int) -> None:
         """Log stores that did not keep updates since the last line about them, because their windows had expired.
@@ -149,10 +181,12 @@ class DropLog:
             if drops.count and (now_ms is None or now_ms >= drops.due_ms):
                 self._report(node, reason, drops, drops.due_ms if now_ms is None else now_ms)
 
-    def _report(self, node: str, reason: Drop, drops: _Drops, now_ms: int) -> None:
+    def _report(self, node: str, reason: Drop | Failure, drops: _Drops, now_ms: int) -> None:
         first = not drops.since_ms
         several = "" if first else f" in the last {_lasting(max(now_ms - drops.since_ms, PERIOD_MS))}"
-        if isinstance(drops.window, LateForJoin):
+        if isinstance(reason, Failure):
+            log.warning("%s", _failed(node, drops, reason, several))
+        elif isinstance(drops.window, LateForJoin):
             log.warning("%s", _late_for_join(node, drops, drops.window, several))
         elif drops.window is not None:
             log.warning("%s", _late(node, drops, drops.window, several))
@@ -163,6 +197,21 @@ class DropLog:
         self.pending -= drops.count
         drops.count = 0
         drops.window = None
+
+
+def _failed(node: str, drops: _Drops, failure: Failure, several: str) -> str:
+    one = drops.count == 1
+    if failure.topics:
+        topics = " and ".join(f"'{topic}'" for topic in failure.topics)
+        fate = f"sent to {topics}" if one else f"all are sent to {topics}"
+    else:
+        fate = f"{'it is' if one else 'they are'} dropped ('errors.dead.letter.queue.topic.name' keeps a copy)"
+    place = f" at {drops.place}" if one else ""
+    which = "" if one else f"the first, at {drops.place}: "
+    return (
+        f"node '{node}' could not {failure.verb} {_records(drops)}{place}{several}: {which}"
+        f"{drops.cause.removesuffix('.')}; {fate}."
+    )
 
 
 def _late_for_join(join: str, drops: _Drops, window: LateForJoin, several: str) -> str:

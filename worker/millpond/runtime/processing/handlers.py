@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from millpond.checks import kind_of
-from millpond.drops import Drop
 from millpond.errors import MillpondError, ProcessingFailed, SerializationError, TopologyError
 from millpond.user_code import place_of
 
 from .context import TaskContext, headers_of
+from .drop_log import Failure
 
 __all__ = (
     "ErrorContext",
@@ -31,6 +31,8 @@ __all__ = (
 )
 
 log: logging.Logger = logging.getLogger(__name__)
+
+_LONGEST_CAUSE = 500
 
 
 class Result(enum.Enum):
@@ -234,11 +236,16 @@ class Handlers:
                 f"'{_SETTING[context.kind]}' to 'continue' to drop such records"
                 + ("." if context.dead_letter_topic else " ('errors.dead.letter.queue.topic.name' keeps a copy).")
             ) from error
-        task.drop(context.node, Drop.FAILED)
-        at = f" ({place})" if (place := place_of(error)) else ""
-        log.warning("%s: %s%s; the record is dropped", where, type(error).__name__, at, extra={"task": context.task_id})
+        topics = tuple(dict.fromkeys(letter.topic for letter in response.dead_letters))
+        failure = Failure(_VERB[context.kind], f"{type(error).__name__} {place_of(error) or ''}", topics)
+        at = f"task {context.task_id}"
+        if context.topic is not None:
+            at = f"{context.topic}-{context.partition} offset {context.offset}"
+        task.drop_failed(context.node, failure, _shortened(_cause(error, context.record)), at)
         return response.result
 
+
+_VERB = {"Decoding": "decode", "Processing": "process", "Producing": "produce"}
 
 _SETTING = {
     "Decoding": "deserialization.exception.handler",
@@ -259,6 +266,12 @@ def _cause(error: Exception, record: tuple[Any, Any, int] | None) -> str:
         "; the record's value is null, so drop such records before with filter(), or handle None" if null else ""
     )
     return f"{type(error).__name__}: {error}{f' ({place})' if place else ''}{tombstone}"
+
+
+def _shortened(cause: str) -> str:
+    """Return a cause as one line of limited length: messages of user code may have the whole record."""
+    line = " ".join(cause.split())
+    return line if len(line) <= _LONGEST_CAUSE else f"{line[:_LONGEST_CAUSE]}…"
 
 
 def _raw(part: object) -> bytes | None:
