@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from millpond.broker import EmbeddedBroker, jars
+from millpond.broker import EmbeddedBroker, embedded, jars
 from millpond.errors import BrokerError
 from tests.support import kafka
 
@@ -109,6 +109,31 @@ def test_a_broker_that_crashes_with_a_class_archive_starts_without_it(tmp_path, 
     with pytest.raises(BrokerError, match="ended while"):
         broker.start()
     assert len(launched) == 3
+
+
+def test_two_brokers_do_not_start_in_one_data_directory(tmp_path, monkeypatch):
+    """They would damage its metadata before Kafka looks at its own lock. Later the directory is free again."""
+    monkeypatch.setattr(embedded, "_LOCK_TIMEOUT_S", 0)
+    first, second = EmbeddedBroker(tmp_path), EmbeddedBroker(tmp_path)
+    for broker in (first, second):
+        monkeypatch.setattr(broker, "_command", lambda: ["java"])
+        monkeypatch.setattr(broker, "_launch", lambda _command: None)
+    first.start()
+    with pytest.raises(BrokerError, match=f"Another broker uses the data directory {tmp_path}: stop it, or choose"):
+        second.start()
+    first.close()
+    second.start()
+    second.close()
+
+
+def test_the_data_directory_is_locked_until_java_has_ended(own_brokers, monkeypatch):
+    """Also if its owner was killed, and its watchdog has yet to stop it."""
+    monkeypatch.setattr(embedded, "_LOCK_TIMEOUT_S", 0)
+    with own_brokers() as broker:
+        broker._release_directory()
+        with pytest.raises(BrokerError, match="Another broker uses"):
+            EmbeddedBroker(broker.data_dir).start()
+        assert broker.running
 
 
 def test_taken_port_is_an_error_when_requested(tmp_path, own_brokers):

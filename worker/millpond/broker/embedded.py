@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -27,6 +28,7 @@ from . import jars, java, settings, start_cache, watchdog
 
 __all__ = ("EmbeddedBroker",)
 
+_LOCK_TIMEOUT_S = 10.0  # a broker whose owner was killed ends within seconds
 _POLL_S = 0.02  # between two checks of a port or a process
 _PORT_ATTEMPTS = 3  # another program may take a free port before the broker binds it
 _LOG_LINES = 5  # log lines in an error message
@@ -106,6 +108,7 @@ class EmbeddedBroker:
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._failed = False
         self._crashed = False
+        self._lock: BinaryIO | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -162,22 +165,26 @@ class EmbeddedBroker:
         self._directory.mkdir(parents=True, exist_ok=True)
         port_is_free_choice = not self._port
         repaired = False
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
-            if port_is_free_choice:
-                self._port = _free_port(self._host)
-            else:
-                _require_free(self._host, self._port)
-            self._controller_port = _free_port("127.0.0.1")
-            try:
-                self._launch(command)
-                break
-            except BrokerError as error:
-                again = "in use" in str(error)
-                if not again and not repaired and (repaired := self._remove_damaged_files(command)):
-                    again, command = True, self._command()
-                if not again or attempt == _PORT_ATTEMPTS:
-                    self._failed = True
-                    raise
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(self._release_directory)
+            for attempt in range(1, _PORT_ATTEMPTS + 1):
+                self._acquire_directory()
+                if port_is_free_choice:
+                    self._port = _free_port(self._host)
+                else:
+                    _require_free(self._host, self._port)
+                self._controller_port = _free_port("127.0.0.1")
+                try:
+                    self._launch(command)
+                    break
+                except BrokerError as error:
+                    again = "in use" in str(error)
+                    if not again and not repaired and (repaired := self._remove_damaged_files(command)):
+                        again, command = True, self._command()
+                    if not again or attempt == _PORT_ATTEMPTS:
+                        self._failed = True
+                        raise
+            on_failure.pop_all()
         self._failed = False
         return self
 
@@ -220,6 +227,7 @@ class EmbeddedBroker:
         for process in (self._process, self._watchdog):
             process.returncode = 0  # else Popen warns about a running process when it is garbage-collected
         self._process = self._watchdog = None
+        self._release_directory()
         return pid
 
     def __enter__(self) -> Self:
@@ -251,6 +259,38 @@ class EmbeddedBroker:
             "-cp",
             classpath,
         ]
+
+    def _acquire_directory(self) -> None:
+        """Lock the data directory for this object and its broker.
+
+        Kafka's own lock comes later than the metadata, which two brokers that start at the same time damage.
+
+        Raises:
+            BrokerError: another broker has it.
+        """
+        if self._lock is not None:
+            return
+        lock = (self.data_dir / "broker.lock").open("wb")
+        deadline = time.monotonic() + _LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    lock.close()
+                    raise BrokerError(
+                        f"Another broker uses the data directory {self.data_dir}: stop it, or choose another directory."
+                    ) from error
+                time.sleep(_POLL_S)
+            else:
+                self._lock = lock
+                return
+
+    def _release_directory(self) -> None:
+        """Release the lock; the process of the broker, if it runs, still has it."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def _remove_damaged_files(self, command: Sequence[str]) -> bool:
         """Remove what is damaged of the cached files that a failed start has used; return whether something was."""
@@ -291,6 +331,7 @@ class EmbeddedBroker:
                 # Ctrl-C in a terminal must reach only the application, which still needs its broker. Not a new session:
                 # Linux schedules sessions as groups, and on a busy machine one may get no CPU for many seconds.
                 process_group=0,
+                pass_fds=() if self._lock is None else (self._lock.fileno(),),  # locked until Java has ended
             )
         self._watch()
         try:
@@ -378,6 +419,7 @@ class EmbeddedBroker:
             if process is not None:
                 process.wait()
         self._process = self._watchdog = None
+        self._release_directory()
 
 
 def _error_lines(log: Sequence[str]) -> list[str]:
