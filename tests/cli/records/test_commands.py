@@ -129,7 +129,7 @@ def test_a_dead_letter_that_is_sent_again_reaches_the_partition_of_its_key(
     (before,) = cluster.lines(topic)
     letter = {
         "key": "ann", "value": {"price": "one"}, "topic": dead, "partition": (before["partition"] + 1) % 2,
-        "headers": {"__streams.errors.stacktrace": "Traceback", "trace": "7f"},
+        "headers": {"__streams.errors.message": "no price", "trace": "7f"},
     }  # fmt: skip
     produce(dead, json.dumps(letter))
     (shown,) = cluster.lines(dead, "--max", 1)
@@ -343,7 +343,7 @@ def orders():
 def test_dead_letters_are_shown_with_the_serdes_of_their_source(
     cluster: _Cluster, create_topic: CreateTopic, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each with those of the topic that its header names; a value that caused the error is text, with the reason."""
+    """Each with those of the topic that its header names; JSON that caused the error is JSON, with the reason."""
     orders, counts, dead = create_topic("orders"), create_topic("counts"), create_topic("dead")
     (tmp_path / "shop.py").write_text(_SHOP.format(orders=orders, counts=counts))
     monkeypatch.chdir(tmp_path)
@@ -357,14 +357,29 @@ def test_dead_letters_are_shown_with_the_serdes_of_their_source(
         (counts, struct.pack(">q", 5)),
         ("elsewhere", b"{}"),
     ):
-        producer.produce(dead, value, key, headers=[("__streams.errors.topic", source.encode())])
+        headers = [("__streams.errors.stacktrace", b"Traceback"), ("__streams.errors.topic", source.encode())]
+        producer.produce(dead, value, key, headers=headers)
         producer.flush()
     letters = cluster.lines(dead, "--application", "shop:orders")
     base64 = {"base64": "AAAAAAAAAAc="}
     assert [line["key"] for line in letters] == [7, 7, 7, base64]
-    assert [line["value"] for line in letters] == [{"price": 3}, '{"price": "three"}', 5, {}]
+    assert [line["value"] for line in letters] == [{"price": 3}, {"price": "three"}, 5, {}]
     assert ["error" in line for line in letters] == [False, True, False, False]
     assert "Expected `int`, got `str`" in letters[1]["error"]
+    assert list(letters[1])[-2:] == ["error", "headers"]
+    assert letters[1]["headers"] == [["__streams.errors.topic", orders]]
+    said = cluster("consume", dead, "--application", "shop:orders").err
+    assert "stack traces of dead letters are left out; --stack-traces shows them" in said
+    assert 'correct it, remove "error", and give the line to `millpond produce`' in said
+    assert "choose other formats" not in said
+    whole = cluster.lines(dead, "--application", "shop:orders", "--stack-traces")
+    assert whole[1]["headers"][0] == ["__streams.errors.stacktrace", "Traceback"]
+    repaired = {**letters[1], "value": {**letters[1]["value"], "price": 4}}
+    del repaired["error"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(repaired).encode())))
+    assert cluster("produce", orders, "--application", "shop:orders").status == 0
+    (sent,) = cluster.lines(orders, "--application", "shop:orders")
+    assert (sent["key"], sent["value"]) == (7, {"price": 4})
     producer.produce(dead, "no letter", key)
     producer.flush()
     ended = cluster("consume", dead, "--application", "shop:orders")

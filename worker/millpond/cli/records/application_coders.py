@@ -48,7 +48,7 @@ class Coders(NamedTuple):
     choose: Callable[[Any], Coders] | None = None
     """f(headers of a record) -> the coders of the record, if they depend on it."""
     readable: bool = False
-    """Whether what cannot be decoded is shown as text where it is text; otherwise it is always base64."""
+    """Whether what cannot be decoded is shown as JSON or text where it is that; otherwise it is always base64."""
 
 
 def coders_of_topic(topology: Topology, config: Config, topic: str) -> Coders:

@@ -45,6 +45,7 @@ _EXAMPLES = 3
 @click.option("-k", "--key-is", "wanted_key", metavar="KEY", help="Only the records of this key, as text or JSON.")
 @click.option("--isolation", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_committed",
               show_default=True, help="Whether records of open and aborted transactions are left out.")  # fmt: skip
+@click.option("--stack-traces", is_flag=True, help="Show the stack traces in the headers of dead letters.")
 @format_options
 @broker_options
 @verbose_option
@@ -64,6 +65,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     *,
     from_beginning: bool,
     follow: bool,
+    stack_traces: bool,
 ) -> None:
     """Show the records of TOPIC as JSON lines, from its beginning to its present end.
 
@@ -95,7 +97,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     quiet(session)
     place = find()
     session.err.print(f"broker {place.where}", style="dim", markup=False, highlight=False, soft_wrap=True)
-    shown = _Shown(coders(place, topic, reading=True), most, wanted, until_ms, wanted_key)
+    shown = _Shown(coders(place, topic, reading=True), most, wanted, until_ms, wanted_key, stack_traces=stack_traces)
     admin = admin_of(place.config)
     with contextlib.suppress(*([KeyboardInterrupt] if follow else [])):
         if newest_count is not None:
@@ -110,12 +112,25 @@ def command(  # noqa: PLR0913 - one parameter per option
 class _Shown:
     """Writes the lines, and counts them."""
 
-    def __init__(self, coders: Coders, most: int | None, wanted: Wanted, until_ms: int | None, key: str | None) -> None:
+    def __init__(  # noqa: PLR0913 - the options of the command
+        self,
+        coders: Coders,
+        most: int | None,
+        wanted: Wanted,
+        until_ms: int | None,
+        key: str | None,
+        *,
+        stack_traces: bool,
+    ) -> None:
         self.count = 0
         self.undecoded = 0
+        self.without_traces = 0
+        """Number of dead letters of which the stack trace was left out."""
+        self.of_application: bool = coders.choose is not None
         self.problems: list[str] = []
         """Of the first records that could not be decoded."""
         self._coders = coders
+        self._stack_traces = stack_traces
         self._left = most
         self._wanted = wanted
         self._until_ms = until_ms
@@ -134,10 +149,11 @@ class _Shown:
         for message in batch:
             if not self._in_time(message):
                 continue
-            line, problem = decode(message, self._coders)
+            line, problem, without_trace = decode(message, self._coders, stack_traces=self._stack_traces)
             if self._key is not None and not _is_key(line["key"], self._key):
                 continue
             self.undecoded += bool(problem)
+            self.without_traces += without_trace
             if problem and len(self.problems) < _EXAMPLES:
                 self.problems.append(f"partition {line['partition']}, offset {line['offset']}: {problem}")
             shown = json_bytes(line).decode()
@@ -171,9 +187,14 @@ def _report(session: Session, wanted: Wanted, shown: _Shown) -> None:
             "--isolation read_uncommitted shows them"
         )
     if shown.undecoded:
-        lines.append(f"{counted(shown.undecoded)} could not be decoded, and shown as text or base64:")
+        lines.append(f"{counted(shown.undecoded)} could not be decoded, and shown as JSON, text or base64:")
         lines += [f"  {printable(each)}" for each in shown.problems]
-        lines.append("choose other formats by --key and --value, or give --application")
+        if shown.of_application:
+            lines.append('to send one again: correct it, remove "error", and give the line to `millpond produce`')
+        else:
+            lines.append("choose other formats by --key and --value, or give --application")
+    if shown.without_traces:
+        lines.append("stack traces of dead letters are left out; --stack-traces shows them")
     for line in lines:
         session.err.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
 

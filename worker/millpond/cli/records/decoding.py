@@ -10,7 +10,7 @@ from millpond.errors import BrokerError
 from millpond.serdes import Windowed
 
 from .application_coders import Coders
-from .coders import Coder, base64_of, text_of
+from .coders import Coder, base64_of, named
 
 __all__ = ("Decoded", "decode")
 
@@ -21,13 +21,25 @@ class Decoded(NamedTuple):
     line: dict[str, Any]
     problem: str = ""
     """Why a part of it could not be decoded, which the line has as base64 then."""
+    without_trace: bool = False
+    """Whether the header with the stack trace of a dead letter was left out."""
 
 
-def decode(message: Message, coders: Coders) -> Decoded:
+_STACK_TRACE = "__streams.errors.stacktrace"
+_SHOWN_AS = {what: named("auto", "", is_key=what == "key") for what in ("key", "value")}
+"""What shows a part of a dead letter that the application cannot decode: so it can be corrected and produced again."""
+
+
+def decode(message: Message, coders: Coders, *, stack_traces: bool = True) -> Decoded:
     """Return a record as JSON: key, value, timestamp, topic, partition, offset; window and headers if it has any.
 
-    Times are epoch ms. What cannot be decoded is `{"base64": …}`, in a dead letter text if it is text, and the line has
-    the reason as `error`.
+    Times are epoch ms. What cannot be decoded is `{"base64": …}`, in a dead letter JSON or text if it is that, and the
+    line has the reason as `error`, before the headers.
+
+    Args:
+        message: the record.
+        coders: the formats.
+        stack_traces: whether the headers of a dead letter contain the stack trace of its error.
 
     Raises:
         ConfigError: the record is of no topic of the application.
@@ -65,11 +77,13 @@ def decode(message: Message, coders: Coders) -> Decoded:
         "partition": message.partition(),
         "offset": message.offset(),
     }
-    if headers:
-        line["headers"] = [[name, None if data is None else _text(_bytes(data))] for name, data in list(headers)]
     if problems:
         line["error"] = "; ".join(problems)
-    return Decoded(line, line.get("error", ""))
+    pairs = list(headers) if headers else []
+    shown = [(name, data) for name, data in pairs if stack_traces or name != _STACK_TRACE]
+    if shown:
+        line["headers"] = [[name, None if data is None else _text(_bytes(data))] for name, data in shown]
+    return Decoded(line, line.get("error", ""), len(shown) < len(pairs))
 
 
 def _part(coder: Coder, data: bytes, what: str, problems: list[str], *, readable: bool) -> Any:
@@ -79,7 +93,7 @@ def _part(coder: Coder, data: bytes, what: str, problems: list[str], *, readable
         raise
     except Exception as error:  # noqa: BLE001 - serdes may be user code
         problems.append(f"{what}: {error}")
-        return text_of(data) if readable else base64_of(data)
+        return _SHOWN_AS[what].decode(data) if readable else base64_of(data)
 
 
 def _text(data: bytes) -> Any:
