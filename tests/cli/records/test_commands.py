@@ -14,14 +14,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from millpond.cli import session_broker
 from millpond.cli.dev.status import SessionStatus
 from millpond.cli.options import load_config
 from millpond.cli.records import produce, reading
 from millpond.cli.records.reading import Wanted, admin_of, newest, records
-from millpond.errors import TopicError
+from millpond.errors import BrokerError, TopicError
 from millpond.runtime.config.model import Config
 from tests.cli.conftest import Ended, Millpond
 from tests.conftest import CreateTopic
@@ -225,6 +225,35 @@ def test_an_interrupt_ends_the_wait_for_a_broker_that_does_not_confirm(
 
 def test_lines_are_named_as_ranges() -> None:
     assert produce._ranges([1, 3, 4, 5, 9]) == "1, 3-5, 9"
+
+
+class _Silent:
+    """A consumer without records, whose brokers do not answer at first."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def poll(self, _timeout: float) -> None:
+        return None
+
+    def list_topics(self, _topic: str, timeout: float) -> SimpleNamespace:
+        self.asked += 1
+        if self.asked < 3:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return SimpleNamespace(topics={})
+
+
+def test_brokers_that_do_not_answer_are_told_while_following(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle topic and a broker that is away look alike otherwise. Without --follow it ends the command."""
+    monkeypatch.setattr(reading, "_SILENCE_S", -1.0)
+    consumer: Any = _Silent()
+    wanted = Wanted("orders", follow=True)
+    batches = reading._read(consumer, wanted, {0: 0}, {0})
+    told = [(next(batches), wanted.unreachable)[1] for _ in range(4)]
+    assert [bool(each) for each in told] == [False, True, True, False]
+    assert "topic 'orders' cannot be read" in told[1]
+    with pytest.raises(BrokerError, match="cannot be read"):
+        deque(reading._read(_Silent(), Wanted("orders"), {0: 1}, {0}))  # type: ignore[arg-type]
 
 
 def test_a_topic_that_is_deleted_while_it_is_read_ends_the_command(broker: Broker, create_topic: CreateTopic) -> None:

@@ -103,10 +103,20 @@ def command(  # noqa: PLR0913 - one parameter per option
         if newest_count is not None:
             shown.lines(newest(place.config, admin, wanted, newest_count, shown.accepts))
         if newest_count is None or follow:
+            told = ""
             for batch in records(place.config, admin, wanted):
                 if not shown.lines(batch):
                     break
+                told = _tell(session, told, wanted.unreachable)
     _report(session, wanted, shown)
+
+
+def _tell(session: Session, told: str, now: str) -> str:
+    """Say that the brokers do not answer, or answer again, if that has changed; return what is said."""
+    if now != told:
+        text = now or "the brokers answer again"
+        session.err.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+    return now
 
 
 class _Shown:

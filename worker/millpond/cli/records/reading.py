@@ -51,6 +51,8 @@ class Wanted:
     """Whether records of transactions that are open or aborted are left out."""
     open_transactions: dict[int, int] = field(default_factory=dict)
     """Filled while reading: by partition, the number of offsets at its end that an open transaction holds back."""
+    unreachable: str = ""
+    """Set while reading with `follow`: why no record can come; empty if the brokers answer."""
     missing: list[KafkaError] = field(default_factory=list)
     """Filled while reading: errors that the topic does not exist, which come for a while also if it does."""
 
@@ -213,10 +215,17 @@ def _read(consumer: Consumer, wanted: Wanted, ends: Mapping[int, int], waiting: 
         if wanted.missing:
             wanted.missing.clear()
             _check_broker(consumer, wanted.topic)
-        if messages or wanted.follow:
+        if messages:
             heard_at = time.monotonic()
+            wanted.unreachable = ""
         elif time.monotonic() - heard_at > _SILENCE_S:
-            _check_broker(consumer, wanted.topic)
+            try:
+                _check_broker(consumer, wanted.topic)
+                wanted.unreachable = ""
+            except BrokerError as error:
+                if not wanted.follow:
+                    raise
+                wanted.unreachable = str(error)
             heard_at = time.monotonic()
 
 
