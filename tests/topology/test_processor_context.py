@@ -137,7 +137,7 @@ READING = {
     "backward_find_sessions", "backward_find_sessions_range", "cache_bytes", "dirty_bytes", "entry", "entry_as_of",
     "fetch", "fetch_all", "fetch_range", "fetch_session", "find", "find_sessions", "find_sessions_ending",
     "find_sessions_range", "get", "is_open", "metadata", "observed_stream_time", "of_user", "peek", "prefix_scan",
-    "range", "restored_incomplete", "reverse_all", "reverse_range", "staged_bytes", "timestamped", "versions",
+    "range", "restored_incomplete", "reverse_all", "reverse_range", "staged_bytes", "stored", "timestamped", "versions",
     "visible_from",
 }  # fmt: skip
 """The public methods of stores that change nothing."""

@@ -129,6 +129,11 @@ class _Derived:
         self._storage = storage if storage is not None and storage.queryable else None
         self._send_old = False
 
+    @property
+    def parent(self) -> Parent:
+        """The table from which this one is computed."""
+        return self._parent
+
     def send_old_values(self, *, materialize: bool) -> bool:
         """See `TableLogic`."""
         if self._storage is not None or self._parent.send_old_values(materialize=materialize):

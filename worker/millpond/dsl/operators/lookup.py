@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from millpond.topology import NodeContext
 
-__all__ = ("FilteredLookup", "Get", "Lookup", "MappedLookup", "StoreLookup", "TimedGet", "WindowLookup")
+__all__ = (
+    "FilteredLookup",
+    "Get",
+    "Lookup",
+    "MappedLookup",
+    "StoreLookup",
+    "StoredBytes",
+    "TimedGet",
+    "WindowLookup",
+    "stored_bytes",
+)
 
 Get: TypeAlias = Callable[[Any], Any]
 """f(key) -> the value, or None for a missing key. Keys are never None."""
@@ -19,6 +29,16 @@ TimedGet: TypeAlias = Callable[[Any], tuple[Any, int]]
 _ABSENT: tuple[None, int] = (None, -1)
 
 
+class StoredBytes(NamedTuple):
+    """The bytes from which a table's values are decoded. An older type may have written them."""
+
+    read: Callable[[Any], bytes | None]
+    """f(key) -> the encoded value as the last commit has it, or None."""
+
+    decode: Callable[[bytes], Any]
+    encode: Callable[[Any], bytes]
+
+
 class Lookup(Protocol):
     """A way to read a table. All tasks share the object."""
 
@@ -27,6 +47,17 @@ class Lookup(Protocol):
 
     def bind_timed(self, node: NodeContext) -> TimedGet:
         """Return the function with which one task looks up a key and the timestamp of its value."""
+
+
+def stored_bytes(lookup: Lookup, node: NodeContext) -> StoredBytes | None:
+    """Return how one task reads the bytes of a table's values; None for values that are computed from other ones."""
+    while isinstance(lookup, FilteredLookup):
+        lookup = lookup.above
+    if not isinstance(lookup, StoreLookup):
+        return None
+    store = node.store(lookup.store)
+    serialize, stored, serde = store.serialize_key, store.stored, store.value_serde
+    return StoredBytes(lambda key: stored(serialize(key)), serde.deserialize, serde.serialize)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from millpond.checks import check_function
 from millpond.dsl.functions import check_partitioner, check_same_builder, check_value_function
 from millpond.dsl.graph import GraphNode, OperatorNode
 from millpond.dsl.materialized import Storage
+from millpond.dsl.operators.lookup import StoreLookup
 from millpond.dsl.operators.table_joins.foreign_key.receiving import (
     AnswerSubscribers,
     AnswerSubscription,
@@ -27,7 +28,7 @@ from millpond.dsl.operators.table_joins.foreign_key.wire import (
     written_keys,
 )
 from millpond.dsl.operators.table_joins.foreign_key.wiring import Wiring
-from millpond.dsl.tables import SourceTable
+from millpond.dsl.tables import FilteredTable, SourceTable, TableSourceGraphNode
 from millpond.serdes import Bytes, Serde
 from millpond.state import SubscriptionStoreBuilder
 from millpond.topology import FailOnInvalidTimestamp, StreamPartitioner, Topology
@@ -104,7 +105,12 @@ def join_by_foreign_key(  # noqa: PLR0913 - the arguments of join()
     subscriptions = SubscriptionStoreBuilder(name=store, value=SUBSCRIPTIONS)
     right_view, left_view = right.view(), left.view()
 
-    sender = OperatorNode(send, lambda: Subscribe(wiring, extract, is_left, left._node.is_versioned))
+    sender = OperatorNode(
+        send,
+        lambda: Subscribe(
+            wiring, extract, is_left, left._node.is_versioned, remembers=not _stores_what_it_hashes(left)
+        ),
+    )
     graph.add(sender, left._node)
     registration = _InternalTopic(
         registration_source,
@@ -138,7 +144,9 @@ def join_by_foreign_key(  # noqa: PLR0913 - the arguments of join()
     sources = left._sources | {response_source}
     graph.copartition(sources)
     resolver = OperatorNode(
-        resolve, lambda: ResolveResponse(wiring, left_view.lookup, combine, is_left), uses=left_view.stores
+        resolve,
+        lambda: ResolveResponse(wiring, left_view.lookup, combine, is_left, remembers=not _stores_what_it_hashes(left)),
+        uses=left_view.stores,
     )
     graph.add(resolver, response)
     logic = SourceTable(storage)
@@ -146,6 +154,21 @@ def join_by_foreign_key(  # noqa: PLR0913 - the arguments of join()
     node.output_versioned = storage.history_ms is not None
     graph.add(node, resolver)
     return KTable(graph, result, node, left._key, storage.value, sources, logic, storage)
+
+
+def _stores_what_it_hashes(table: KTable[Any, Any]) -> bool:
+    """Return whether a store has the bytes from which subscriptions of the table's rows are hashed.
+
+    A store that is restored from the source topic has the bytes of the topic's producer.
+    """
+    logic = table._logic
+    if isinstance(logic, FilteredTable) and logic.store() is None:
+        above = cast("KTable[Any, Any]", logic.parent)
+        return table._value is above._value and _stores_what_it_hashes(above)
+    node = table._node
+    if isinstance(node, TableSourceGraphNode) and node.reuse_topic:
+        return False
+    return isinstance(logic.view().lookup, StoreLookup)
 
 
 def _extractor(what: str, on: Callable[..., Any]) -> Callable[[Any, Any], Any]:

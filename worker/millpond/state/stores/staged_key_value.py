@@ -259,6 +259,12 @@ class StagedKeyValues(StagedStore[K, V]):
         found = self._entries[raw_key] = ABSENT if data is None else self._decode_row(data)
         return found
 
+    def stored(self, raw_key: bytes) -> bytes | None:
+        """Return the encoded value of a serialised key as the last commit has it, whichever type wrote it, or None."""
+        self._check_open()
+        data = self._read(self._prefix + raw_key)
+        return data[TIMESTAMP_LENGTH:] if self.timestamped and data is not None else data
+
     def _decode_row(self, data: bytes) -> Entry:
         timestamp = -1
         if self.timestamped:

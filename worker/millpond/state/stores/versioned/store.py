@@ -189,6 +189,11 @@ class VersionedKeyValueStore(StagedStore[K, V]):
         found = self._latest(raw_key)
         return (None, -1) if found is None else (found.value, found.timestamp)
 
+    def stored(self, raw_key: bytes) -> bytes | None:
+        """Return the latest encoded value of a serialised key, whichever type wrote it, or None."""
+        history = self._history(raw_key)
+        return history[-1][1] if history else None
+
     def entry_as_of(self, raw_key: bytes, as_of: int) -> tuple[V | None, int]:
         """Return the value and its timestamp (ms) of a serialised key at a time (ms); (None, -1) when absent."""
         found = self._valid_at(raw_key, as_of)

@@ -11,6 +11,7 @@ from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.versioned.updates import only_latest
 from millpond.topology import NodeContext, TableForward
 
+from .resubscribing import Resubscription, resubscriptions
 from .wire import (
     ANSWER_ALWAYS,
     ANSWER_IF_FOUND,
@@ -41,11 +42,15 @@ class Subscribe:
     left: bool
     versioned: bool = False
     """Whether the left table is versioned: then changes that are not their key's latest are dropped (KIP-914)."""
+    remembers: bool = False
+    """Whether it has to remember the latest subscriptions, since no store has the bytes that they were hashed from."""
 
     def bind(self, node: NodeContext) -> TableForward:
         """Return the function that one task calls for each change of the left table."""
-        ask = self._ask(node)
+        again = resubscriptions(self.wiring, node)
+        ask = self._ask(node, again if self.remembers else None)
         foreign = self._foreign_key(node)
+        again.subscribe = _again(node, foreign, ask, left=self.left)
         subscribe = _left(node, foreign, ask) if self.left else _inner(node, foreign, ask)
         return only_latest(node, subscribe) if self.versioned else subscribe
 
@@ -70,8 +75,8 @@ class Subscribe:
 
         return foreign
 
-    def _ask(self, node: NodeContext) -> Ask:
-        """Return the function that writes subscriptions."""
+    def _ask(self, node: NodeContext, again: Resubscription | None) -> Ask:
+        """Return the function that writes subscriptions, and remembers them where that is needed."""
         wiring = self.wiring
         serialize_key = wiring.left_key(node, wiring.left_keys).serialize
         serialize_value = wiring.left_value(node).serialize
@@ -84,7 +89,16 @@ class Subscribe:
                 return without_hash, tail
             return heads, hash128(serialize_value(new)) + tail
 
-        return ask
+        if again is None:
+            return ask
+        remember = again.remember
+
+        def ask_and_remember(key: Any, new: Any) -> tuple[tuple[bytes, ...], bytes]:
+            asked = ask(key, new)
+            remember(serialize_key(key))
+            return asked
+
+        return ask_and_remember
 
 
 def _inner(node: NodeContext, foreign: Callable[[Any, Any], bytes | None], ask: Ask) -> TableForward:
@@ -129,5 +143,20 @@ def _left(node: NodeContext, foreign: Callable[[Any, Any], bytes | None], ask: A
         if before is not None and before != after:
             forward(before, heads[DELETE] + tail, timestamp)
         forward(after, heads[ANSWER_ALWAYS] + tail, timestamp)
+
+    return subscribe
+
+
+def _again(
+    node: NodeContext, foreign: Callable[[Any, Any], bytes | None], ask: Ask, *, left: bool
+) -> Callable[[Any, Any, int], None]:
+    """Return f(key, value, timestamp in ms), which subscribes an unchanged row once more."""
+    forward = node.forward
+
+    def subscribe(key: Any, value: Any, timestamp: int) -> None:
+        foreign_key = foreign(key, value)
+        if left or foreign_key is not None:
+            heads, tail = ask(key, value)
+            forward(foreign_key, heads[ANSWER_ALWAYS] + tail, timestamp)
 
     return subscribe

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.serdes import Serde
@@ -36,6 +36,8 @@ class Wiring:
     """Chooses the partitions of subscriptions."""
     shown: str
     """The join, for error messages."""
+    tasks: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What the two ends of the join share in one task, by its context; see `resubscribing`."""
 
     @property
     def left_keys(self) -> str:
