@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from millpond.cli.application import load_topology
 from millpond.cli.dev.control_server import serving_session
 from millpond.cli.dev.status import SessionStatus
-from millpond.cli.reset.plan import internal_topics, topics_of
+from millpond.cli.reset.internal_topics import internal_topics
+from millpond.cli.reset.plan import topics_of
 from millpond.runtime.offsets.metadata import OffsetMetadata, encode_metadata
 from millpond.state.rocksdb.directory_lock import DirectoryLock
 from tests.cli.conftest import COUNT, Application, Ended, Millpond, Process
@@ -36,7 +37,7 @@ def test_only_internal_topics_of_the_application_are_deleted(others: list[str], 
     """With any set of applications, no topic of another consumer group is deleted."""
     groups = {*others, application_id}
     topics = {f"{group}-{rest}" for group in groups for rest in ("x-changelog", "y-repartition", "output")}
-    delete, _ = internal_topics(topics, application_id, groups, None)
+    delete = internal_topics(topics, application_id, groups, None).own
     longer = [group for group in groups if group.startswith(f"{application_id}-")]
     assert all(topic.startswith(f"{application_id}-") for topic in delete)
     assert all(topic.endswith(("-changelog", "-repartition")) for topic in delete)
@@ -50,9 +51,9 @@ def test_topology_names_the_topics_to_reset(application: Application) -> None:
     inputs, known = topics_of(load_topology(f"{application(COUNT)}:count"))
     assert inputs.topics == {"words"}
     existing = ["a-by-word-repartition", "a-counts-changelog", "a-old-changelog", "b-counts-changelog", "words"]
-    delete, keep = internal_topics(existing, "a", [], known)
-    assert delete == ["a-by-word-repartition", "a-counts-changelog"]
-    assert keep == ["a-old-changelog"]
+    found = internal_topics(existing, "a", [], known)
+    assert found.own == ("a-by-word-repartition", "a-counts-changelog")
+    assert found.unclear == ("a-old-changelog",)
 
 
 class Scene:
@@ -284,7 +285,7 @@ def test_internal_topics_of_foreign_key_joins_are_found_by_their_names() -> None
     names = [f"fk-subscription-{each}-topic" for each in ("registration", "response")]
     names += [f"KTABLE-FK-JOIN-SUBSCRIPTION-{each}-0000000004-topic" for each in ("REGISTRATION", "RESPONSE")]
     existing = [*(f"a-{name}" for name in names), "a-other-topic", "fk-subscription-response-topic"]
-    assert internal_topics(existing, "a", ["a"], None) == (sorted(f"a-{name}" for name in names), [])
+    assert internal_topics(existing, "a", ["a"], None).own == tuple(sorted(f"a-{name}" for name in names))
 
 
 def test_without_a_broker_the_message_says_how_to_get_one(millpond: Millpond, application: Application) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -18,11 +18,14 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from millpond.errors import BrokerError
+from millpond.errors import BrokerError, ConfigError
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.clients import log
 from millpond.runtime.offsets.metadata import Partition, decode_metadata, text_of
 from millpond.runtime.ownership.presence import Presence, decode_presence, presence_group
+from millpond.runtime.topics.identity import topic_ids
+
+from .internal_topics import of_commits, owner_of
 
 __all__ = ("REQUEST_TIMEOUT_S", "Cluster", "Committed")
 
@@ -38,6 +41,8 @@ class Committed(NamedTuple):
     offset: int
     owner: str | None
     """The `worker.id` in the offset's metadata; None when it names none."""
+    changelogs: str = ""
+    """The digest of the changelogs with the task's state (`OffsetMetadata.changelogs`); empty if unknown."""
 
 
 @dataclass
@@ -111,6 +116,41 @@ class Cluster:
     def all_committed(self) -> dict[Partition, Committed]:
         """Return all committed offsets of the group, which must exist."""
         return _committed(self._of_group(self.config.application_id))
+
+    def proven_changelogs(self, topics: Sequence[str], groups: Collection[str]) -> set[str]:
+        """Return those of some changelogs that the ids in the application's committed offsets prove to be its own.
+
+        Args:
+            topics: the changelogs that may be the application's.
+            groups: all consumer groups.
+        """
+        return self._proven(self.config.application_id, topics, groups)
+
+    def reject_proven_of_others(
+        self, topics: Iterable[str], existing: Collection[str], groups: Collection[str]
+    ) -> None:
+        """Reject a topic that the committed offsets of an application with a longer id prove to be that one's.
+
+        Raises:
+            ConfigError: see above.
+        """
+        for topic in sorted(topics):
+            if (other := owner_of(topic, self.config.application_id, groups)) is None:
+                continue
+            candidates = [each for each in existing if each.startswith(f"{other}-") and each.endswith("-changelog")]
+            if topic in self._proven(other, candidates, groups):
+                raise ConfigError(
+                    f"--internal-topics: topic '{topic}' has state of application '{other}', as its committed offsets "
+                    f"prove: leave the topic out."
+                )
+
+    def _proven(self, id: str, topics: Sequence[str], groups: Collection[str]) -> set[str]:
+        if not topics or id not in groups:
+            return set()
+        digests = {each.changelogs for each in _committed(self._of_group(id)).values()} - {""}
+        if not digests:
+            return set()
+        return of_commits(self.ask(lambda: topic_ids(self.admin, topics, REQUEST_TIMEOUT_S), "the topics"), digests)
 
     def presences(self) -> dict[Partition, tuple[int, Presence]]:
         """Return the last reports of workers, each with its time; a report of each task (`ownership/presence.py`)."""
@@ -187,7 +227,8 @@ class Cluster:
 
 def _committed(found: Sequence[TopicPartition]) -> dict[Partition, Committed]:
     return {
-        Partition(each.topic, each.partition): Committed(each.offset, decode_metadata(text_of(each)).owner)
+        Partition(each.topic, each.partition): Committed(each.offset, metadata.owner, metadata.any_changelogs)
         for each in found
         if each.offset != OFFSET_INVALID
+        for metadata in [decode_metadata(text_of(each))]
     }

@@ -26,6 +26,7 @@ from millpond.runtime.offsets.metadata import Partition
 from .apply import apply_reset
 from .cluster import Cluster
 from .deletion import DeletePlan, apply_deletion, plan_deletion
+from .internal_topics import Choice
 from .plan import Inputs, ResetPlan, Target, plan_reset, topics_of
 from .running import RunningWorkers
 
@@ -51,6 +52,13 @@ _Offsets = Mapping[Partition, int]
     is_flag=True,
     help="Delete internal topics and the consumer group of an application that is no longer used.",
 )
+@click.option(
+    "--internal-topics",
+    metavar="TOPIC,…",
+    multiple=True,
+    help="Delete these topics as well: internal topics of former versions of the application, as of a renamed store.",
+)
+@click.option("--keep-topics", metavar="TOPIC,…", multiple=True, help="Keep these topics: of another application.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--force", is_flag=True, help="Reset although workers seem to be running.")
@@ -62,6 +70,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     session: Session,
     application: str | None,
     input_topics: tuple[str, ...],
+    internal_topics: tuple[str, ...],
+    keep_topics: tuple[str, ...],
     where: str | None,
     to_offset: int | None,
     to_datetime: str | None,
@@ -86,18 +96,23 @@ def command(  # noqa: PLR0913 - one parameter per option
     Without --bootstrap-servers, the broker is that of the application's session of `millpond dev`. Stop its workers
     before, by `millpond dev scale 0`, which keeps the broker.
 
+    Topics with the prefix of the application that its code does not name may be of a former version of it, or of
+    another application. If its committed offsets do not prove that they are its own, nothing is reset until you decide:
+    --internal-topics deletes them, --keep-topics keeps them.
+
     With --delete, internal topics and the consumer group with its committed offsets are deleted. Local state is kept.
     """
+    choice = Choice(_names(internal_topics), _names(keep_topics))
     if deleting:
         load_config(file, flags, required=(), beside_session=True)
         if any(each is not None for each in (where, to_offset, to_datetime, by_duration, shift_by)):
             raise click.UsageError("--delete and options for offsets exclude each other: leave out one of them.")
         flags, status = of_session(named, file, flags, application)
         config = _with_broker(file, flags)
-        _delete(session, application, config, _stop(status), dry_run=dry_run, yes=yes, force=force)
+        _delete(session, application, config, _stop(status), choice, dry_run=dry_run, yes=yes, force=force)
         return
     target = _target(where, to_offset, to_datetime, by_duration, shift_by)
-    inputs = Inputs(frozenset(topic.strip() for given in input_topics for topic in given.split(",") if topic.strip()))
+    inputs = Inputs(_names(input_topics))
     known: set[str] | None = None
     if application is not None:
         # What is wrong with the application is told before a setting that is missing.
@@ -110,14 +125,14 @@ def command(  # noqa: PLR0913 - one parameter per option
     config, stop = _with_broker(file, flags), _stop(status)
     with closing(Cluster(config)) as cluster:
         with session.err.status("reading topics and offsets"):
-            plan = plan_reset(cluster, inputs, known, target)
+            plan = plan_reset(cluster, inputs, known, target, choice)
         _show(plan, session.out)
         workers = _Workers(cluster, session, stop, force=force)
         if not _confirmed(plan, session, workers, dry_run=dry_run, yes=yes):
             return
         if not yes:
             # A worker may have been started while the prompt waited.
-            again = plan_reset(cluster, inputs, known, target)
+            again = plan_reset(cluster, inputs, known, target, choice)
             if [move.before for move in again.moves] != [move.before for move in plan.moves]:
                 raise MillpondError("the committed offsets changed meanwhile: stop the workers, and reset again.")
             workers.reject(again)
@@ -145,19 +160,30 @@ def _with_broker(file: Path | None, flags: dict[str, object]) -> Config:
 
 
 def _delete(  # noqa: PLR0913 - the options of the command
-    session: Session, application: str | None, config: Config, stop: str, *, dry_run: bool, yes: bool, force: bool
+    session: Session,
+    application: str | None,
+    config: Config,
+    stop: str,
+    choice: Choice,
+    *,
+    dry_run: bool,
+    yes: bool,
+    force: bool,
 ) -> None:
-    known = topics_of(load_topology(application, config.topology_optimization))[1] if application is not None else None
+    inputs: frozenset[str] = frozenset()
+    known: set[str] | None = None
+    if application is not None:
+        (inputs, _), known = topics_of(load_topology(application, config.topology_optimization))
     with closing(Cluster(config)) as cluster:
         with session.err.status("reading topics and offsets"):
-            plan = plan_deletion(cluster, known)
+            plan = plan_deletion(cluster, known, inputs, choice)
         _show_deletion(plan, session.out)
         workers = _Workers(cluster, session, stop, force=force)
         if not _confirmed(plan, session, workers, dry_run=dry_run, yes=yes):
             return
         if not yes:
             # A worker may have been started while the prompt waited.
-            workers.reject(plan_deletion(cluster, known))
+            workers.reject(plan_deletion(cluster, known, inputs, choice))
         with session.err.status("deleting"):
             apply_deletion(cluster, plan, lambda: workers.reject(plan))
         session.out.print(f"Application '{escape(plan.application_id)}' is deleted from Kafka.")
@@ -224,18 +250,43 @@ def _confirmed(plan: ResetPlan | DeletePlan, session: Session, workers: _Workers
         MillpondError: a worker seems to be running.
         click.Abort: the answer to the prompt was no.
     """
-    if plan.empty:
+    undecided = _undecided(plan) if isinstance(plan, ResetPlan) else ""
+    if plan.empty and not undecided:
         session.out.print("Nothing to do.")
         return False
     if dry_run:
+        if undecided:
+            session.out.print(escape(f"Without --dry-run this is refused: {undecided}"), soft_wrap=True)
         if line := workers.preview(plan):
             session.out.print(escape(line), soft_wrap=True)
         session.out.print("This was a dry run: nothing was changed.")
         return False
+    if undecided:
+        raise MillpondError(undecided)
     workers.reject(plan)
     if not yes:
         click.confirm("Continue?", abort=True, err=True)
     return True
+
+
+def _undecided(plan: ResetPlan) -> str:
+    """Return why the user has to decide about topics first; empty if all are clear."""
+    if not (topics := plan.unclear_topics):
+        return ""
+    listed, named = ",".join(topics), ", ".join(f"'{topic}'" for topic in topics)
+    several = len(topics) > 1
+    them, they_are = ("them", "they are") if several else ("it", "it is")
+    return (
+        f"the code of '{plan.application_id}' does not name topic{'s' if several else ''} {named}, which may have "
+        f"state of a former version, such as a renamed store. State that is left behind counts replayed records twice "
+        f"when a store gets its former name back. Nothing was changed. To delete {them}, add --internal-topics "
+        f"{listed}; if {they_are} of another application, keep {them} by --keep-topics {listed}."
+    )
+
+
+def _names(given: Sequence[str]) -> frozenset[str]:
+    """Return the names in values that are lists with commas."""
+    return frozenset(name.strip() for each in given for name in each.split(",") if name.strip())
 
 
 def _show(plan: ResetPlan, console: Console) -> None:
@@ -260,10 +311,13 @@ def _show(plan: ResetPlan, console: Console) -> None:
 def _show_topics(plan: ResetPlan | DeletePlan, console: Console) -> None:
     for topic in plan.delete_topics:
         console.print(f"  delete topic {escape(topic)}", soft_wrap=True)
-    for topic in plan.keep_topics:
+    for topic, reason in plan.keep_topics.items():
+        console.print(f"  keep topic {escape(topic)}: {escape(reason)}", soft_wrap=True)
+    for topic in plan.unclear_topics:
         console.print(
-            f"  [dim]keep topic {escape(topic)}: it seems to belong to another application[/]", soft_wrap=True
-        )
+            f"  [bold]keep topic {escape(topic)}: the code does not name it. Delete it by --internal-topics "
+            f"{escape(topic)} if it is of a former version of {escape(plan.application_id)}[/]", soft_wrap=True,
+        )  # fmt: skip
 
 
 def _target(

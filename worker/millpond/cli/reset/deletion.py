@@ -6,14 +6,14 @@ name the owners. So an interrupted deletion can be repeated with the same result
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from millpond.runtime.ownership.presence import presence_group
 
 from .apply import delete_topics, fence
 from .cluster import Cluster
-from .plan import internal_topics
+from .internal_topics import NO_CHOICE, Choice, internal_topics
 
 __all__ = ("DeletePlan", "apply_deletion", "plan_deletion")
 
@@ -24,8 +24,10 @@ class DeletePlan:
 
     application_id: str
     delete_topics: tuple[str, ...]
-    keep_topics: tuple[str, ...]
-    """Topics with the application's prefix that are kept, since they seem to belong to another application."""
+    keep_topics: Mapping[str, str]
+    """Topics with the application's prefix that are kept, each with the reason, a clause after its name."""
+    unclear_topics: tuple[str, ...]
+    """Topics that may be of a former version of the application, or of another one. They are kept."""
     group: bool
     """Whether the consumer group exists."""
     owners: tuple[str, ...]
@@ -39,26 +41,37 @@ class DeletePlan:
         return not (self.delete_topics or self.group)
 
 
-def plan_deletion(cluster: Cluster, known: Collection[str] | None) -> DeletePlan:
+def plan_deletion(
+    cluster: Cluster, known: Collection[str] | None, inputs: Collection[str] = (), choice: Choice = NO_CHOICE
+) -> DeletePlan:
     """Return the plan of a deletion.
 
     Args:
         cluster: the Kafka clients.
         known: logical names of the application's internal topics, or None to recognize them by their names.
+        inputs: the application's inputs, as far as they are known.
+        choice: the user's decisions about topics that the code does not name.
 
     Raises:
+        ConfigError: the user decided to delete a topic that is no internal topic of the application.
         BrokerError: Kafka did not answer in time, or answered with an error.
     """
     application_id = cluster.config.application_id
     topics = cluster.topics()  # first: only then does the client know all brokers, which list their own groups
     groups = cluster.groups()
-    delete, keep = internal_topics(topics, application_id, groups, known)
+    choice.check(topics, application_id, inputs)
+    cluster.reject_proven_of_others(choice.delete, topics, groups)
+    found = internal_topics(
+        topics, application_id, groups, known, inputs=inputs, choice=choice,
+        proven=lambda some: cluster.proven_changelogs(some, groups),
+    )  # fmt: skip
     exists = application_id in groups
     committed = cluster.all_committed() if exists else {}
     return DeletePlan(
         application_id,
-        delete_topics=tuple(delete),
-        keep_topics=tuple(keep),
+        delete_topics=found.own,
+        keep_topics=found.foreign,
+        unclear_topics=found.unclear,
         group=exists,
         owners=tuple(sorted({each.owner for each in committed.values() if each.owner})),
         active=tuple(cluster.active_members(groups)),

@@ -15,8 +15,9 @@ from millpond.state.rocksdb.directory_lock import DirectoryLock
 from millpond.topology import Topology, is_repartition_topic
 
 from .cluster import Cluster, Committed
+from .internal_topics import NO_CHOICE, Choice, internal_topics
 
-__all__ = ("Inputs", "OffsetMove", "ResetPlan", "Target", "internal_topics", "plan_reset", "topics_of")
+__all__ = ("Inputs", "OffsetMove", "ResetPlan", "Target", "plan_reset", "topics_of")
 
 Target = Callable[[Cluster, Sequence[Partition], Mapping[Partition, int]], Mapping[Partition, int]]
 """Chooses new offsets: (cluster, partitions, committed offsets) -> offsets, which may lie outside of the partition."""
@@ -44,8 +45,10 @@ class ResetPlan:
     repartition: tuple[OffsetMove, ...]
     """Partitions of repartition topics; their committed offsets become 0, since the topics are deleted."""
     delete_topics: tuple[str, ...]
-    keep_topics: tuple[str, ...]
-    """Topics with the application's prefix that are kept, since they seem to belong to another application."""
+    keep_topics: Mapping[str, str]
+    """Topics with the application's prefix that are kept, each with the reason, a clause after its name."""
+    unclear_topics: tuple[str, ...]
+    """Topics that may be of a former version of the application, or of another one. The user has to decide."""
     directories: tuple[Path, ...]
     """State directories on this machine, to delete."""
     owners: tuple[str, ...]
@@ -96,31 +99,9 @@ def topics_of(topology: Topology) -> tuple[Inputs, set[str]]:
     )
 
 
-def internal_topics(
-    existing: Iterable[str], application_id: str, groups: Iterable[str], known: Collection[str] | None
-) -> tuple[list[str], list[str]]:
-    """Return the internal topics of an application, and similar topics that seem to belong to another application.
-
-    Args:
-        existing: all topics.
-        application_id: the application.
-        groups: all consumer groups. The topics of an application ``a-b`` begin with ``a-`` as well; its consumer group
-            tells the two apart.
-        known: logical names of the topology's internal topics; None when the topology is not known.
-    """
-    prefix = f"{application_id}-"
-    others = [f"{group}-" for group in groups if group.startswith(prefix)]
-    internal: list[str] = []
-    foreign: list[str] = []
-    for topic in sorted(existing):
-        if not topic.startswith(prefix) or not (topic.endswith("-changelog") or is_repartition_topic(topic)):
-            continue
-        ours = topic.removeprefix(prefix) in known if known is not None else not any(map(topic.startswith, others))
-        (internal if ours else foreign).append(topic)
-    return internal, foreign
-
-
-def plan_reset(cluster: Cluster, inputs: Inputs, known: Collection[str] | None, target: Target) -> ResetPlan:
+def plan_reset(
+    cluster: Cluster, inputs: Inputs, known: Collection[str] | None, target: Target, choice: Choice = NO_CHOICE
+) -> ResetPlan:
     """Return the plan of a reset.
 
     Args:
@@ -128,9 +109,11 @@ def plan_reset(cluster: Cluster, inputs: Inputs, known: Collection[str] | None, 
         inputs: the application's input topics.
         known: logical names of its internal topics, or None to recognize them by their names.
         target: chooses the new offsets of the inputs.
+        choice: the user's decisions about topics that the code does not name.
 
     Raises:
         TopicError: an input topic does not exist.
+        ConfigError: the user decided to delete a topic that is no internal topic of the application.
         BrokerError: Kafka did not answer in time, or answered with an error.
     """
     config = cluster.config
@@ -138,7 +121,13 @@ def plan_reset(cluster: Cluster, inputs: Inputs, known: Collection[str] | None, 
     counts = cluster.topics()
     topics = inputs.among(counts)
     groups = cluster.groups()
-    delete, keep = internal_topics(counts, application_id, groups, known)
+    choice.check(counts, application_id, topics)
+    cluster.reject_proven_of_others(choice.delete, counts, groups)
+    found = internal_topics(
+        counts, application_id, groups, known, inputs=topics, choice=choice,
+        proven=lambda some: cluster.proven_changelogs(some, groups),
+    )  # fmt: skip
+    delete = found.own
     partitions = [Partition(topic, number) for topic in topics for number in range(counts[topic])]
     repartition = [
         Partition(topic, number) for topic in delete if is_repartition_topic(topic) for number in range(counts[topic])
@@ -157,8 +146,9 @@ def plan_reset(cluster: Cluster, inputs: Inputs, known: Collection[str] | None, 
         repartition=tuple(
             OffsetMove(each, offsets[each], 0, _owner(committed, each)) for each in repartition if each in offsets
         ),
-        delete_topics=tuple(delete),
-        keep_topics=tuple(keep),
+        delete_topics=delete,
+        keep_topics=found.foreign,
+        unclear_topics=found.unclear,
         directories=directories,
         owners=tuple(sorted({each.owner for each in committed.values() if each.owner})),
         active=(*cluster.active_members(groups), *_locked(directories)),

@@ -90,6 +90,11 @@ class OffsetMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
         return _FORMER + self.changelogs
 
     @property
+    def any_changelogs(self) -> str:
+        """The digest of the changelogs, also of those of another topology; empty if unknown."""
+        return self.changelogs.removeprefix(_FORMER)
+
+    @property
     def former_changelogs(self) -> bool:
         """Whether the digest is of another topology's changelogs."""
         return self.changelogs.startswith(_FORMER)

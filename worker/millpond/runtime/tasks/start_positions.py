@@ -64,6 +64,15 @@ class StartPositions:
             return by_age
         return end if reset == "latest" else first
 
+    def from_beginning(self, topic: str) -> bool:
+        """Return whether a topic without committed offsets is read from its first record, whatever its age.
+
+        Raises:
+            TopicError: the reset policy is none.
+        """
+        partition = Partition(topic, 0)
+        return self.age_of(partition) is None and self.start_of(partition, (0, 1)) == 0
+
     def age_of(self, partition: Partition) -> timedelta | None:
         """Return how old the first record may be that is read without a committed offset; None for any age."""
         return age_of(self._reset_of(partition.topic)[1])

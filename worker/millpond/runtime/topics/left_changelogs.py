@@ -36,13 +36,14 @@ def warn_of_left_changelogs(plan: Plan, existing: Mapping[str, int], application
     stores = [name[len(application_id) + 1 : -len(_SUFFIX)] for name in new]
     log.warning(
         "the store%s %s begin%s empty, and no store uses the changelog%s %s. If a store was renamed, its state stays "
-        "under the old name: rename it back to keep the state, or stop the workers, run `millpond reset` to make the "
-        "state again from the inputs, and delete the old topic. Topics of another application, whose id begins with "
-        "'%s-', are no reason to do anything.",
+        "under the old name: rename it back to keep the state, or stop the workers, and run `millpond reset` with "
+        "`--internal-topics %s` to make the state again from the inputs. Topics of another application, whose id "
+        "begins with '%s-', are no reason to do anything.",
         "" if len(stores) == 1 else "s",
         ", ".join(f"'{each}'" for each in stores),
         "s" if len(stores) == 1 else "",
         "" if len(left) == 1 else "s",
         ", ".join(f"'{each}'" for each in left),
+        ",".join(left),
         application_id,
     )

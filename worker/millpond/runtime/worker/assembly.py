@@ -27,10 +27,12 @@ from millpond.runtime.restoring.global_stores import GlobalStores
 from millpond.runtime.restoring.snapshot_restorer import open_bootstrap
 from millpond.runtime.tasks.executor import TaskExecutor
 from millpond.runtime.tasks.resources import TaskResources
+from millpond.runtime.tasks.start_positions import StartPositions
 from millpond.runtime.tasks.task_stores import TaskStores
 from millpond.runtime.topics.left_changelogs import warn_of_left_changelogs
 from millpond.runtime.topics.lost_changelogs import check_changelogs
 from millpond.runtime.topics.plan import Plan, plan_with
+from millpond.runtime.topics.state_of_earlier_life import check_no_earlier_life
 from millpond.runtime.topics.state_sources import state_sources, warn_of_deletions
 from millpond.runtime.topics.watch import TopicWatch
 from millpond.runtime.topics.window_changelogs import ExpiredRecords, keep_records, window_changelogs, without_limit
@@ -135,6 +137,8 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         bootstrap = open_bootstrap(config, stores.backend, environment.now_ms)
         newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
         warn_of_left_changelogs(plan, newest, config.application_id)
+        starts = StartPositions(plan, config, environment, "")
+        check_no_earlier_life(plan, newest, offsets.survey, cluster.ranges, starts.from_beginning)
         windows = window_changelogs(plan)
         cluster.ensure(without_limit(plan.internal, windows), newest, config.replication_factor)
         stores.time_limits = keep_records(windows, newest, cluster)
