@@ -29,6 +29,7 @@ LANGUAGES = {
     "sh": "test_doc_commands.py",
     "promql": "queries of metrics that workers export",
     "json": "lines of logs",
+    "text": "what a command says: tests/cli/check",
 }
 """Languages of blocks, and what tests them."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import COUNT, Application, Millpond
+from tests.docs.pages import blocks
 
 UNNAMED = COUNT.replace('.count(store="counts")', ".count()")
 
@@ -25,6 +26,20 @@ spec:
   config:
     default.key.serde: String
     max.task.idle.ms: "250"
+"""
+
+PAGE = """\
+# Of docs/guides/deploying.md
+apiVersion: millpond.dev/v1alpha1
+kind: StreamApp
+metadata:
+  name: orders
+spec:
+  image: registry.example.com/orders:1
+  topology: app:orders
+  kafka:
+    bootstrapServers: kafka:9092
+  replica: 3
 """
 
 
@@ -173,3 +188,17 @@ def test_a_session_tells_it_before_its_broker_starts(
     target = f"{application(COUNT.replace('key=String, value=String)', 'value=String)'))}:count"
     ended = millpond("dev", target)
     assert (ended.status, "has no key serde" in ended.err) == (1, True)
+
+
+def test_the_page_shows_what_is_said(millpond: Millpond, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/guides/deploying.md: a field with a typo, and then a step without a serde."""
+    pages = [each.text for each in blocks("docs/guides/deploying.md") if each.language == "text"]
+    stream = "import millpond as mp\n\norders = mp.StreamsBuilder()\norders.stream('orders', key=mp.String)"
+    Path("app.py").write_text(f"{stream}.to('copies', key=mp.String, value=mp.String)\n")
+    monkeypatch.setitem(sys.modules, "app", None)  # what is there afterwards is removed at the end
+    del sys.modules["app"]
+    said = []
+    for text in (PAGE, PAGE.replace("  replica: 3\n", "")):
+        Path("streamapp.yaml").write_text(text)
+        said.append(millpond("check", "streamapp.yaml").err)
+    assert said == pages
