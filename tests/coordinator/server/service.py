@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from yarl import URL
 
 from millpond.protocol import (
     Answer,
@@ -49,6 +50,12 @@ class Service:
     async def ask(self, method: str, path: str, **options: Any) -> tuple[int, bytes]:
         async with self._http.request(method, self.coordinator.url + path, **options) as response:
             return response.status, await response.read()
+
+    async def ask_location(self, path: str, **options: Any) -> tuple[int, bytes, str]:
+        """Return status, body and the header Location of a request that follows no redirect."""
+        options["allow_redirects"] = False
+        async with self._http.get(URL(self.coordinator.url + path, encoded=True), **options) as response:
+            return response.status, await response.read(), response.headers.get("Location", "")
 
     async def beat(self, beat: Heartbeat, token: str | None = None, path: str | None = None) -> Answer | Refusal:
         path = path or f"/v1/applications/{beat.application}/workers/{beat.worker}/heartbeat"

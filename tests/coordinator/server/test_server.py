@@ -19,7 +19,7 @@ from millpond_operator.coordinator import (
     EngineOptions,
 )
 from millpond_operator.coordinator.server.application import Application
-from tests.coordinator.server.service import QUICK, all_owned, run, serving, worker, working
+from tests.coordinator.server.service import QUICK, Service, all_owned, run, serving, worker, working
 from tests.coordinator.support import APP, eventually, heartbeat, topology
 
 
@@ -231,5 +231,59 @@ def test_metrics_can_be_served_elsewhere() -> None:
             assert (await service.ask("GET", "/metrics"))[0] == 404
             labels = {"application_namespace": "", "application_name": "", "application_id": APP, "state": "alive"}
             assert registry.get_sample_value("millpond_coordinator_members", labels) == 1
+
+    run(scenario())
+
+
+async def _redirect(service: Service, path: str) -> str:
+    status, _, location = await service.ask_location(path)
+    assert status == 307, path
+    return location
+
+
+def test_queries_are_redirected_to_the_workers_in_turn() -> None:
+    """With their path and parameters as they were; only live workers that have an address get one."""
+
+    async def scenario() -> None:
+        async with serving() as service:
+            for name, address in (("w0", "http://w0:8080/"), ("w1", "http://w1:8080"), ("w2", None)):
+                answer = await service.beat(heartbeat(name, address=address))
+                assert isinstance(answer, Answer)
+            query = "stores/counts/keys/a%2Fb?key_format=json&timeout=5s"
+            found = {await _redirect(service, f"/v1/applications/{APP}/{query}") for _ in range(4)}
+            assert found == {f"http://w0:8080/v1/{query}", f"http://w1:8080/v1/{query}"}
+            assert await _redirect(service, "/v1/metadata/counts") in (
+                "http://w0:8080/v1/metadata/counts", "http://w1:8080/v1/metadata/counts",
+            )  # fmt: skip
+            await service.ask("POST", f"/v1/applications/{APP}/workers/w0/gone")
+            found = {await _redirect(service, "/v1/stores") for _ in range(4)}
+            assert found == {"http://w1:8080/v1/stores"}
+
+    run(scenario())
+
+
+def test_a_query_without_a_worker_says_so_in_the_form_of_queries() -> None:
+    """A client asks again, as it does when a worker answers NOT_PRESENT."""
+
+    async def scenario() -> None:
+        async with serving() as service:
+            status, body = await service.ask("GET", "/v1/stores/counts/all")
+            assert status == 503
+            assert msgspec.json.decode(body)["error"]["reason"] == "NOT_PRESENT"
+
+    run(scenario())
+
+
+def test_a_query_names_its_application_where_several_are_served() -> None:
+    """The short path is refused, and the refusal has the long one."""
+
+    async def scenario() -> None:
+        async with serving() as service:
+            await service.coordinator.add("another")
+            assert isinstance(await service.beat(heartbeat("w0", address="http://w0:8080")), Answer)
+            status, body = await service.ask("GET", "/v1/stores")
+            assert status == 404
+            assert "/v1/applications/NAME/stores" in msgspec.json.decode(body, type=Refusal).message
+            assert await _redirect(service, f"/v1/applications/{APP}/stores") == "http://w0:8080/v1/stores"
 
     run(scenario())

@@ -52,6 +52,21 @@ def test_a_token_speaks_for_its_own_worker_only(tmp_path: Path, caplog: pytest.L
     assert "wrong" not in caplog.text
 
 
+def test_a_redirect_of_a_query_needs_a_token_and_passes_none_on(tmp_path: Path) -> None:
+    """Who may not see the list of workers gets no address of one, and the address has no token in it."""
+
+    async def scenario() -> None:
+        async with serving(authenticator=TokenFile(tokens(tmp_path))) as service:
+            await service.beat(heartbeat("w0", address="http://w0:8080"), "secret-of-w0")
+            for token, expected in (("wrong", (401, "")), ("secret-of-ops", (307, "http://w0:8080/v1/stores"))):
+                bearer = {"Authorization": f"Bearer {token}"}
+                status, body, location = await service.ask_location("/v1/stores", headers=bearer)
+                assert (status, location) == expected
+                assert b"secret" not in body
+
+    run(scenario())
+
+
 def test_only_admins_drain_and_report_deaths(tmp_path: Path) -> None:
     """Workers' tokens may read, since workers forward queries; commands are for people and the operator."""
 

@@ -7,6 +7,8 @@ DELETE /v1/applications/{app}/workers/{worker}/drain       admin: assign it task
 GET    /v1/applications/{app}/assignment                   View; as a table with ?format=text
 GET    /v1/applications/{app}/members                      [Member]; as a table with ?format=text
 GET    /v1/applications                                    the ids of all applications
+GET    /v1/applications/{app}/stores/..., /metadata/...     a query: 307 to a worker of the application
+GET    /v1/stores/..., /v1/metadata/...                     the same, while one application is served here
 GET    /metrics  /healthz                                  /metrics unless it is served elsewhere
 
 Applications of a namespace are below `/namespaces/{namespace}/v1/...`, and only there; two namespaces may each have an
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import secrets
 import ssl
@@ -38,6 +41,7 @@ from .connections import Connections
 from .limits import MOST_BYTES, Limits, excess, most_bytes, without_large_figures
 from .load_measurement import LoadMeasurement
 from .metrics import CoordinatorMetrics
+from .query_redirects import query_address
 from .request_body import BodyTooLarge, BodyTooSlow, read_body
 from .store import AssignmentStore
 from .tables import assignment_table, members_table
@@ -134,6 +138,7 @@ class CoordinatorServer:
         self._requests = None if limits is None else TokenBuckets(limits.requests_per_second, limits.requests_burst)
         self._connections = Connections(limits, self.metrics.count_rejection)
         self.metrics.watch(self._connections)
+        self._queries = itertools.count()
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.AbstractServer | None = None
 
@@ -201,6 +206,8 @@ class CoordinatorServer:
             add.add_get(f"{application}/assignment", self._answered(self._assignment))
             add.add_get(f"{application}/members", self._answered(self._members))
             add.add_get(applications, self._answered(self._list))
+            for queries in (application, f"{prefix}/v1"):
+                add.add_get(queries + "/{query:(?:stores|metadata)(?:/.*)?}", self._answered(self._query))
         if self._shows_metrics:
             add.add_get("/metrics", self._exposition)
         add.add_get("/healthz", self._health)
@@ -369,6 +376,24 @@ class CoordinatorServer:
         here = sorted(id for namespace, id in self._applications if namespace == _namespace(request))
         return web.Response(body=_json.encode(here), content_type=_JSON)
 
+    async def _query(self, request: web.Request) -> web.Response:
+        """Redirect a query to a live worker, which answers for the whole application; to another one each time."""
+        await self._reader(request)
+        view = self._application(request).view()
+        address = query_address(view, next(self._queries))
+        if address is None:
+            message = f"no worker of '{view.application}' answers queries now: ask again, or check 'http.port'."
+            failure = {"error": {"reason": "NOT_PRESENT", "message": message, "partitions": []}}
+            return web.Response(body=_json.encode(failure), content_type=_JSON, status=503)
+        path = request.rel_url.raw_path
+        query = path[path.index("/v1/") + len("/v1/") :]
+        if "application" in request.match_info:
+            query = query.split("/", 2)[2]
+        if request.rel_url.raw_query_string:
+            query += f"?{request.rel_url.raw_query_string}"
+        headers = {"Location": f"{address}/v1/{query}", "Cache-Control": "no-store"}
+        return web.Response(status=307, headers=headers)
+
     async def _exposition(self, request: web.Request) -> web.Response:
         return web.Response(body=self.metrics.exposition(), headers={"Content-Type": _METRICS})
 
@@ -438,10 +463,18 @@ class CoordinatorServer:
             )
 
     def _application(self, request: web.Request) -> Application:
-        namespace, id = _namespace(request), request.match_info["application"]
+        namespace = _namespace(request)
+        here = sorted(other for where, other in self._applications if where == namespace)
+        id = request.match_info.get("application", here[0] if len(here) == 1 else "")
         each = self._applications.get((namespace, id))
         if each is None:
-            known = ", ".join(sorted(other for where, other in self._applications if where == namespace)) or "none"
+            known = ", ".join(here) or "none"
+            if not id:
+                raise _Rejected(
+                    RefusalCode.UNKNOWN_APPLICATION,
+                    f"This coordinator serves several applications or none ({known}): name one, in "
+                    "/v1/applications/NAME/stores.",
+                )
             raise _Rejected(
                 RefusalCode.UNKNOWN_APPLICATION,
                 f"This coordinator does not serve application '{id}'; it serves {known}: check application.id and "

@@ -79,6 +79,9 @@ class _Dev(click.Command):
 @click.option("--port", type=click.IntRange(1, 65535), help="The broker's port. Default: a free one.")
 @click.option("--console-port", type=click.IntRange(1, 65535), help="The console's port. Default: a free one.")
 @click.option(
+    "--coordinator-port", type=click.IntRange(1, 65535), help="The port of --workers' coordinator. Default: a free one."
+)
+@click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep topics and state here. Default: delete them.",
@@ -106,6 +109,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     partitions: int,
     port: int | None,
     console_port: int | None,
+    coordinator_port: int | None,
     data_dir: Path | None,
     registry_port: int | None,
     file: Path | None,
@@ -128,11 +132,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     The console, a page that shows tasks, moves, rates and lags, is served on this machine only.
     """
-    if take_over and workers is not None:
-        raise click.UsageError(
-            "--take-over and --workers exclude each other, since the coordinator of the workers decides which tasks "
-            "are taken over: leave out one of them."
-        )
+    _check_alone(workers, coordinator_port, take_over=take_over)
     session.log_to_stderr()
     early = load_config(file, flags, required=())
     _check_registry(early, registry_port, own_registry=own_registry)
@@ -177,7 +177,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             from .worker import Launch
 
             launch = Launch(target, config, flags, file, (directory / "workers").absolute(), session.verbose)
-            run_fleet(launch, workers, session, title, reaper, console_port or 0)
+            run_fleet(launch, workers, session, title, reaper, console_port or 0, coordinator_port or 0)
     if own_broker:
         session.err.print(escape(_how_to_go_on(target, data_dir)), soft_wrap=True)
 
@@ -186,6 +186,21 @@ def _load(target: str, config: Config) -> Topology:
     topology = load_topology(target, config.topology_optimization)
     check_configured(topology, config)
     return topology
+
+
+def _check_alone(workers: int | None, coordinator_port: int | None, *, take_over: bool) -> None:
+    """Check the options that need a coordinator, or exclude one.
+
+    Raises:
+        click.UsageError: options exclude each other, or one is missing.
+    """
+    if take_over and workers is not None:
+        raise click.UsageError(
+            "--take-over and --workers exclude each other, since the coordinator of the workers decides which tasks "
+            "are taken over: leave out one of them."
+        )
+    if coordinator_port is not None and workers is None:
+        raise click.UsageError("--coordinator-port is the port of the coordinator of --workers: give that, too.")
 
 
 def _check_registry(config: Config, port: int | None, *, own_registry: bool) -> None:

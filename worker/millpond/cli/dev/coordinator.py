@@ -47,16 +47,18 @@ class CoordinatorProcess:
         config: the configuration of the application.
         directory: the directory of the coordinator's log and of its stored assignment.
         reaper: kills the coordinator when this process dies.
+        port: its port; 0 for a free one.
 
     Attributes:
         url: the coordinator's URL, which a restart does not change; empty before the first start.
         listening: whether the coordinator accepts requests.
     """
 
-    def __init__(self, config: Config, directory: Path, reaper: ChildReaper) -> None:
+    def __init__(self, config: Config, directory: Path, reaper: ChildReaper, port: int = 0) -> None:
         self._application = config.application_id
         self._directory = directory
         self._reaper = reaper
+        self._port = port
         self._options = (
             *("--standby-replicas", str(config.num_standby_replicas)),
             *("--max-warmup-replicas", str(config.max_warmup_replicas)),
@@ -100,7 +102,7 @@ class CoordinatorProcess:
         self._discard_output = asyncio.create_task(_discard_output(child))
 
     def _command(self) -> Sequence[str]:
-        port = self.url.rpartition(":")[2] or "0"
+        port = self.url.rpartition(":")[2] or str(self._port)
         return (
             *(sys.executable, "-m", "millpond_operator.coordinator", "--application", self._application),
             *("--port", port, "--store", str(self._directory / "assignment.json"), *self._options),

@@ -38,7 +38,13 @@ _HINTS = (
 
 
 def run_fleet(  # noqa: PLR0913 - the parts of a session
-    launch: Launch, count: int, session: Session, title: str, reaper: ChildReaper, console_port: int = 0
+    launch: Launch,
+    count: int,
+    session: Session,
+    title: str,
+    reaper: ChildReaper,
+    console_port: int = 0,
+    coordinator_port: int = 0,
 ) -> None:
     """Run an application's workers and their coordinator until SIGINT or SIGTERM.
 
@@ -51,12 +57,14 @@ def run_fleet(  # noqa: PLR0913 - the parts of a session
         title: the application's name.
         reaper: kills the processes when this process dies for any reason.
         console_port: the port of the console; 0 for a free one.
+        coordinator_port: the port of the coordinator; 0 for a free one.
 
     Raises:
         MillpondError: the coordinator or the workers cannot start.
         click.Abort: the session was interrupted twice.
     """
-    asyncio.run(_run(Fleet(launch, count, reaper, patient=session.live), session, title, console_port))
+    fleet = Fleet(launch, count, reaper, patient=session.live, coordinator_port=coordinator_port)
+    asyncio.run(_run(fleet, session, title, console_port))
 
 
 async def _run(fleet: Fleet, session: Session, title: str, console_port: int) -> None:
@@ -111,7 +119,8 @@ class _Shown:
     def __rich__(self) -> RenderableType:
         status = self._observer.status
         where = f"broker {status.bootstrap_servers}   logs {status.directory}   Ctrl-C stops"
-        pages = f"console {status.console}   queries {' '.join(status.queries) or 'none yet'}: millpond query"
+        queries = f"queries {' '.join(status.queries) or 'none yet'}: millpond query"
+        pages = f"console {status.console}   coordinator {status.coordinator or 'none now'}   {queries}"
         return table(status, pages, where, _HINTS)
 
 

@@ -62,7 +62,9 @@ class Fleet:
         ran: whether any worker has ever been in state RUNNING.
     """
 
-    def __init__(self, launch: Launch, count: int, reaper: ChildReaper, *, patient: bool = False) -> None:
+    def __init__(
+        self, launch: Launch, count: int, reaper: ChildReaper, *, patient: bool = False, coordinator_port: int = 0
+    ) -> None:
         """Create the fleet, without processes.
 
         Args:
@@ -71,11 +73,14 @@ class Fleet:
             reaper: kills the processes when this process dies.
             patient: whether to start workers again that have never run. A person at a terminal sees the reason, and
                 mends the application; otherwise the session ends with it.
+            coordinator_port: the port of the coordinator; 0 for a free one.
         """
         self.launch = launch
         self._patient = patient
         self._reaper = reaper
-        self.coordinator: CoordinatorProcess = CoordinatorProcess(launch.config, launch.directory, reaper)
+        self.coordinator: CoordinatorProcess = CoordinatorProcess(
+            launch.config, launch.directory, reaper, coordinator_port
+        )
         self.workers: dict[str, WorkerProcess] = {}
         self.wanted: int = count
         self.events: deque[SessionEvent] = deque(maxlen=_EVENTS_KEPT)
@@ -99,6 +104,7 @@ class Fleet:
         """
         try:
             await self.coordinator.start()
+            log.info("coordinator: %s, which redirects queries to a worker that runs", self.coordinator.url)
             self._in_background(self._keep_coordinator())
             self.scale(self.wanted)
             await self._report_missing_workers()
