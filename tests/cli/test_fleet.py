@@ -193,6 +193,8 @@ def test_session_is_controlled_from_another_terminal(millpond: Millpond) -> None
             assert await elsewhere(millpond, "dev", "kill", "w2", "--no-restart") == (0, "killed\n", "")
             assert await elsewhere(millpond, "dev", "drain", "w0", "--app", "delays") == (0, "drained\n", "")
             assert (await elsewhere(millpond, "dev", "drain", "w0", "--session", "delays")).out == "drained\n"
+            for option in (("--session", "delays"), ("--session=delays",), ("--app", "delays")):
+                assert (await elsewhere(millpond, "dev", *option, "drain", "w0")).out == "drained\n"
             refused = await elsewhere(millpond, "dev", "kill", "w9")
             assert refused == (1, "", "millpond: there is no worker 'w9'; there are w0.\n")
             shown = await elsewhere(millpond, "dev", "status", "--json")
@@ -200,7 +202,7 @@ def test_session_is_controlled_from_another_terminal(millpond: Millpond) -> None
             assert " w0 " in (await elsewhere(millpond, "dev", "status"))[1]
 
     asyncio.run(talk())
-    assert fleet.done == [("scale", 5), ("kill", "w1", 2.0), ("kill", "w2", None), ("drain", "w0"), ("drain", "w0")]
+    assert fleet.done == [("scale", 5), ("kill", "w1", 2.0), ("kill", "w2", None), *[("drain", "w0")] * 5]
 
 
 def test_a_session_must_be_named_when_there_are_several(millpond: Millpond) -> None:

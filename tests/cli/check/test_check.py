@@ -114,6 +114,31 @@ def test_variables_of_the_streamapp_are_there_when_the_application_is_built(
     assert millpond("check").status == 0
 
 
+def test_an_application_with_a_schema_registry_is_checked_without_one(
+    millpond: Millpond, manifest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the variable that is enough, which the CI file of `millpond new` sets."""
+    monkeypatch.delenv("SCHEMA_REGISTRY_URL", raising=False)
+    name = f"registered_{uuid.uuid4().hex[:6]}"
+    Path(f"{name}.py").write_text(
+        "import millpond as mp\nfrom millpond.serdes.registry import Avro, SchemaRegistry\n\n\n"
+        "class Order(mp.Struct):\n    item: str\n\n\n"
+        "def build():\n    builder = mp.StreamsBuilder()\n    orders = Avro(Order, registry=SchemaRegistry())\n"
+        "    builder.stream('words', key=mp.String, value=orders).to('out', key=mp.String, value=orders)\n"
+        "    return builder.build()\n"
+    )
+    lines = [f"  topology: {name}:build" if "topology" in each else each for each in manifest.splitlines()]
+    Path("streamapp.yaml").write_text("\n".join(lines))
+    ended = millpond("check")
+    assert (ended.status, "SCHEMA_REGISTRY_URL=mock://check is enough" in ended.err) == (1, True)
+    ended = millpond("topology", f"{name}:build")
+    assert (ended.status, "SCHEMA_REGISTRY_URL=mock://check is enough" in ended.err) == (2, True)
+    monkeypatch.setenv("SCHEMA_REGISTRY_URL", "mock://check")
+    for arguments in (("check",), ("check", f"{name}:build"), ("topology", f"{name}:build")):
+        ended = millpond(*arguments)
+        assert ended.status == 0, ended.err
+
+
 def test_a_topology_that_is_elsewhere_is_noted(millpond: Millpond, manifest: str) -> None:
     """Manifests may be in a repository of their own."""
     name = f"missing_{uuid.uuid4().hex[:6]}"

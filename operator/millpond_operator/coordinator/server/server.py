@@ -41,7 +41,7 @@ from .connections import Connections
 from .limits import MOST_BYTES, Limits, excess, most_bytes, without_large_figures
 from .load_measurement import LoadMeasurement
 from .metrics import CoordinatorMetrics
-from .query_redirects import query_address
+from .query_redirects import PATHS, redirect
 from .request_body import BodyTooLarge, BodyTooSlow, read_body
 from .store import AssignmentStore
 from .tables import assignment_table, members_table
@@ -207,7 +207,7 @@ class CoordinatorServer:
             add.add_get(f"{application}/members", self._answered(self._members))
             add.add_get(applications, self._answered(self._list))
             for queries in (application, f"{prefix}/v1"):
-                add.add_get(queries + "/{query:(?:stores|metadata)(?:/.*)?}", self._answered(self._query))
+                add.add_get(queries + PATHS, self._answered(self._query))
         if self._shows_metrics:
             add.add_get("/metrics", self._exposition)
         add.add_get("/healthz", self._health)
@@ -356,20 +356,16 @@ class CoordinatorServer:
     async def _assignment(self, request: web.Request) -> web.Response:
         await self._reader(request)
         view = self._application(request).view()
-        return (
-            _text(assignment_table(view))
-            if _wants_text(request)
-            else web.Response(body=encode(view), content_type=_JSON)
-        )
+        if _wants_text(request):
+            return _text(assignment_table(view))
+        return web.Response(body=encode(view), content_type=_JSON)
 
     async def _members(self, request: web.Request) -> web.Response:
         await self._reader(request)
         members = self._application(request).view().members
-        return (
-            _text(members_table(members))
-            if _wants_text(request)
-            else web.Response(body=_json.encode(members), content_type=_JSON)
-        )
+        if _wants_text(request):
+            return _text(members_table(members))
+        return web.Response(body=_json.encode(members), content_type=_JSON)
 
     async def _list(self, request: web.Request) -> web.Response:
         await self._reader(request)
@@ -379,20 +375,7 @@ class CoordinatorServer:
     async def _query(self, request: web.Request) -> web.Response:
         """Redirect a query to a live worker, which answers for the whole application; to another one each time."""
         await self._reader(request)
-        view = self._application(request).view()
-        address = query_address(view, next(self._queries))
-        if address is None:
-            message = f"no worker of '{view.application}' answers queries now: ask again, or check 'http.port'."
-            failure = {"error": {"reason": "NOT_PRESENT", "message": message, "partitions": []}}
-            return web.Response(body=_json.encode(failure), content_type=_JSON, status=503)
-        path = request.rel_url.raw_path
-        query = path[path.index("/v1/") + len("/v1/") :]
-        if "application" in request.match_info:
-            query = query.split("/", 2)[2]
-        if request.rel_url.raw_query_string:
-            query += f"?{request.rel_url.raw_query_string}"
-        headers = {"Location": f"{address}/v1/{query}", "Cache-Control": "no-store"}
-        return web.Response(status=307, headers=headers)
+        return redirect(request, self._application(request).view(), next(self._queries))
 
     async def _exposition(self, request: web.Request) -> web.Response:
         return web.Response(body=self.metrics.exposition(), headers={"Content-Type": _METRICS})
@@ -468,18 +451,14 @@ class CoordinatorServer:
         id = request.match_info.get("application", here[0] if len(here) == 1 else "")
         each = self._applications.get((namespace, id))
         if each is None:
-            known = ", ".join(here) or "none"
-            if not id:
-                raise _Rejected(
-                    RefusalCode.UNKNOWN_APPLICATION,
-                    f"This coordinator serves several applications or none ({known}): name one, in "
-                    "/v1/applications/NAME/stores.",
+            serves = f"serves {', '.join(here) or 'none'}"
+            message = f"Name one application, as in /v1/applications/NAME/stores: this coordinator {serves}."
+            if id:
+                message = (
+                    f"This coordinator does not serve application '{id}'; it {serves}: check application.id and "
+                    "coordinator.url."
                 )
-            raise _Rejected(
-                RefusalCode.UNKNOWN_APPLICATION,
-                f"This coordinator does not serve application '{id}'; it serves {known}: check application.id and "
-                "coordinator.url.",
-            )
+            raise _Rejected(RefusalCode.UNKNOWN_APPLICATION, message)
         return each
 
     @staticmethod

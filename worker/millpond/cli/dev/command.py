@@ -35,6 +35,7 @@ log: logging.Logger = logging.getLogger("millpond.cli")
 
 _SEVERAL = "millpond.cli.dev.session_run"
 _TIMEOUT_S = 30.0
+_SESSION = ("--session", "--app")
 _WAITS = ("starting", "formatting", "stopping")
 """How steps of the broker begin that take a while; others are results."""
 
@@ -60,11 +61,19 @@ class _Dev(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        if args and (args[0] == "status" or args[0] in ACTIONS):
+        named, rest = _session_of(args)
+        if rest and (rest[0] == "status" or rest[0] in ACTIONS):
             from .verbs import VERBS
 
-            return VERBS[args[0]].make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+            return VERBS[rest[0]].make_context(f"{info_name} {rest[0]}", [*named, *rest[1:]], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
+
+
+def _session_of(args: list[str]) -> tuple[list[str], list[str]]:
+    """Return the option that names a session, if it stands before the verb, and the other arguments."""
+    if args and args[0].startswith(tuple(f"{option}=" for option in _SESSION)):
+        return args[:1], args[1:]
+    return (args[:2], args[2:]) if args and args[0] in _SESSION else ([], args)
 
 
 @click.command(

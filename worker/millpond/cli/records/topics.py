@@ -13,6 +13,7 @@ from millpond.cli.cluster.printable import printable
 from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
 from millpond.cli.status.view import grid
+from millpond.errors import TopicError
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.offsets.metadata import Partition
 from millpond.topology import is_repartition_topic
@@ -47,26 +48,42 @@ class TopicRow(msgspec.Struct, omit_defaults=True, rename="camel"):
 @click.command("topics", short_help="Show topics, or the partitions of one.")
 @click.argument("topic", required=False)
 @click.option("-a", "--all", "everything", is_flag=True, help="Show Kafka's own topics, too.")
+@click.option("--create", "partitions", type=click.IntRange(1), metavar="PARTITIONS",
+              help="Create TOPIC with so many partitions, unless it exists with them.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Show JSON for programs.")
 @broker_options
 @verbose_option
 @click.pass_obj
-def command(session: Session, topic: str | None, find: Callable[[], Place], *, everything: bool, as_json: bool) -> None:
+def command(  # noqa: PLR0913 - one parameter per option
+    session: Session,
+    topic: str | None,
+    partitions: int | None,
+    find: Callable[[], Place],
+    *,
+    everything: bool,
+    as_json: bool,
+) -> None:
     """Show the topics of a broker: partitions, records, retention, and the application of internal topics.
 
     With TOPIC, show its partitions and its configuration. Records are offsets between the first and the last one:
-    compaction and transactions leave gaps, so there may be fewer.
+    compaction and transactions leave gaps, so there may be fewer. With --create, create TOPIC, and show nothing else.
 
     \b
     millpond topics
     millpond topics orders
+    millpond topics orders --create 4
     """  # noqa: D301 - click's mark for lines that are not wrapped
+    if partitions is not None and topic is None:
+        raise click.UsageError("--create needs the name of the topic: millpond topics NAME --create PARTITIONS.")
     quiet(session)
     place = find()
     if not as_json:
         session.err.print(f"broker {place.where}", style="dim", markup=False, highlight=False, soft_wrap=True)
     admin = admin_of(place.config)
     counts = admin.topics()
+    if topic is not None and partitions is not None:
+        _create(session, admin, topic, partitions, counts.get(topic), place.config.replication_factor, as_json=as_json)
+        return
     if topic is not None:
         _show_partitions(session, admin, topic, partitions_of(counts, topic), as_json=as_json)
         return
@@ -78,6 +95,39 @@ def command(session: Session, topic: str | None, find: Callable[[], Place], *, e
         session.out.print("There are no topics.")
     else:
         _show(session, rows)
+
+
+def _create(  # noqa: PLR0913 - the topic, and what there is
+    session: Session,
+    admin: KafkaAdmin,
+    topic: str,
+    partitions: int,
+    existing: int | None,
+    replication_factor: int,
+    *,
+    as_json: bool,
+) -> None:
+    """Create a topic, unless it exists with so many partitions.
+
+    Raises:
+        TopicError: it exists with another number of partitions, or the broker refuses it.
+    """
+    if existing is None:
+        admin.create(topic, partitions, replication_factor)
+    elif existing != partitions:
+        raise TopicError(
+            f"topic '{topic}' exists with {_counted(existing)}, not {partitions}: give --create {existing}, or choose "
+            "another name. The partitions of a topic with keyed records must not change."
+        )
+    if as_json:
+        click.echo(msgspec.json.encode({"topic": topic, "partitions": partitions, "created": existing is None}))
+        return
+    what = "created topic" if existing is None else "there is already a topic"
+    session.out.print(f"{what} {printable(topic)} with {_counted(partitions)}", markup=False, highlight=False)
+
+
+def _counted(partitions: int) -> str:
+    return "1 partition" if partitions == 1 else f"{partitions} partitions"
 
 
 def _rows(admin: KafkaAdmin, counts: Mapping[str, int], applications: Collection[str]) -> list[TopicRow]:

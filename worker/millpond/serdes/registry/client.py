@@ -95,7 +95,8 @@ class SchemaRegistry:
         if not address:
             raise ConfigError(
                 "the schema registry has no address; give SchemaRegistry a url, or set 'schema.registry.url' in "
-                "millpond.toml, or SCHEMA_REGISTRY_URL. `millpond dev --registry` starts one for development."
+                "millpond.toml, or SCHEMA_REGISTRY_URL. `millpond dev --registry` starts one for development. "
+                "SCHEMA_REGISTRY_URL=mock://check is enough for `millpond topology`, `millpond check` and tests."
             )
         self._shown = ",".join(map(_without_credentials, address.split(",")))
         self._client = _client({"timeout": _TIMEOUT_SECONDS, **(settings or {}), "url": address})
