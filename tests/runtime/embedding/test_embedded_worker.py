@@ -163,6 +163,11 @@ def test_a_failed_worker_keeps_its_error(broker, create_topic, app_id, tmp_path,
             worker.wait_for(States.RUNNING)
     assert isinstance(worker.exception, ProcessingFailed)
     assert listener.states[-2:] == [States.PENDING_ERROR, States.ERROR]
+    with pytest.raises(
+        WorkerStateError, match=r"the worker has failed: Processing failed in .*; make a new one\."
+    ) as e:
+        worker.store("counts", mp.KeyValueStore)
+    assert e.value.__cause__ is worker.exception
     assert values(servers, target) == []
 
 

@@ -32,7 +32,8 @@ class FailureReason(enum.StrEnum):
     UNAUTHORIZED = "UNAUTHORIZED"
     """The request has no valid token."""
     BUSY = "BUSY"
-    """The worker is at its limit of concurrent queries, or the answer took longer than allowed."""
+    """The worker is at its limit of concurrent queries, the answer took longer than allowed, or a schema registry does
+    not answer a program that reads a store of its own worker."""
 
 
 #: Reasons for which a retry, or another worker, may succeed.

@@ -6,6 +6,7 @@ Operators and sinks call the bare functions of serdes, so the cause is determine
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import FrameType
 from typing import Any
@@ -17,6 +18,8 @@ from millpond.user_code import raised_in_millpond
 
 from .handlers import UnreadableRow
 
+#: Of msgspec, and so of Json and MsgPack.
+_MISSING_FIELD = re.compile(r"missing required field `([^`]+)`")
 _WRITING = ("encoded", "serialize", "stage", "stage_count", "put", "flush", "encode", "serialize_key")
 
 __all__ = ("explain_sink_error", "explain_store_error")
@@ -95,12 +98,19 @@ def _unreadable_row(error: Exception) -> Exception | None:
     else:
         text = (
             f"store '{name}' has a row that {serde.name} cannot decode ({reason}), because it was written as another "
-            "type. The input record is not the cause: keep the old type, give the store a new name so that it begins "
-            "empty, or stop the workers and run `millpond reset` to make it again from the inputs"
+            f"type. The input record is not the cause: {_default_for(error)}keep the old type, give the store a new "
+            "name so that it begins empty, or stop the workers and run `millpond reset` to make it again from the "
+            "inputs"
         )
     explained = UnreadableRow(text)
     explained.__cause__ = error
     return explained
+
+
+def _default_for(error: Exception) -> str:
+    """Return the first cure for a row without a field that its type requires; no text for other errors."""
+    missing = _MISSING_FIELD.search(str(error))
+    return f"give the field `{missing[1]}` a default, with which old rows are read, " if missing else ""
 
 
 def _store_of(frame: FrameType) -> tuple[str, Serde[Any]] | None:

@@ -44,7 +44,12 @@ from millpond.topology.settings.checking import check_configured, check_topology
 from .admission import Admission
 from .embedding import local_stores as reads
 from .embedding.controls import CloseOptions, Controls, close_options, seconds_of
-from .embedding.failures import StreamThreadExceptionResponse, UncaughtExceptionHandler, UncaughtExceptions
+from .embedding.failures import (
+    StreamThreadExceptionResponse,
+    UncaughtExceptionHandler,
+    UncaughtExceptions,
+    readable_catalog,
+)
 from .embedding.metadata import LagInfo, ThreadMetadata, lags_of, tasks_of
 from .embedding.thread import WorkerThread
 from .gc import GarbageCollector
@@ -270,22 +275,13 @@ class Worker:
             options: `partition=`, `stale=` and `committed=`; see `StoreOptions`.
 
         Raises:
-            WorkerStateError: the worker has not started, or has ended; or this is its own thread.
+            WorkerStateError: the worker has not started, has ended or has failed; or this is its own thread.
             QueryFailed: there is no such store, it is of another kind, or the worker has no partition of it now.
             TopologyError: the kind is none of these.
         """
-        catalog = self._catalog
-        if catalog is None or self.state.has_ended():
-            raise WorkerStateError(
-                f"store() was called on worker '{self.config.worker_id}', which is {self.state.value}: stores can be "
-                "read while it runs; call wait_for(WorkerState.RUNNING) first."
-            )
-        if self._controls.thread_id == threading.get_ident():
-            raise WorkerStateError(
-                f"store() was called in the thread of worker '{self.config.worker_id}' itself, which would wait for "
-                "itself: a processor uses context.get_state_store(), and a listener asks another thread."
-            )
-        return reads.open_store(self.config.worker_id, self, catalog, name, kind, **options)
+        worker, own_thread = self.config.worker_id, self._controls.thread_id == threading.get_ident()
+        catalog = readable_catalog(worker, self._catalog, self.state, self.exception, own_thread=own_thread)
+        return reads.open_store(worker, self, catalog, name, kind, **options)
 
     def metadata_for_local_threads(self) -> tuple[ThreadMetadata, ...]:
         """Return the worker's loop with its tasks: a tuple of one; empty before the start and after the end."""

@@ -1,4 +1,4 @@
-"""The uncaught exception handler of a worker (KIP-671): what follows after an error that ends its loop."""
+"""What follows an error that ends a worker's loop: its uncaught exception handler (KIP-671), and errors of store()."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import TypeAlias
 
 from millpond.backoff import Backoff
 from millpond.checks import check_function
+from millpond.errors import WorkerStateError
+from millpond.queries.catalog import StoreCatalog
+from millpond.runtime.states import WorkerState
 
-__all__ = ("StreamThreadExceptionResponse", "UncaughtExceptionHandler", "UncaughtExceptions")
+__all__ = ("StreamThreadExceptionResponse", "UncaughtExceptionHandler", "UncaughtExceptions", "readable_catalog")
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -86,3 +89,36 @@ class UncaughtExceptions:
         """
         self._replacements = 1 if committed else self._replacements + 1
         return 0.0 if self._replacements == 1 else _BACKOFF.wait_s(self._replacements - 1)
+
+
+def readable_catalog(
+    worker: str, catalog: StoreCatalog | None, state: WorkerState, exception: BaseException | None, *, own_thread: bool
+) -> StoreCatalog:
+    """Return the stores of a worker, if a program may read them now.
+
+    Args:
+        worker: the worker's id.
+        catalog: its stores; None before it has started.
+        state: its state.
+        exception: the error that ended it, or None.
+        own_thread: whether its own thread asks.
+
+    Raises:
+        WorkerStateError: the worker has not started, has ended or has failed, or its own thread asks.
+    """
+    if exception is not None or state in (WorkerState.PENDING_ERROR, WorkerState.ERROR):
+        cause = "" if exception is None else f": {str(exception).removesuffix('.') or type(exception).__name__}"
+        raise WorkerStateError(
+            f"store() was called on worker '{worker}', but the worker has failed{cause}; make a new one."
+        ) from exception
+    if catalog is None or state.has_ended():
+        raise WorkerStateError(
+            f"store() was called on worker '{worker}', which is {state.value}: stores can be read while it runs; call "
+            "wait_for(WorkerState.RUNNING) first."
+        )
+    if own_thread:
+        raise WorkerStateError(
+            f"store() was called in the thread of worker '{worker}' itself, which would wait for itself: a processor "
+            "uses context.get_state_store(), and a listener asks another thread."
+        )
+    return catalog

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack, get_origin, overload
 
 from millpond.checks import kind_of
-from millpond.errors import SerializationError, TopologyError
+from millpond.errors import BrokerError, MillpondError, SerializationError, TopologyError
 from millpond.queries.catalog import QueryableKind, StoreCatalog, StoreInfo
 from millpond.queries.failures import FailureReason, QueryFailed
 from millpond.queries.local import HeldStores, LocalReader, LocalScan, LocalState
 from millpond.queries.messages import Read, Row
-from millpond.serdes import Windowed
+from millpond.serdes import Serde, Windowed
 from millpond.state import (
     KeyValueStore,
     SessionStore,
@@ -115,19 +115,41 @@ class _Reading(NamedTuple):
 
         Raises:
             SerializationError: the store's serde cannot encode it.
+            QueryFailed: a schema registry does not answer.
         """
         serde = self.info.key
         try:
             return serde.serialize(key)
+        except BrokerError as error:
+            raise self._failed(error, serde) from error
         except Exception as error:
             raise SerializationError(
                 f"a key of store '{self.info.name}' is {serde.name}: {serde.encoding_failed(key, error)}"
             ) from error
 
+    def key(self, raw: bytes) -> Any:
+        """Return the key of a row; raises as `value`."""
+        try:
+            return self.info.key.deserialize(raw)
+        except Exception as error:
+            raise self._failed(error, self.info.key, raw) from error
+
     def value(self, raw: bytes, timestamp: int | None) -> Any:
-        """Return the value of a row, with its timestamp if that was asked for."""
-        value = self.info.value.deserialize(raw)
+        """Return the value of a row, with its timestamp if that was asked for.
+
+        Raises:
+            QueryFailed: the store's serde cannot decode it, or a schema registry does not answer.
+        """
+        try:
+            value = self.info.value.deserialize(raw)
+        except Exception as error:
+            raise self._failed(error, self.info.value, raw) from error
         return ValueAndTimestamp(value, timestamp or 0) if self.with_timestamps else value
+
+    def _failed(self, error: Exception, serde: Serde[Any], raw: bytes = b"") -> QueryFailed:
+        reason = FailureReason.BUSY if isinstance(error, BrokerError) else FailureReason.STORE_EXCEPTION
+        shown = error if isinstance(error, MillpondError) else serde.decoding_failed(raw, error)
+        return QueryFailed(reason, f"cannot read store '{self.info.name}': {shown}")
 
     def bounds(self, key_from: Any, key_to: Any) -> dict[str, Any]:
         """Return the bounds of a range of keys, both inclusive; None is no bound."""
@@ -140,7 +162,8 @@ class ReadOnlyKeyValueStore(Generic[K, V]):
     """The partitions of a key-value store that a worker has, from `Worker.store`. Any thread may use it.
 
     Every method raises QueryFailed while the worker cannot answer: it has no partition of the store, or the partition
-    moves away during the read. Ask again then; `failure.reason` says why.
+    moves away during the read, or a schema registry does not answer. Ask again then; `failure.reason` says why, and
+    `failure.passing` whether that may help.
     """
 
     def __init__(self, reading: _Reading) -> None:
@@ -181,7 +204,7 @@ class ReadOnlyKeyValueStore(Generic[K, V]):
 
     def _pairs(self, bounds: dict[str, Any]) -> Iterator[tuple[K, V]]:
         reading = self._reading
-        decode, split = reading.info.key.deserialize, reading.info.split
+        decode, split = reading.key, reading.info.split
         found = reading.rows(**bounds)
 
         def pairs() -> Iterator[tuple[K, V]]:
@@ -239,7 +262,7 @@ class ReadOnlyWindowStore(Generic[K, V]):
         return ((start, value) for _, (start, _), value in found)
 
     def _windows(self, bounds: dict[str, Any], from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], V]]:
-        decode = self._reading.info.key.deserialize
+        decode = self._reading.key
         found = self._split(bounds, from_ms, to_ms)
         return ((Windowed(decode(raw_key), *window), value) for raw_key, window, value in found)
 
@@ -288,7 +311,7 @@ class ReadOnlySessionStore(Generic[K, V]):
 
     def _sessions(self, bounds: dict[str, Any]) -> Iterator[tuple[Windowed[K], V]]:
         reading = self._reading
-        decode, split = reading.info.key.deserialize, reading.info.split
+        decode, split = reading.key, reading.info.split
         found = reading.rows(**bounds)
 
         def sessions() -> Iterator[tuple[Windowed[K], V]]:

@@ -1,0 +1,57 @@
+"""Errors of the serdes while a program reads a store of its worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+import millpond as mp
+from millpond.errors import BrokerError
+from millpond.queries.catalog import QueryableKind, StoreInfo
+from millpond.queries.failures import FailureReason, QueryFailed
+from millpond.runtime.worker.embedding import local_stores
+from millpond.runtime.worker.embedding.local_stores import ReadOnlyKeyValueStore
+
+_ROW = (b"k", b"", b"{")
+
+
+class Rows(local_stores._Reading):
+    """A store with one row."""
+
+    def rows(self, **_bounds: Any) -> Any:
+        return iter([_ROW])
+
+
+def store(value: mp.Serde[Any], key: mp.Serde[Any] = mp.String) -> ReadOnlyKeyValueStore[Any, Any]:
+    info = StoreInfo(name="rows", kind=QueryableKind.KEY_VALUE, partitions=1, key=key, value=value, timestamped=False)
+    return ReadOnlyKeyValueStore(Rows(cast("Any", None), info, None, True, False))
+
+
+def unreachable(_given: Any) -> Any:
+    raise BrokerError("the schema registry at http://localhost:1 cannot be used now: no answer")
+
+
+DOWN: mp.Serde[Any] = mp.Serde("Avro", unreachable, unreachable)
+READS: list[Callable[[ReadOnlyKeyValueStore[Any, Any]], Any]] = [
+    lambda rows: rows.get("k"),
+    lambda rows: list(rows.all()),
+]
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("rows", [store(DOWN), store(mp.Bytes, DOWN)], ids=["value", "key"])
+def test_registry_that_does_not_answer_fails_a_read_that_may_be_tried_again(rows: Any, read: Any) -> None:
+    """It may succeed later."""
+    with pytest.raises(QueryFailed, match=r"cannot read store 'rows': the schema registry at .* no answer") as raised:
+        read(rows)
+    assert (raised.value.reason, raised.value.passing) == (FailureReason.BUSY, True)
+
+
+@pytest.mark.parametrize("read", READS)
+def test_row_that_cannot_be_decoded_fails_a_read(read: Any) -> None:
+    """Another attempt gives the same error."""
+    with pytest.raises(QueryFailed, match=r"cannot read store 'rows': Json\(dict\) cannot decode") as raised:
+        read(store(mp.Json(dict)))
+    assert (raised.value.reason, raised.value.passing) == (FailureReason.STORE_EXCEPTION, False)
