@@ -85,8 +85,6 @@ class SessionMachine(RuleBasedStateMachine):
         return value["n"] if value is not None and self.mutable else value
 
     def visible(self, end):
-        if self.caching:
-            return end // SEGMENT >= max(0, self.observed - RETENTION) // SEGMENT
         return end > self.observed - RETENTION
 
     def live(self):

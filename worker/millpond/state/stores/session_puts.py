@@ -213,30 +213,13 @@ class SessionPuts(StagedStore[K, V]):
                 # Longer keys that begin with this one may be between its sessions.
                 if key == raw_key:
                     found.append((end, start, data if decode is None else decode(data)))
-        if self.caching and found and found[0][0] <= self._floor:
-            found[:] = self._without_merged(found)
         return found
-
-    def _without_merged(self, sessions: list[Session]) -> list[Session]:
-        """Return the sessions without those that were merged into others after they had expired.
-
-        A cache does not log their deletion, so that they come back when the store is restored from its changelog.
-        """
-        return [
-            (end, start, value)
-            for end, start, value in sessions
-            if end > self._floor
-            or not any(other[0] >= end and other[1] <= start and other[:2] != (end, start) for other in sessions)
-        ]
 
     def _advance(self, observed: int) -> None:
         # Most records advance the stream time, so nothing is called here.
         self._observed = observed
         self._floor = floor = observed - self.retention_ms
-        if floor < 0:
-            self._visible = 0
-        else:
-            self._visible = floor - floor % self._interval if self.caching else floor + 1
+        self._visible = floor + 1 if floor >= 0 else 0
 
     def _expired(self, end: int) -> bool:
         """Return whether a put of a session that ends then is rejected."""

@@ -6,8 +6,8 @@ stream time - retention + 1. Sessions between the two bounds may still be put, b
 in-memory store rejects those puts; so does this one when it is not persistent. Stream time here is the largest session
 end ever put.
 
-With a cache, Kafka Streams returns an expired session for as long as the cache happens to have it. Here a `caching`
-store returns it until its segment expires, so that results depend neither on the cache's size nor on restarts.
+With a cache, Kafka Streams returns an expired session for as long as the cache happens to have it. Here no store
+returns it: results do not depend on the cache's size or on restarts, and `suppress` has sent it as a final result.
 """
 
 from __future__ import annotations
