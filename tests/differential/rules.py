@@ -124,7 +124,7 @@ EXPIRED_IN_CACHE = (
     "With a cache, Kafka Streams may still find a window that has expired in its store, as long as the cache happens "
     "to have it. millpond does not find it (docs/differences.md).",
 )
-"""Generated cases with caches keep windows for so long that none expires. `tests/dsl/test_final_sessions.py` compares
+"""Generated cases with caches keep windows for so long that none expires. `tests/state/test_final_sessions.py` compares
 sessions that expire in a cache with those of a store without one, which generated cases compare with the original."""
 
 _LONG_MS = 1_000_000

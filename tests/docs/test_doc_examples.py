@@ -99,6 +99,6 @@ def test_the_tests_of_testing_applications_pass() -> None:
     """Each function of the page that pytest would run is run."""
     names, _ = run_examples("docs/testing-applications.md", {})
     tests = [function for name, function in names.items() if name.startswith("test_")]
-    assert len(tests) == 3
+    assert len(tests) == 4
     for test in tests:
         test()

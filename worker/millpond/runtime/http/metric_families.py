@@ -74,7 +74,7 @@ TASKS = (
         "millpond_task_late_records",
         "Records of the task that came after their window and its grace had ended: windows dropped them, or results of "
         "a join of two streams may be missing; also counted in millpond_task_dropped_records_total. Bad when it grows: "
-        "results lack these records.",
+        "results lack these records. A record in several windows counts once for each that had closed.",
         lambda task: task.context.late,
         counter=True,
     ),

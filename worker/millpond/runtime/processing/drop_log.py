@@ -216,11 +216,16 @@ def _failed(node: str, drops: _Drops, failure: Failure, several: str) -> str:
 
 def _late_for_join(join: str, drops: _Drops, window: LateForJoin, several: str) -> str:
     it = "it" if drops.count == 1 else "they"
+    backlog = (
+        " A backlog that goes through repartition topics is out of order: reset and replay it with such a grace, or "
+        "read topics that have the join's key already."
+        if "-repartition-" in drops.place
+        else ""
+    )
     return (
         f"join '{join}': results of {_records(drops)} may be missing{several}, since {it} came after the join's "
         f"windows and grace had passed. The first is {drops.place}. A grace of the join's windows that is longer by "
-        f"more than {_lasting(window.late_ms)} keeps such records. A backlog that goes through repartition topics is "
-        f"out of order: reset and replay it with such a grace, or read topics that have the join's key already."
+        f"more than {_lasting(window.late_ms)} keeps such records.{backlog}"
     )
 
 
