@@ -89,9 +89,18 @@ def test_one_command_runs_an_application_from_nothing(
     assert "millpond dev scale 1` starts the worker again" in dev.said
     reset = millpond("reset", target, "--yes")
     assert "It starts over when `millpond dev scale 1` starts workers again." in reset.out, reset.err
-    assert millpond("dev", "scale", "1").out == "starting the worker\n"
+    code = next(path for path in tmp_path.glob("*.py") if path.stem == target.partition(":")[0])
+    changed = code.read_text()
+    code.write_text("a mistake")
+    assert "starting the worker, with the application as its files are now" in millpond("dev", "scale", "1").out
+    kafka.eventually(lambda: dev.says("cannot be imported: SyntaxError"), "the mistake is told")
+    # The screen says that the worker does not run once more after the mistake.
+    kafka.eventually(lambda: dev.said.count("starts the worker again") == 2, "the session goes on")
+    code.write_text(changed + "\nprint('loaded again')\n")
+    assert "starting the worker" in millpond("dev", "scale", "1").out
     kafka.read_until(address[1], "counts", lambda rows: sum(row.key == b"world" for row in rows) >= 2)
     assert (dev.said.count("-> running"), dev.running) == (2, True)
+    assert dev.says("loaded again")
     dev.signal(signal.SIGINT)
     assert dev.wait() == 0, dev.said
     assert "Topics and state of this session are deleted." in dev.said.splitlines()[-1]

@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 
 from millpond.serdes.checking import check_serde
 
-from .checks import kind_of, nearest
+from .checks import hides_frames, kind_of, nearest
 from .errors import TopologyError
 from .names import absent, java_names, moved
 
 __all__ = ("MovedName", "checked", "checked_call", "checked_class")
+
+__tracebackhide__ = hides_frames
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,6 +61,7 @@ def checked_call(function: F) -> F:
 
 
 def _checked(function: F, shown: str) -> F:  # noqa: C901 - two functions
+    function.__globals__.setdefault("__tracebackhide__", hides_frames)
     signature = inspect.signature(function)
     parameters = signature.parameters
     options = _options(function, signature)

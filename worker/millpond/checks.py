@@ -12,7 +12,21 @@ from typing import Any
 
 from .errors import TopologyError
 
-__all__ = ("check_function", "kind_of", "named", "nearest")
+__all__ = ("check_function", "hides_frames", "kind_of", "named", "nearest")
+
+
+def hides_frames(raised: Any) -> bool:
+    """Return whether pytest leaves out frames of millpond: for an error of a topology, which is about the user's line.
+
+    It is the value of `__tracebackhide__` in modules that check users' calls.
+
+    Args:
+        raised: pytest's information about the exception.
+    """
+    return isinstance(getattr(raised, "value", None), TopologyError)
+
+
+__tracebackhide__ = hides_frames
 
 _STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 _AWAITING = dict.fromkeys(

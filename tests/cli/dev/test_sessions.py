@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from millpond.cli.dev import control_server
-from millpond.cli.dev.remote import NoSession, SessionFile, directory, sessions
+from millpond.cli.dev import control_server, remote
+from millpond.cli.dev.remote import NoSession, Remote, SessionFile, directory, sessions
+from millpond.cli.session_broker import application_here
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +31,26 @@ def test_a_session_whose_process_id_is_another_process_now_is_forgotten() -> Non
         assert sessions() == [session]
     assert sessions() == []
     assert list(directory().iterdir()) == []
+
+
+def test_of_several_sessions_that_of_the_application_is_meant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A session that is named by hand comes first, and a user is asked if none is of the application."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MILLPOND_CONFIG", raising=False)
+    running = [SessionFile(name, number, "http://127.0.0.1:1", "t") for number, name in enumerate(("devices", "fraud"))]
+    monkeypatch.setattr(remote, "sessions", lambda: running)
+
+    def found(name: str | None = None) -> str:
+        return Remote.find(name, application=application_here())._session.application
+
+    with pytest.raises(NoSession, match="several sessions run"):
+        found()
+    (tmp_path / "millpond.toml").write_text('application.id = "fraud"')
+    assert found() == "fraud"
+    assert found("devices") == "devices"
+    (tmp_path / "millpond.toml").write_text('application.id = "other"')
+    with pytest.raises(NoSession, match="several sessions run"):
+        found()
 
 
 @pytest.mark.parametrize("place", ["file", "/proc/none"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import click
 
 from millpond.errors import ConfigError
+from millpond.runtime.config.model import Config
 
 from .application import attribute_name
 from .dev.remote import Remote, sessions
 from .dev.status import SessionStatus
-from .options import load_config
+from .options import config_file, load_config
 
-__all__ = ("BROKER", "of_session", "reject_other_broker", "session_option")
+__all__ = ("BROKER", "application_here", "of_session", "reject_other_broker", "session_option")
 
 BROKER = "bootstrap.servers"
 
@@ -69,6 +71,13 @@ def of_session(
     if status.state_dir:
         found["state.dir"] = status.state_dir
     return {**found, **flags}, status
+
+
+def application_here() -> str:
+    """Return the `application.id` that the configuration of the current directory names; empty if it names none."""
+    with contextlib.suppress(ConfigError):
+        return Config.load(config_file(None), flags={}, required=()).application_id
+    return ""
 
 
 def reject_other_broker(servers: str, origin: str) -> None:

@@ -52,7 +52,7 @@ list wins:
 application.id = "delays"
 bootstrap.servers = "kafka:9092"
 processing.guarantee = "exactly_once"
-commit.interval = "50ms"
+commit.interval.ms = "50ms"
 
 [consumer]
 fetch.min.bytes = 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from millpond.checks import check_function, kind_of, named
+from millpond.checks import check_function, hides_frames, kind_of, named
 from millpond.errors import TopologyError
 from millpond.serdes import Boolean, Double, Float, Int, Long, Serde, Short, String
 from millpond.topology import StoreBuilder, StreamPartitioner, TopicNameExtractor
@@ -28,6 +28,8 @@ __all__ = (
     "check_target",
     "check_value_function",
 )
+
+__tracebackhide__ = hides_frames
 
 log: logging.Logger = logging.getLogger(__name__)
 

@@ -6,12 +6,14 @@ import inspect
 import uuid
 from typing import Any
 
-from millpond.checks import kind_of, nearest
+from millpond.checks import hides_frames, kind_of, nearest
 from millpond.errors import TopologyError
 
 from .serde import Serde
 
 __all__ = ("check_inner", "check_serde")
+
+__tracebackhide__ = hides_frames
 
 _NAMES = ("Boolean", "ByteBuffer", "Bytes", "Double", "Float", "Int", "Long", "Short", "String", "UUID", "Void")
 _MAKERS = (

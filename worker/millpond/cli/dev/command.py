@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import logging
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from rich.markup import escape
 
 from millpond.cli.application import attribute_name, load_topology
 from millpond.cli.options import configuration_options, load_config, target_argument, verbose_option
+from millpond.cli.reloading import ApplicationFiles
 from millpond.cli.session import Session
-from millpond.errors import BrokerError
+from millpond.errors import BrokerError, MillpondError
 from millpond.runtime.config.model import Config
 from millpond.topology import Topology
 from millpond.topology.settings.checking import check_configured
@@ -176,11 +178,13 @@ def command(  # noqa: PLR0913 - one parameter per option
             # The default of 30 s is for throughput; a developer wants to see results.
             flags["commit.interval.ms"] = 1_000
         config = load_config(file, flags)
+        _tell_where_json_is(config, several=workers is not None)
         _create_topics(topology, config, partitions)
         session.err.print(f"[bold]broker {config.bootstrap_servers}[/]   Ctrl-C stops")
         if workers is None:
             # An earlier session may have had more workers; with a broker of its own, none of them runs now.
-            _run_one(topology, config, session, title, console_port or 0, take_over=own_broker or take_over)
+            again = functools.partial(_load_again, ApplicationFiles(Path.cwd()), target, file, flags, partitions)
+            _run_one((topology, config), again, session, title, console_port or 0, take_over=own_broker or take_over)
         else:
             from .session_run import run_fleet
             from .worker import Launch
@@ -212,6 +216,25 @@ def _check_alone(workers: int | None, coordinator_port: int | None, *, take_over
         raise click.UsageError("--coordinator-port is the port of the coordinator of --workers: give that, too.")
 
 
+def _load_again(
+    files: ApplicationFiles, target: str, file: Path | None, flags: dict[str, object], partitions: int
+) -> tuple[Topology, Config]:
+    """Load the application and its configuration as their files are now, and create missing topics."""
+    for path in files.forget():
+        log.warning("%s was changed, and is not loaded again, since it is not in this directory: end the session, and "
+                    "start it again, to use it", path)  # fmt: skip
+    config = load_config(file, flags)
+    topology = _load(target, config)
+    _create_topics(topology, config, partitions)
+    return topology, config
+
+
+def _tell_where_json_is(config: Config, *, several: bool) -> None:
+    if config.log_format == "json":
+        where = "the workers' log files have JSON" if several else "`millpond run` writes JSON"
+        log.info("log.format is json: `millpond dev` shows text here, and %s", where)
+
+
 def _check_registry(config: Config, port: int | None, *, own_registry: bool) -> None:
     """Check the options of the session's registry.
 
@@ -228,18 +251,35 @@ def _check_registry(config: Config, port: int | None, *, own_registry: bool) -> 
 
 
 def _run_one(  # noqa: PLR0913 - the parts of a session
-    topology: Topology, config: Config, session: Session, title: str, console_port: int, *, take_over: bool
+    first: tuple[Topology, Config],
+    load_again: Callable[[], tuple[Topology, Config]],
+    session: Session,
+    title: str,
+    console_port: int,
+    *,
+    take_over: bool,
 ) -> None:
+    """Run one worker in this process; `load_again` loads the application for each start after the first one."""
     from millpond.cli.run.worker_process import run_worker
 
     from .console import worker_console
     from .single import run_switched
 
-    with worker_console(config, title, console_port) as console:
+    loaded: tuple[Topology, Config] | None = first
+    with worker_console(first[1], title, console_port) as console:
         log.info("console: %s", console.url)
-        where = f"broker {config.bootstrap_servers}   console {console.url}   pid {os.getpid()}"
+        servers = first[1].bootstrap_servers
+        where = f"broker {servers}   console {console.url}   pid {os.getpid()}"
 
         def run() -> bool:
+            nonlocal loaded
+            try:
+                topology, config = loaded or load_again()
+            except MillpondError as error:
+                session.err.print(f"millpond: {error}", style="bold red", markup=False, soft_wrap=True)
+                console.switch.park()
+                return False
+            loaded = None
             return run_worker(
                 topology, config, session, title=title, footer=where, take_over=take_over, on_created=console.attach
             )
@@ -247,7 +287,7 @@ def _run_one(  # noqa: PLR0913 - the parts of a session
         def parked() -> None:
             console.detach()
             session.err.print(
-                f"The worker has stopped, and the broker {config.bootstrap_servers} keeps running: `millpond dev "
+                f"The worker has stopped, and the broker {servers} keeps running: `millpond dev "
                 "scale 1` starts the worker again, Ctrl-C ends the session.",
                 soft_wrap=True,
             )

@@ -91,17 +91,21 @@ class Remote:
         self._session = session
 
     @classmethod
-    def find(cls, name: str | None = None, *, controlled: bool = False) -> Remote:
+    def find(cls, name: str | None = None, *, controlled: bool = False, application: str = "") -> Remote:
         """Return this user's running session.
 
         Args:
             name: the session's application id or process id, required if several sessions run.
+            application: the application that a command without a name is about, if it is known: of several sessions,
+                that of this application is meant.
             controlled: whether the session is to be commanded: then one with workers of its own comes before others.
 
         Raises:
             NoSession: no session runs, or several sessions do.
         """
         running = [each for each in sessions() if name in (None, each.application, str(each.pid))]
+        if name is None and len(running) > 1 and application:
+            running = [each for each in running if each.application == application] or running
         if controlled:
             running = [each for each in running if not each.in_process] or running
         if not running:

@@ -52,13 +52,18 @@ class WorkerSwitch:
             if self.wanted:
                 return "1 worker runs already"
             self._wanted.set()
-            return "starting the worker"
+            return "starting the worker, with the application as its files are now"
         if not self.wanted:
             return "no workers run already"
         self._wanted.clear()
         self.stopped = True
         self.stop()
         return "stopping the worker; the broker keeps running"
+
+    def park(self) -> None:
+        """Let the worker not run until the next command, as after `scale 0`."""
+        self._wanted.clear()
+        self.stopped = True
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the worker is to run, for some seconds; return whether it is."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from millpond.cli.application import attribute_name
 from millpond.cli.dev.remote import Remote, sessions
 from millpond.cli.options import DEFAULT_FILE, key_and_value, load_config
 from millpond.cli.session_broker import BROKER as _BROKER
@@ -59,8 +60,16 @@ def broker_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return with_broker
 
 
+def _attribute_of_application() -> str:
+    """Return the name that `millpond dev` gives to the application of `--application`; empty without the option."""
+    target = click.get_current_context().params.get("application")
+    return attribute_name(target) if isinstance(target, str) else ""
+
+
 def _find(named: str | None, file: Path | None, flags: dict[str, object]) -> Place:
     """Return the broker: that of an option, else of the named session, of the configuration, or of the only session.
+
+    Of several sessions, it is that of the application that the options or the configuration name.
 
     Raises:
         ConfigError: no broker is known, or the configuration and a running session name different ones.
@@ -80,7 +89,7 @@ def _find(named: str | None, file: Path | None, flags: dict[str, object]) -> Pla
             "no broker is known: start `millpond dev` in another terminal, give --bootstrap-servers HOST:PORT, or set "
             f"'{_BROKER}' in {DEFAULT_FILE}."
         )
-    status = Remote.find(named).status()
+    status = Remote.find(named, application=config.application_id or _attribute_of_application()).status()
     flags = {**flags, _BROKER: status.bootstrap_servers}
     flags.setdefault("application.id", status.application)
     return Place(

@@ -18,6 +18,7 @@ from millpond.serdes import Serde
 from .application_coders import Coders, coders_of_topic, with_dead_letters, with_windows
 from .broker import Place
 from .coders import FORMATS, named, of_serde, serde_named
+from .window_hints import checked
 
 __all__ = ("format_options",)
 
@@ -64,6 +65,8 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
             key = named(key_format or "auto", topic, is_key=True, registry=registry)
             if window is not None:
                 key = of_serde(with_windows(_inner(key_format), _size(window), topic), is_key=True)
+                if key_format in (None, "auto", "string"):  # other formats may have bytes that look like times
+                    key = checked(key, window, topic)
             value = named(value_format or "auto", topic, is_key=False, registry=registry, schema=value_schema)
             return Coders(key, value)
 

@@ -19,14 +19,16 @@ from millpond.durations import Duration, milliseconds
 from .application_coders import Coders
 from .broker import Place, broker_options
 from .choices import format_options
-from .coders import json_bytes
+from .coders import base64_of, json_bytes
 from .decoding import decode
 from .lines import epoch_ms
 from .reading import Wanted, admin_of, counted, newest, quiet, records
+from .window_hints import TIME, kind_of_windows
 
 __all__ = ("command",)
 
 _EXAMPLES = 3
+_AUTO = "auto"
 
 
 @click.command("consume", short_help="Show the records of a topic as JSON lines.")
@@ -137,6 +139,8 @@ class _Shown:
         self.without_traces = 0
         """Number of dead letters of which the stack trace was left out."""
         self.of_application: bool = coders.choose is not None
+        self.windows = ""
+        """The value of `--window` that the keys seem to need."""
         self.problems: list[str] = []
         """Of the first records that could not be decoded."""
         self._coders = coders
@@ -163,6 +167,8 @@ class _Shown:
             if self._key is not None and not _is_key(line["key"], self._key):
                 continue
             self.undecoded += bool(problem)
+            if not self.windows and not problem and self._coders.key.name == _AUTO:
+                self.windows = _windows_of(line["key"], message)
             self.without_traces += without_trace
             if problem and len(self.problems) < _EXAMPLES:
                 self.problems.append(f"partition {line['partition']}, offset {line['offset']}: {problem}")
@@ -183,6 +189,14 @@ class _Shown:
         )
 
 
+def _windows_of(key: Any, message: Message) -> str:
+    """Return the value of `--window` that a key seems to need, which is shown as base64; empty if it needs none."""
+    raw = message.key()
+    if not isinstance(raw, bytes) or not isinstance(key, dict) or key != base64_of(raw):
+        return ""
+    return kind_of_windows(raw, message.topic() or "")
+
+
 def _is_key(key: Any, wanted: str) -> bool:
     return key == wanted or json_bytes(key).decode() == wanted
 
@@ -195,6 +209,12 @@ def _report(session: Session, wanted: Wanted, shown: _Shown) -> None:
         lines.append(
             f"an open transaction holds back records at the end of the partitions {where}; "
             "--isolation read_uncommitted shows them"
+        )
+    if shown.windows:
+        size = " with the size of the windows, such as 1h," if shown.windows == TIME else ""
+        lines.append(
+            f"the keys look like keys in {'windows' if shown.windows == TIME else 'sessions'}: --window {shown.windows}"
+            f"{size} shows them, or --application MODULE:ATTRIBUTE"
         )
     if shown.undecoded:
         lines.append(f"{counted(shown.undecoded)} could not be decoded, and shown as JSON, text or base64:")

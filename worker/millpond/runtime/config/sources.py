@@ -323,7 +323,7 @@ def _read_inline(text: str) -> Iterator[tuple[str, object]]:
     except ValueError as error:  # its text has the position, but no part of the document
         raise ConfigError(f"{_INLINE} is not valid JSON: {error}.") from None
     if not isinstance(settings, dict):
-        raise ConfigError(f'{_INLINE} is not a JSON object: write {{"commit.interval": "100ms"}}.')
+        raise ConfigError(f'{_INLINE} is not a JSON object: write {{"commit.interval.ms": "100ms"}}.')
     return _flatten(settings)
 
 
