@@ -176,6 +176,24 @@ def test_a_killed_worker_is_not_killed_twice_in_its_line(tmp_path: Path) -> None
     asyncio.run(run())
 
 
+@pytest.mark.usefixtures("processes")
+def test_no_line_of_the_log_is_the_reason_of_a_sigkill(tmp_path: Path) -> None:
+    """Whoever sent it, or the kernel, did not ask the worker: an older error has nothing to do with it."""
+    script = """
+print('{"level": "ERROR", "message": "topic x: an older error."}', flush=True)
+import os; os.kill(os.getpid(), 9)
+"""
+
+    async def run() -> None:
+        async with running_fleet(tmp_path, script, patient=True) as (fleet, _):
+            await until(lambda: bool(fleet.events))
+            assert "was killed by SIGKILL; restarting in 1 s" in fleet.events[0].text
+            assert "older error" not in fleet.events[0].text
+            assert any(worker.note == "was killed by SIGKILL" for worker in fleet.workers.values())
+
+    asyncio.run(run())
+
+
 def test_a_worker_gets_its_last_port_while_it_is_free(tmp_path: Path) -> None:
     """A program that queries the worker finds it again; a port that another process took meanwhile is not used."""
     settings = {"application.id": "a", "bootstrap.servers": "b:1"}

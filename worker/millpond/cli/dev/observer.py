@@ -33,14 +33,15 @@ _MAX_NAMED = 12
 
 @dataclass
 class _Loss:
-    """The tasks of a worker that died, until each of them is processed again."""
+    """The tasks of a worker that was lost, until each of them is processed again."""
 
     worker: str
     at: float
     tasks: frozenset[str]
     incarnation: str
+    """The incarnation that is dead; empty for one that may come back."""
     regained: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """Tasks that are processed again: the worker, and the seconds since the death."""
+    """Tasks that are processed again: the worker, and the seconds since the loss."""
 
 
 class Observer:
@@ -63,6 +64,8 @@ class Observer:
         self._view = View(config.application_id, Epoch())
         self._losses: list[_Loss] = []
         self._was_complete = False
+        self._told_complete = False
+        self._told_lost: dict[str, str] = {}  # by worker: the incarnation that was last told as dead or lost
         self._skip_complete_event = False
         self._processed_before = 0
         self.status: SessionStatus = SessionStatus(
@@ -91,25 +94,40 @@ class Observer:
 
     async def _watch(self) -> None:
         while True:
-            before = {name: member for name, member in _members(self._view).items() if member.alive}
-            while self._fleet.deaths:
-                self._note_death(before, *self._fleet.deaths.popleft())
+            view = self._view
             with contextlib.suppress(CoordinatorUnavailable):
-                self._view = await self._fleet.coordinator.view()
-            self._note_regained_tasks()
-            self.update_status()
+                view = await self._fleet.coordinator.view()
+            self.observe(view)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(
                     self._fleet.died.wait(), _FAST_POLL_S if self._losses or not self._was_complete else _POLL_S
                 )
             self._fleet.died.clear()
 
+    def observe(self, view: View) -> None:
+        """Compare a view of the coordinator with the last one: tell what happened, and update `status`."""
+        before = {name: member for name, member in _members(self._view).items() if member.alive}
+        self._view = view
+        while self._fleet.deaths:
+            self._note_death(before, *self._fleet.deaths.popleft())
+        self._note_silent_workers(before)
+        self._note_regained_tasks()
+        self.update_status()
+
     def _note_death(self, members: dict[str, Member], worker: str, at: float) -> None:
         """Remember the tasks of a worker that died."""
         member = members.get(worker)
         if member is None:
             return
-        tasks = frozenset(task for task, report in member.tasks.items() if report.role is Role.ACTIVE)
+        self._told_lost[worker] = member.incarnation
+        tasks = _active(member)
+        for loss in list(self._losses):  # it had taken over tasks, of which nothing was told yet
+            again = {task for task in loss.tasks & tasks if loss.regained.get(task, ("", 0))[0] == worker}
+            loss.tasks -= again
+            for task in again:
+                del loss.regained[task]
+            if not loss.tasks:
+                self._losses.remove(loss)
         if not tasks:
             self._fleet.add_event(f"{worker} died; it had no active tasks")
             return
@@ -121,8 +139,29 @@ class Observer:
             worker=worker,
         )
 
+    def _note_silent_workers(self, before: dict[str, Member]) -> None:
+        """Remember the tasks of workers that the coordinator takes for dead, although their processes exist."""
+        members = _members(self._view)
+        for name, member in before.items():
+            now, worker = members.get(name), self._fleet.workers.get(name)
+            if now is None or now.alive or now.incarnation != member.incarnation:
+                continue
+            if self._fleet.stopping or worker is None or worker.child is None or worker.leaving:
+                continue  # it has ended, or it is about to
+            if self._told_lost.get(name) == member.incarnation or not (tasks := _active(member)):
+                continue
+            self._told_lost[name] = member.incarnation
+            self._losses.append(_Loss(name, time.monotonic() - now.silent_ms / 1000, tasks, ""))
+            self._fleet.add_event(
+                f"{name} (pid {worker.child.pid}) is lost: it has sent no heartbeat for {now.silent_ms / 1000:.1f} s; "
+                f"it processed {_task_names(tasks)}",
+                logging.WARNING,
+                kind=SessionEventKind.LOST,
+                worker=name,
+            )
+
     def _note_regained_tasks(self) -> None:
-        """Record which tasks of dead workers are processed again."""
+        """Record which tasks of lost workers are processed again, and tell it once it is likely to last."""
         now = time.monotonic()
         for loss in list(self._losses):
             for name, member in _members(self._view).items():
@@ -130,7 +169,7 @@ class Observer:
                     continue
                 for task in loss.tasks & set(_processing(member)):
                     loss.regained.setdefault(task, (name, now - loss.at))
-            if len(loss.regained) == len(loss.tasks):
+            if len(loss.regained) == len(loss.tasks) and self._steady({name for name, _ in loss.regained.values()}):
                 self._losses.remove(loss)
                 self._fleet.add_event(
                     f"{loss.worker}'s tasks are processed again: {_where(loss.regained)}",
@@ -228,12 +267,20 @@ class Observer:
             committed_s_ago=time.monotonic() - max(commits) if commits else None,
             events=tuple(fleet.events),
         )
-        if self.status.complete and not self._was_complete and not self._skip_complete_event:
+        self._was_complete = self.status.complete
+        if not self._was_complete:
+            self._told_complete = False
+        elif self._skip_complete_event:
+            self._told_complete, self._skip_complete_event = True, False
+        elif not self._told_complete and self._steady(set(running.values())):
+            self._told_complete = True
             self._fleet.add_event(
                 f"all {self.status.tasks} tasks are processed: {_by_worker(running)}", kind=SessionEventKind.COMPLETE
             )
-        self._was_complete = self.status.complete
-        self._skip_complete_event = self._skip_complete_event and not self._was_complete
+
+    def _steady(self, names: set[str]) -> bool:
+        """Return whether none of these workers is likely to fail again at once, as workers do in a loop of failures."""
+        return all(worker.steady for name in names if (worker := self._fleet.workers.get(name)) is not None)
 
     def _row(self, worker: WorkerProcess, member: Member | None) -> WorkerStatus:
         held = member.tasks if member is not None and member.alive and worker.child is not None else {}
@@ -290,6 +337,10 @@ class Observer:
 
 def _members(view: View) -> dict[str, Member]:
     return {member.worker: member for member in view.members}
+
+
+def _active(member: Member) -> frozenset[str]:
+    return frozenset(task for task, report in member.tasks.items() if report.role is Role.ACTIVE)
 
 
 def _processing(member: Member) -> list[str]:

@@ -26,7 +26,7 @@ from .child_processes import Child, ChildReaper, ProcessLog
 from .coordinator import CoordinatorFailed, CoordinatorProcess, CoordinatorUnavailable, UnknownWorker
 from .remote import RESTART_AFTER_S, CommandFailed
 from .status import SessionEvent, WorkerPhase
-from .worker import Launch, WorkerProcess
+from .worker import STEADY_S, Launch, WorkerProcess
 
 __all__ = ("COORDINATOR", "Fleet", "WorkersFail")
 
@@ -36,7 +36,6 @@ COORDINATOR = "coordinator"
 """The name of the coordinator in commands that take a worker."""
 
 _RESTART_BACKOFF = Backoff(timedelta(seconds=RESTART_AFTER_S), timedelta(seconds=30))
-_STEADY_S = 10.0  # a worker that ran for so long did not fail at its start
 _POLL_S = 0.05
 _REPORT_TIMEOUT_S = 2.0
 _DRAIN_TIMEOUT_S = 120.0
@@ -309,12 +308,13 @@ class Fleet:
             worker.note = f"restarting in {pause_s:g} s" if worker.wanted else ""
         else:
             worker.phase = WorkerPhase.FAILED
-            worker.failures = 1 if lasted_s > _STEADY_S else worker.failures + 1
+            worker.failures = 1 if lasted_s > STEADY_S else worker.failures + 1
             pause_s = _RESTART_BACKOFF.wait_s(worker.failures)
-            error = worker.log.error
+            # Nothing that a worker logs is the reason of a SIGKILL.
+            error = "" if status == -signal.SIGKILL else worker.log.error
             worker.note = error or _ending(status)
             reason = f": {'the same error' if error == self._last_error else error.removesuffix('.')}" if error else ""
-            self._last_error = error
+            self._last_error = error or self._last_error
             self.add_event(
                 f"{worker.id} (pid {pid}) {_ending(status)}{reason}; restarting in {pause_s:g} s; "
                 f"log: {worker.log.path}",

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import socket
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,10 @@ from millpond.runtime.config.model import Config
 from .child_processes import Child, ProcessLog
 from .status import WorkerPhase
 
-__all__ = ("Launch", "WorkerProcess", "can_listen")
+__all__ = ("STEADY_S", "Launch", "WorkerProcess", "can_listen")
+
+STEADY_S = 10.0
+"""A worker that ran for longer did not fail at its start."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,11 @@ class WorkerProcess:
     def id(self) -> str:
         """The `worker.id`."""
         return f"w{self.ordinal}"
+
+    @property
+    def steady(self) -> bool:
+        """Whether it is unlikely to fail at once: its last process did not, or the present one has run for a while."""
+        return not self.failures or time.monotonic() - self.started_at > STEADY_S
 
     @property
     def leaving(self) -> bool:

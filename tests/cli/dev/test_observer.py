@@ -1,0 +1,124 @@
+"""What the log of a session says about workers that are lost, and about tasks that are processed again."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millpond.cli.dev.child_processes import ProcessLog
+from millpond.cli.dev.observer import Observer
+from millpond.cli.dev.status import WorkerPhase
+from millpond.cli.dev.worker import STEADY_S, WorkerProcess
+from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskReport, TaskState, TopologySummary, View
+from millpond.runtime.config.model import Config
+
+RUNNING = TaskReport(Role.ACTIVE, TaskState.RUNNING)
+TASKS = ("0_0", "0_1")
+
+
+class Fleet:
+    """The workers w0 and w1, which have processes, and the events of the session."""
+
+    def __init__(self, directory: Path) -> None:
+        config = Config.of({"application.id": "a", "bootstrap.servers": "b:1"})
+        self.launch = SimpleNamespace(config=config, directory=directory)
+        self.coordinator = SimpleNamespace(url="http://c", listening=True, log=ProcessLog(directory / "c.log"))
+        self.workers = {f"w{ordinal}": self._worker(ordinal, directory) for ordinal in range(2)}
+        self.wanted, self.stopping, self.events, self.deaths = 2, False, deque[Any](), deque[Any]()
+        self.told: list[str] = []
+
+    @staticmethod
+    def _worker(ordinal: int, directory: Path) -> WorkerProcess:
+        worker = WorkerProcess(ordinal, ProcessLog(directory / f"w{ordinal}.log"), WorkerPhase.RUNNING)
+        worker.child = SimpleNamespace(pid=100 + ordinal)  # type: ignore[assignment]
+        worker.started_at = time.monotonic()
+        return worker
+
+    def add_event(self, text: str, *_level: int, **_fields: Any) -> None:
+        self.told.append(text)
+
+
+class Session:
+    """A session whose coordinator answers with given members."""
+
+    def __init__(self, directory: Path) -> None:
+        self.fleet = Fleet(directory)
+        self.observer = Observer(self.fleet, "a")  # type: ignore[arg-type]
+
+    def sees(self, *members: Member) -> list[str]:
+        """Observe a view; return what is told about it."""
+        part = SubtopologySummary(0, len(TASKS), stateful=False)
+        topology = TopologySummary("hash", (part,))
+        view = View("a", Epoch(), topology=topology, members=members)
+        self.fleet.told.clear()
+        self.observer.observe(view)
+        return list(self.fleet.told)
+
+
+def member(name: str, *tasks: str, alive: bool = True, silent_ms: int = 0, life: int = 1) -> Member:
+    return Member(
+        name, incarnation=f"{name}-{life}", alive=alive, silent_ms=silent_ms, tasks=dict.fromkeys(tasks, RUNNING)
+    )
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    return Session(tmp_path)
+
+
+def test_a_frozen_worker_is_told_as_lost_and_so_is_who_takes_its_tasks(session: Session) -> None:
+    """Its process exists, as after SIGSTOP; the coordinator takes it for dead."""
+    assert session.sees(member("w0", "0_0"), member("w1", "0_1")) == ["all 2 tasks are processed: w0 0_0, w1 0_1"]
+    frozen = member("w0", "0_0", alive=False, silent_ms=6_000)
+    assert session.sees(frozen, member("w1", "0_1")) == [
+        "w0 (pid 100) is lost: it has sent no heartbeat for 6.0 s; it processed 0_0"
+    ]
+    assert session.sees(frozen, member("w1", "0_1")) == []
+    (told,) = session.sees(frozen, member("w1", *TASKS))
+    assert told.startswith("w0's tasks are processed again: 0_0 on w1 after 6.")
+
+
+def test_a_worker_that_died_is_told_once(session: Session) -> None:
+    """Also if the coordinator reports its death before the session has noted the end of the process."""
+    session.sees(member("w0", "0_0"), member("w1", "0_1"))
+    session.fleet.workers["w0"].child = None
+    session.fleet.deaths.append(("w0", time.monotonic()))
+    dead = member("w0", "0_0", alive=False)
+    assert session.sees(dead, member("w1", "0_1")) == ["w0 died; it processed 0_0"]
+    assert session.sees(dead, member("w1", "0_1")) == []
+
+
+def test_a_worker_that_leaves_is_not_lost(session: Session) -> None:
+    """Its tasks are handed over, or stop with the session."""
+    session.sees(member("w0", "0_0"), member("w1", "0_1"))
+    session.fleet.workers["w0"].phase = WorkerPhase.DRAINING
+    assert session.sees(member("w0", "0_0", alive=False), member("w1", "0_1")) == []
+
+
+def test_workers_that_fail_again_and_again_process_nothing(session: Session) -> None:
+    """Each try begins with tasks that run for a moment: they are told when the worker has run for a while."""
+    worker = session.fleet.workers["w0"]
+    assert session.sees(member("w0", *TASKS)) != []
+    for life in range(2, 5):
+        worker.failures = life
+        session.fleet.deaths.append(("w0", time.monotonic()))
+        assert session.sees(member("w0", alive=False, life=life - 1)) == ["w0 died; it processed 0_0 0_1"]
+        worker.started_at = time.monotonic()
+        assert session.sees(member("w0", *TASKS, life=life)) == []
+    worker.started_at = time.monotonic() - STEADY_S - 1
+    (told,) = session.sees(member("w0", *TASKS, life=4))
+    assert told.startswith("w0's tasks are processed again: ")
+    assert session.sees(member("w0", *TASKS, life=4)) == []
+
+
+def test_the_first_worker_that_fails_at_its_start_is_not_told_as_processing(session: Session) -> None:
+    """It has failed before it had any task, so nothing was lost."""
+    session.fleet.workers["w0"].failures = 3
+    assert session.sees(member("w0", *TASKS)) == []
+    session.fleet.workers["w0"].started_at -= STEADY_S + 1
+    assert session.sees(member("w0", *TASKS)) == ["all 2 tasks are processed: w0 0_0 0_1"]
