@@ -59,8 +59,11 @@ def test_tasks_and_restores_are_separated_by_their_labels() -> None:
         'millpond_restore_records_total{store="a \\"b\\"",partition="3"} 30.0\n'
         'millpond_restore_remaining_records{store="a \\"b\\"",partition="3"} 70.0\n'
         'millpond_restore_remaining_records{store="done",partition="3"} 0.0\n'
+        'millpond_task_dropped_records_total{task="0_3",reason="late"} 4.0\n'
+        'millpond_task_dropped_records_total{task="0_4",reason="null_key"} 2.0\n'
         "something_else 1.0\n"
     )
+    assert scrape.dropped == 6
     assert scrape.state == "restoring"
     assert scrape.inputs["0_3", "flights"].position == 12
     assert scrape.inputs["0_3", "flights"].caught_up
@@ -122,6 +125,18 @@ def test_table_has_a_row_per_worker_at_any_width(width: int) -> None:
         assert rows[2] == "w2 killed . starts again in 1 s"
     assert "topic 'x' is gone" in " ".join(lines)
     assert "/logs/w3.log" in " ".join(lines)
+
+
+def test_a_table_shows_dropped_records_once_there_are_any() -> None:
+    """Records that are dropped are lost: the column is there for all workers as soon as one has dropped some."""
+    for dropped in (0, 2278):
+        workers = (msgspec.structs.replace(STATUS.workers[0], dropped=dropped), *STATUS.workers[1:])
+        out = io.StringIO()
+        Console(file=out, width=120, color_system=None).print(table(msgspec.structs.replace(STATUS, workers=workers)))
+        lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
+        assert lines[1].endswith("lag dropped" if dropped else "lag")
+        assert lines[2].endswith("1,310 2,278" if dropped else "1,310")
+        assert lines[4] == "w2 killed . starts again in 1 s"
 
 
 def test_a_table_in_a_pipe_has_whole_lines(millpond: Millpond, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +18,9 @@ from millpond.cli.dev.child_processes import ChildReaper, ProcessLog
 from millpond.cli.dev.remote import CommandFailed
 from millpond.cli.dev.supervisor import Fleet, WorkersFail
 from millpond.cli.dev.worker import Launch, WorkerProcess, can_listen
+from millpond.drops import Drop
 from millpond.runtime.config.model import Config
+from millpond.runtime.processing.drop_log import DropLog, LateForJoin, LateWindow
 
 
 def test_log_tail_yields_the_last_error_and_the_address(tmp_path: Path) -> None:
@@ -54,6 +57,37 @@ def test_logs_as_json_yield_the_same(tmp_path: Path) -> None:
     path.write_text("".join(f"{json.dumps(each)}\n" for each in lines) + "{not JSON\n[]\n")
     log.read()
     assert (log.metrics, log.error) == ("http://127.0.0.1:5/metrics", "no topic 'x'.")
+
+
+def test_a_log_yields_the_first_line_about_drops_of_each_operator_and_reason(tmp_path: Path) -> None:
+    """The terminal tells it; later lines of the same are in the log only."""
+    path = tmp_path / "w0.log"
+    log = ProcessLog(path)
+    with path.open("w") as file:
+        drops = DropLog()
+        handler = logging.StreamHandler(file)
+        handler.setFormatter(logging.Formatter("2026-01-01T00:00:00.000Z %(levelname)s x %(message)s"))
+        logger = logging.getLogger("millpond.runtime.processing.drop_log")
+        logger.addHandler(handler)
+        try:
+            for now_ms in (0, 100_000, 200_000):
+                task = SimpleNamespace(topic="in", partition=0, offset=7, now_ms=lambda now=now_ms: now)
+                for reason in (Drop.NULL_KEY, Drop.NULL_VALUE):
+                    for _ in range(3):
+                        drops.note("count", reason, task)
+                drops.note("count", Drop.LATE, task, LateWindow(0, 5, 5, 9))
+                drops.note("outcomes", Drop.LATE, task, LateForJoin(5))
+                drops.report()
+        finally:
+            logger.removeHandler(handler)
+    log.read()
+    assert [line.split(" a ")[0] for line in log.drops] == [
+        "node 'count' dropped",
+        "node 'count' dropped",
+        "node 'count' dropped",
+        "join 'outcomes': results of",
+    ]
+    assert "without a key" in log.drops[0]
 
 
 class NoCoordinator:

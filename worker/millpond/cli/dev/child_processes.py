@@ -27,6 +27,12 @@ _ERROR = re.compile(
     r"|\d{4}-\d\d-\d\d[T ]\S+ (?:ERROR|CRITICAL) (?P<logged>.*)"
     r"|(?P<raised>[A-Z][\w.]*(Error|Exception): .*)"
 )
+# The lines of `runtime.processing.drop_log`: the operator, and what it did with records.
+_DROPPED = re.compile(
+    r"(?P<text>(?:node|join) '(?P<name>[^']*)'"
+    r"(?P<what> dropped (?:a|\d+) late record| dropped (?:a|\d+) records? [^(]*?(?= in the last| \()| could not \w+"
+    r"|: results of (?:a|\d+) record).*)"
+)
 _METRICS = re.compile(r"metrics on (http://\S+)")
 
 
@@ -86,12 +92,15 @@ class ProcessLog:
         path: the file.
         metrics: URL of the latest process's metrics; empty while it is not known.
         error: the latest process's last error; empty without one.
+        drops: lines about dropped records that nobody has taken, the first one for each operator and reason.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.metrics: str = ""
         self.error: str = ""
+        self.drops: list[str] = []
+        self._told_drops: set[tuple[str, str]] = set()
         self._position = 0
         self._partial_line = ""
         self._error_at = 0.0
@@ -117,6 +126,11 @@ class ProcessLog:
                 self.metrics = found[1]
             elif error:
                 self.error, self._error_at = error, time.monotonic()
+            elif found := _DROPPED.search(message):
+                about = found["name"], re.sub(r" (a|\d+) records?", "", found["what"])
+                if about not in self._told_drops:
+                    self._told_drops.add(about)
+                    self.drops.append(found["text"])
 
     @property
     def recent_error(self) -> str:

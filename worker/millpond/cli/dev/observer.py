@@ -193,6 +193,8 @@ class Observer:
 
     async def _scrape_one(self, http: aiohttp.ClientSession, worker: WorkerProcess) -> None:
         worker.log.read()
+        while worker.log.drops:
+            self._fleet.add_event(f"{worker.id}: {worker.log.drops.pop(0)}", logging.WARNING, worker=worker.id)
         child = worker.child
         if child is None or worker.phase is WorkerPhase.PAUSED or not worker.log.metrics:
             return
@@ -297,6 +299,7 @@ class Observer:
             warm_up=of[Role.WARM_UP],
             records_per_second=metrics.records_per_second if metrics is not None else None,
             processed=metrics.last.processed if metrics is not None else 0,
+            dropped=metrics.last.dropped if metrics is not None else 0,
             commit_p99_ms=metrics.commit_p99_ms if metrics is not None else None,
             lag=self._lag(metrics.last) if metrics is not None else None,
             restoring=self._restoring(metrics.last, held) if metrics is not None else (),
@@ -331,6 +334,7 @@ class Observer:
                 f"{rate:,.0f} records/s",
                 f"lag {sum(lags):,}",
                 f"commit p99 {max(p99s, default=0):.0f} ms",
+                *([f"{dropped:,} dropped"] if (dropped := sum(row.dropped for row in rows)) else []),
             )
         )
 

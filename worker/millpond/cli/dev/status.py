@@ -51,6 +51,8 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     records_per_second: float | None = None
     processed: int = 0
     """Records since its process started."""
+    dropped: int = 0
+    """Records that its tasks dropped, such as late ones; a moved task begins again."""
     commit_p99_ms: float | None = None
     """The 99th percentile of commits in the last seconds, in milliseconds, interpolated from histogram buckets."""
     lag: int | None = None

@@ -17,6 +17,8 @@ _MAX_BARS = 2
 _BAR_WIDTH = 9
 _HEADINGS = {" worker": 7, "active": 6, "standby": 7, "records/s": 9, "commit p99": 10, "lag": 10}
 """The columns and their minimum widths."""
+_DROPPED = {"dropped": 9}
+"""A column after them, once a worker has dropped records."""
 _PROCESS = {"pid": 7, "port": 5}
 """Columns after the worker on wide screens: the process, and the port of queries and metrics."""
 _WIDE = 110
@@ -87,7 +89,9 @@ class _Workers:
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= _WIDE
-        headings = {" worker": _HEADINGS[" worker"], **_PROCESS, **_HEADINGS} if wide else _HEADINGS
+        drops = any(worker.dropped for worker in self._status.workers)
+        headings = {" worker": _HEADINGS[" worker"], **(_PROCESS if wide else {}), **_HEADINGS}
+        headings |= _DROPPED if drops else {}
         rows = Table.grid(padding=(0, 2, 0, 0), pad_edge=False, expand=options.max_width <= _WIDEST)
         for number, (heading, width) in enumerate(headings.items()):
             width = max([width, *(len(each.worker) + 1 for each in self._status.workers)]) if not number else width
@@ -95,7 +99,7 @@ class _Workers:
         rows.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         rows.add_row(*(Text(each, style="dim") for each in (*headings, "")))
         for worker in self._status.workers:
-            name, *figures = _cells(worker)
+            name, *figures = _cells(worker, drops=drops)
             process = [str(worker.pid or ""), _port(worker.queries or worker.metrics)] if wide else []
             rows.add_row(name, *process, *figures)
         yield rows
@@ -135,10 +139,10 @@ def _freshness(status: SessionStatus) -> Text:
     return text
 
 
-def _cells(worker: WorkerStatus) -> list[str | Text]:
+def _cells(worker: WorkerStatus, *, drops: bool) -> list[str | Text]:
     name = Text(f" {worker.worker}", style=_COLOURS[worker.phase])
     if not worker.pid:
-        return [name, *([""] * (len(_HEADINGS) - 1)), _remarks(worker)]
+        return [name, *([""] * (len(_HEADINGS) - 1 + drops)), _remarks(worker)]
     standby = f"{len(worker.standby)}" + (f" + {len(worker.warm_up)}" if worker.warm_up else "")
     return [
         name,
@@ -147,6 +151,7 @@ def _cells(worker: WorkerStatus) -> list[str | Text]:
         _number(worker.records_per_second),
         "" if worker.commit_p99_ms is None else f"{worker.commit_p99_ms:,.0f} ms",
         _number(worker.lag),
+        *([Text(_number(worker.dropped or None), style="yellow")] if drops else []),
         _remarks(worker),
     ]
 

@@ -22,6 +22,7 @@ _READ = (
     "millpond_processor_position_offset",
     "millpond_processor_caught_up",
     "millpond_restore_",
+    "millpond_task_dropped_records",
 )
 """Prefixes of the lines that are read: a worker of many tasks has thousands of others, each second."""
 
@@ -43,6 +44,8 @@ class Scrape:
     state: str = ""
     processed: int = 0
     """Records since the process started."""
+    dropped: int = 0
+    """Records that tasks dropped, for all reasons."""
     commits: int = 0
     buckets: dict[float, float] = field(default_factory=dict)
     """Commits by duration: at most so many seconds -> number."""
@@ -80,6 +83,8 @@ def _read_sample(scrape: Scrape, sample: Sample) -> None:
             scrape.state = labels["state"]
         case "millpond_worker_processed_records":
             scrape.processed = int(sample.value)
+        case "millpond_task_dropped_records":
+            scrape.dropped += int(sample.value)
         case "millpond_worker_commit_seconds_count":
             scrape.commits = int(sample.value)
         case "millpond_worker_commit_seconds_bucket":

@@ -27,7 +27,7 @@ from .apply import apply_reset
 from .cluster import Cluster
 from .deletion import DeletePlan, apply_deletion, plan_deletion
 from .internal_topics import Choice
-from .plan import Inputs, ResetPlan, Target, plan_reset, topics_of
+from .plan import Inputs, ResetPlan, Target, plan_reset, topics_of, windows_behind
 from .running import RunningWorkers
 
 __all__ = ("command",)
@@ -114,10 +114,13 @@ def command(  # noqa: PLR0913 - one parameter per option
     target = _target(where, to_offset, to_datetime, by_duration, shift_by)
     inputs = Inputs(_names(input_topics))
     known: set[str] | None = None
+    windows: list[str] = []
     if application is not None:
         # What is wrong with the application is told before a setting that is missing.
         optimization = load_config(file, flags, required=(), beside_session=True).topology_optimization
-        of_topology, known = topics_of(load_topology(application, optimization))
+        topology = load_topology(application, optimization)
+        of_topology, known = topics_of(topology)
+        windows = windows_behind(topology)
         inputs = inputs if inputs.topics else of_topology
     elif not inputs.topics:
         raise click.UsageError("the application is missing: give MODULE:ATTRIBUTE, or --input-topics with its inputs.")
@@ -127,6 +130,12 @@ def command(  # noqa: PLR0913 - one parameter per option
         with session.err.status("reading topics and offsets"):
             plan = plan_reset(cluster, inputs, known, target, choice)
         _show(plan, session.out)
+        if windows and plan.moves:
+            session.out.print(
+                f"  a replay through repartition topics is out of order: windows of {escape(', '.join(windows))} need "
+                "a grace as long as the replayed time",
+                soft_wrap=True,
+            )
         workers = _Workers(cluster, session, stop, force=force)
         if not _confirmed(plan, session, workers, dry_run=dry_run, yes=yes):
             return

@@ -11,13 +11,14 @@ from typing import NamedTuple
 from millpond.errors import StateDirectoryLocked, TopicError
 from millpond.runtime.config.model import Config
 from millpond.runtime.offsets.metadata import Partition
+from millpond.state.builders import SessionStoreBuilder, WindowStoreBuilder
 from millpond.state.rocksdb.directory_lock import DirectoryLock
 from millpond.topology import Topology, is_repartition_topic
 
 from .cluster import Cluster, Committed
 from .internal_topics import NO_CHOICE, Choice, internal_topics
 
-__all__ = ("Inputs", "OffsetMove", "ResetPlan", "Target", "plan_reset", "topics_of")
+__all__ = ("Inputs", "OffsetMove", "ResetPlan", "Target", "plan_reset", "topics_of", "windows_behind")
 
 Target = Callable[[Cluster, Sequence[Partition], Mapping[Partition, int]], Mapping[Partition, int]]
 """Chooses new offsets: (cluster, partitions, committed offsets) -> offsets, which may lie outside of the partition."""
@@ -96,6 +97,18 @@ def topics_of(topology: Topology) -> tuple[Inputs, set[str]]:
         internal |= set(part.changelogs.values())
     return Inputs(frozenset(topics - topology.repartition_topics.keys()), tuple(patterns)), internal - topics | set(
         topology.repartition_topics
+    )
+
+
+def windows_behind(topology: Topology) -> list[str]:
+    """Return the names of the stores of windows and sessions that a repartition topic fills, sorted."""
+    repartition = topology.repartition_topics.keys()
+    return sorted(
+        store.name
+        for part in topology.subtopologies()
+        if any(topic in repartition for source in part.sources for topic in source.topics)
+        for store in part.stores
+        if isinstance(store, WindowStoreBuilder | SessionStoreBuilder)
     )
 
 

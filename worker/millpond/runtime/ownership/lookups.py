@@ -288,8 +288,9 @@ class OwnershipLookups:
             taken = take_over(
                 self._fencing, consumer, self._offsets, inputs, owners, previous, start_of, self._topology
             )
-        except OwnershipError as error:
-            log.warning("%s", error)
+        except OwnershipError:
+            # Workers that start at the same time all claim the unowned tasks; one is first.
+            log.info("owner %s: another worker took over its tasks first; nothing is to be done", previous or UNOWNED)
         except KafkaException as error:
             log.warning("owner %s: cannot take over its tasks: %s", previous or UNOWNED, error.args[0].str())
         found: dict[TaskId, str | None] = {task: owners[task] for task in taken}
