@@ -15,7 +15,7 @@ from .wiring import Wiring
 
 __all__ = ("Resubscription", "resubscriptions")
 
-_GENERATION = 100_000
+_GENERATION = 20_000
 
 
 class Resubscription:
