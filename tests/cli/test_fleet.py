@@ -61,9 +61,11 @@ def test_tasks_and_restores_are_separated_by_their_labels() -> None:
         'millpond_restore_remaining_records{store="done",partition="3"} 0.0\n'
         'millpond_task_dropped_records_total{task="0_3",reason="late"} 4.0\n'
         'millpond_task_dropped_records_total{task="0_4",reason="null_key"} 2.0\n'
+        'millpond_task_dead_letters_total{task="0_4"} 3.0\n'
         "something_else 1.0\n"
     )
     assert scrape.dropped == 6
+    assert scrape.dead_letters == 3
     assert scrape.state == "restoring"
     assert scrape.inputs["0_3", "flights"].position == 12
     assert scrape.inputs["0_3", "flights"].caught_up
@@ -125,6 +127,20 @@ def test_table_has_a_row_per_worker_at_any_width(width: int) -> None:
         assert rows[2] == "w2 killed . starts again in 1 s"
     assert "topic 'x' is gone" in " ".join(lines)
     assert "/logs/w3.log" in " ".join(lines)
+
+
+def test_a_table_says_how_to_read_dead_letters() -> None:
+    """They are not lost, and somebody has to look at them: one line has their number and the command."""
+    worker = msgspec.structs.replace(STATUS.workers[0], dead_letters=30)
+    status = msgspec.structs.replace(
+        STATUS, workers=(worker, *STATUS.workers[1:]), dead_letter_topic="orders-dead", target="app:build"
+    )
+    shown = Console(file=io.StringIO(), width=120)
+    for each in (STATUS, status):
+        shown.print(table(each))
+    text = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert text.count("dead letter") == 1
+    assert " 30 dead letters: millpond consume orders-dead --application app:build" in text
 
 
 def test_a_table_shows_dropped_records_once_there_are_any() -> None:

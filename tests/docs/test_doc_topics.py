@@ -18,7 +18,7 @@ from tests.support.broker import Broker
 from .pages import blocks
 
 PAGE = "docs/topics.md"
-_TOPICS = ("page-views", "page-counts", "pages-views-per-page-changelog")
+_TOPICS = ("page-views", "refunds", "page-counts", "pages-views-per-page-changelog")
 
 
 def _say(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:

@@ -26,7 +26,7 @@ class Fleet:
 
     def __init__(self, directory: Path) -> None:
         config = Config.of({"application.id": "a", "bootstrap.servers": "b:1"})
-        self.launch = SimpleNamespace(config=config, directory=directory)
+        self.launch = SimpleNamespace(config=config, directory=directory, target="app:build")
         self.coordinator = SimpleNamespace(url="http://c", listening=True, log=ProcessLog(directory / "c.log"))
         self.workers = {f"w{ordinal}": self._worker(ordinal, directory) for ordinal in range(2)}
         self.wanted, self.stopping, self.events, self.deaths = 2, False, deque[Any](), deque[Any]()

@@ -75,6 +75,8 @@ class Observer:
             bootstrap_servers=config.bootstrap_servers,
             directory=str(fleet.launch.directory),
             state_dir=str(config.state_dir.absolute()),
+            target=fleet.launch.target,
+            dead_letter_topic=config.errors_dead_letter_queue_topic_name or "",
             console=console,
             wanted=fleet.wanted,
         )
@@ -256,6 +258,8 @@ class Observer:
             bootstrap_servers=old.bootstrap_servers,
             directory=old.directory,
             state_dir=old.state_dir,
+            target=old.target,
+            dead_letter_topic=old.dead_letter_topic,
             console=old.console,
             coordinator=fleet.coordinator.url if fleet.coordinator.listening else "",
             coordinator_note=fleet.coordinator.log.recent_error,
@@ -300,6 +304,7 @@ class Observer:
             records_per_second=metrics.records_per_second if metrics is not None else None,
             processed=metrics.last.processed if metrics is not None else 0,
             dropped=metrics.last.dropped if metrics is not None else 0,
+            dead_letters=metrics.last.dead_letters if metrics is not None else 0,
             commit_p99_ms=metrics.commit_p99_ms if metrics is not None else None,
             lag=self._lag(metrics.last) if metrics is not None else None,
             restoring=self._restoring(metrics.last, held) if metrics is not None else (),
@@ -335,6 +340,7 @@ class Observer:
                 f"lag {sum(lags):,}",
                 f"commit p99 {max(p99s, default=0):.0f} ms",
                 *([f"{dropped:,} dropped"] if (dropped := sum(row.dropped for row in rows)) else []),
+                *([f"{letters:,} dead letters"] if (letters := sum(row.dead_letters for row in rows)) else []),
             )
         )
 

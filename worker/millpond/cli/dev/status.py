@@ -53,6 +53,8 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Records since its process started."""
     dropped: int = 0
     """Records that its tasks dropped, such as late ones; a moved task begins again."""
+    dead_letters: int = 0
+    """Those of them that were sent to a dead-letter topic, and others that a handler sent there."""
     commit_p99_ms: float | None = None
     """The 99th percentile of commits in the last seconds, in milliseconds, interpolated from histogram buckets."""
     lag: int | None = None
@@ -107,6 +109,10 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The directory of the logs."""
     state_dir: str = ""
     """The directory of the workers' local state."""
+    target: str = ""
+    """The application, as ``MODULE:ATTRIBUTE``."""
+    dead_letter_topic: str = ""
+    """The configured dead-letter topic; empty without one."""
     console: str = ""
     """The URL of the console."""
     coordinator: str = ""

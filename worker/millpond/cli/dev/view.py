@@ -52,6 +52,10 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
         for worker in status.workers
         if _failed(worker)
     ]
+    if letters := sum(worker.dead_letters for worker in status.workers):
+        how = f": millpond consume {status.dead_letter_topic} --application {status.target}"
+        text = Text(f" {letters:,} dead letter{'s' if letters > 1 else ''}", "yellow")
+        parts.append(text.append(how if status.dead_letter_topic else "", "dim not yellow"))
     if status.coordinator_note:
         where = f"  log: {status.directory}/coordinator.log"
         parts.append(Text(" coordinator: ", "red").append(status.coordinator_note).append(where, "dim not red"))

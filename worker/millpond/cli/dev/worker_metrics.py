@@ -23,6 +23,7 @@ _READ = (
     "millpond_processor_caught_up",
     "millpond_restore_",
     "millpond_task_dropped_records",
+    "millpond_task_dead_letters",
 )
 """Prefixes of the lines that are read: a worker of many tasks has thousands of others, each second."""
 
@@ -46,6 +47,8 @@ class Scrape:
     """Records since the process started."""
     dropped: int = 0
     """Records that tasks dropped, for all reasons."""
+    dead_letters: int = 0
+    """Records that were sent to dead-letter topics."""
     commits: int = 0
     buckets: dict[float, float] = field(default_factory=dict)
     """Commits by duration: at most so many seconds -> number."""
@@ -83,8 +86,8 @@ def _read_sample(scrape: Scrape, sample: Sample) -> None:
             scrape.state = labels["state"]
         case "millpond_worker_processed_records":
             scrape.processed = int(sample.value)
-        case "millpond_task_dropped_records":
-            scrape.dropped += int(sample.value)
+        case "millpond_task_dropped_records" | "millpond_task_dead_letters" as name:
+            _add_dropped(scrape, int(sample.value), dead_letters=name == "millpond_task_dead_letters")
         case "millpond_worker_commit_seconds_count":
             scrape.commits = int(sample.value)
         case "millpond_worker_commit_seconds_bucket":
@@ -97,6 +100,14 @@ def _read_sample(scrape: Scrape, sample: Sample) -> None:
             scrape.restored[_store(labels)] = int(sample.value)
         case "millpond_restore_remaining_records":
             scrape.remaining[_store(labels)] = int(sample.value)
+
+
+def _add_dropped(scrape: Scrape, records: int, *, dead_letters: bool) -> None:
+    """Add records of one task, which dropped them or sent them to a dead-letter topic."""
+    if dead_letters:
+        scrape.dead_letters += records
+    else:
+        scrape.dropped += records
 
 
 def _input(scrape: Scrape, labels: dict[str, str]) -> Input:
