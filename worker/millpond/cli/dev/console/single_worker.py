@@ -89,6 +89,7 @@ class WorkerConsole:
             active=tuple(each.task for each in tasks),
             records_per_second=None if seen is None else seen.summary.records_per_second,
             processed=0 if worker is None else worker.metrics.records_processed,
+            dropped=0 if worker is None else _dropped(worker),
             lag=None if seen is None else seen.summary.lag,
             metrics=f"{metrics}/metrics" if metrics else "",
             queries=self.queries,
@@ -203,3 +204,10 @@ def worker_console(config: Config, title: str, port: int) -> Iterator[WorkerCons
             loop.call_soon_threadsafe(stop.set)
         thread.join()
         loop.close()
+
+
+def _dropped(worker: Worker) -> int:
+    """Return the number of records that the worker's tasks dropped."""
+    families = (each for each in worker.metrics.families() if each.name == "millpond_task_dropped_records")
+    samples = (sample for family in families for sample in family.samples)
+    return int(sum(sample.value for sample in samples if not sample.name.endswith("_created")))
