@@ -97,7 +97,14 @@ def test_a_worker_that_leaves_is_not_lost(session: Session) -> None:
     """Its tasks are handed over, or stop with the session."""
     session.sees(member("w0", "0_0"), member("w1", "0_1"))
     session.fleet.workers["w0"].phase = WorkerPhase.DRAINING
-    assert session.sees(member("w0", "0_0", alive=False), member("w1", "0_1")) == []
+    silent = member("w0", "0_0", alive=False, silent_ms=6_000)
+    assert session.sees(silent, member("w1", "0_1")) == []
+
+
+def test_a_worker_that_fails_is_not_lost(session: Session) -> None:
+    """It tells the coordinator that it leaves, and its process ends a moment later, which has a line of its own."""
+    session.sees(member("w0", "0_0"), member("w1", "0_1"))
+    assert session.sees(member("w0", "0_0", alive=False, silent_ms=100), member("w1", "0_1")) == []
 
 
 def test_workers_that_fail_again_and_again_process_nothing(session: Session) -> None:
@@ -118,7 +125,11 @@ def test_workers_that_fail_again_and_again_process_nothing(session: Session) -> 
 
 def test_the_first_worker_that_fails_at_its_start_is_not_told_as_processing(session: Session) -> None:
     """It has failed before it had any task, so nothing was lost."""
-    session.fleet.workers["w0"].failures = 3
+    worker = session.fleet.workers["w0"]
+    worker.failures = 3
     assert session.sees(member("w0", *TASKS)) == []
-    session.fleet.workers["w0"].started_at -= STEADY_S + 1
+    worker.started_at -= STEADY_S + 1
+    child, worker.child = worker.child, None  # it waits for its next start
+    assert not worker.steady
+    worker.child = child
     assert session.sees(member("w0", *TASKS)) == ["all 2 tasks are processed: w0 0_0 0_1"]

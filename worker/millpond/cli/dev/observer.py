@@ -29,6 +29,7 @@ _FAST_POLL_S = 0.03  # while tasks do not run
 _SCRAPE_INTERVAL_S = 1.0
 _SCRAPE_TIMEOUT_S = 2.0
 _MAX_NAMED = 12
+_SILENT = 0.9  # of the session timeout: a worker that was silent for so long did not leave, it hangs
 
 
 @dataclass
@@ -144,12 +145,15 @@ class Observer:
     def _note_silent_workers(self, before: dict[str, Member]) -> None:
         """Remember the tasks of workers that the coordinator takes for dead, although their processes exist."""
         members = _members(self._view)
+        silent_ms = self._fleet.launch.config.coordinator_session_timeout_ms * _SILENT
         for name, member in before.items():
             now, worker = members.get(name), self._fleet.workers.get(name)
             if now is None or now.alive or now.incarnation != member.incarnation:
                 continue
+            if now.silent_ms < silent_ms:
+                continue  # it has said that it leaves, and its process is about to end
             if self._fleet.stopping or worker is None or worker.child is None or worker.leaving:
-                continue  # it has ended, or it is about to
+                continue
             if self._told_lost.get(name) == member.incarnation or not (tasks := _active(member)):
                 continue
             self._told_lost[name] = member.incarnation

@@ -105,7 +105,7 @@ class WorkerProcess:
     @property
     def steady(self) -> bool:
         """Whether it is unlikely to fail at once: its last process did not, or the present one has run for a while."""
-        return not self.failures or time.monotonic() - self.started_at > STEADY_S
+        return not self.failures or (self.child is not None and time.monotonic() - self.started_at > STEADY_S)
 
     @property
     def leaving(self) -> bool:
