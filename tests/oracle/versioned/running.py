@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import millpond as mp
+from millpond.state import VersionedKeyValueStore
 from tests.oracle.topologies.by_hand import Dice
 
 __all__ = ("CASES", "case", "run")
@@ -65,9 +66,10 @@ def written(driver: mp.testing.TopologyTestDriver) -> list[str]:
 
 def content(driver: mp.testing.TopologyTestDriver, name: str, now: int) -> list[str]:
     """Return what a versioned store has now and had earlier; nothing for other stores."""
-    store = driver.get_versioned_key_value_store(name)
-    if store is None:
+    if not isinstance(driver.get_state_store(name), VersionedKeyValueStore):
         return []
+    store = driver.get_versioned_key_value_store(name)
+    assert store is not None
     lines = []
     for key in ("k1", "k2", "k3", "k4"):
         found = [store.get(key), *(store.get(key, now - back) for back in range(240, -1, -40))]

@@ -199,7 +199,10 @@ def _listens(url: str) -> bool:
     """Return False if nothing listens at the address: a killed session's process id may be another process now."""
     address = urllib.parse.urlsplit(url)
     try:
-        with socket.create_connection((address.hostname or "", address.port or 0), _TIMEOUT_S):
+        with socket.create_connection((address.hostname or "", address.port or 0), _TIMEOUT_S) as connection:
+            connection.sendall(b"HEAD /status HTTP/1.0\r\n\r\n")
+            while connection.recv(1024):  # up to the end, so that the server has no open connection when it ends
+                pass
             return True
     except ConnectionRefusedError:
         return False
