@@ -53,7 +53,8 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
         if _failed(worker)
     ]
     if letters := sum(worker.dead_letters for worker in status.workers):
-        how = f": millpond consume {status.dead_letter_topic} --application {status.target}"
+        how = f": millpond consume {status.dead_letter_topic}"
+        how += f" --application {status.target}" if status.target else ""
         text = Text(f" {letters:,} dead letter{'s' if letters > 1 else ''}", "yellow")
         parts.append(text.append(how if status.dead_letter_topic else "", "dim not yellow"))
     if status.coordinator_note:

@@ -89,7 +89,8 @@ class WorkerConsole:
             active=tuple(each.task for each in tasks),
             records_per_second=None if seen is None else seen.summary.records_per_second,
             processed=0 if worker is None else worker.metrics.records_processed,
-            dropped=0 if worker is None else _dropped(worker),
+            dropped=0 if worker is None else _sum(worker, "millpond_task_dropped_records"),
+            dead_letters=0 if worker is None else _sum(worker, "millpond_task_dead_letters"),
             lag=None if seen is None else seen.summary.lag,
             metrics=f"{metrics}/metrics" if metrics else "",
             queries=self.queries,
@@ -102,6 +103,7 @@ class WorkerConsole:
             directory="",
             state_dir=str(config.state_dir.absolute()),
             in_process=True,
+            dead_letter_topic=config.errors_dead_letter_queue_topic_name or "",
             console=self.url,
             wanted=int(self.switch.wanted),
             workers=() if worker is None else (row,),
@@ -206,8 +208,8 @@ def worker_console(config: Config, title: str, port: int) -> Iterator[WorkerCons
         loop.close()
 
 
-def _dropped(worker: Worker) -> int:
-    """Return the number of records that the worker's tasks dropped."""
-    families = (each for each in worker.metrics.families() if each.name == "millpond_task_dropped_records")
+def _sum(worker: Worker, metric: str) -> int:
+    """Return the sum of a counter of the worker's tasks."""
+    families = (each for each in worker.metrics.families() if each.name == metric)
     samples = (sample for family in families for sample in family.samples)
     return int(sum(sample.value for sample in samples if not sample.name.endswith("_created")))
