@@ -208,6 +208,35 @@ def test_a_fleet_under_a_coordinator_is_found(
     assert (ended.status, "Waiting" in ended.err) == (0, False), ended.err
 
 
+def test_the_end_is_reported_for_tasks_that_nobody_took_over(scene: Scene, tmp_path: Path) -> None:
+    """A worker that gives its tasks away while it ends: those of a worker that runs stay as that one reported them."""
+    inputs = [Partition(scene.words, each) for each in range(2)]
+    held = {"w0": set(inputs), "w1": set[Partition]()}
+    workers = [
+        PresenceReports(scene.app_id, name, lambda: {"bootstrap.servers": scene.servers}, lambda name=name: held[name])  # type: ignore[misc]
+        for name in held
+    ]
+
+    def reported() -> dict[Partition, tuple[str, bool]]:
+        with closing(Cluster(config(scene.servers, scene.app_id, tmp_path / "here"))) as cluster:
+            if presence_group(scene.app_id) not in cluster.groups():
+                return {}
+            return {input: (each.worker, each.ended) for input, (_, each) in cluster.presences().items()}
+
+    for each in workers:
+        each.start()
+    try:
+        kafka.eventually(lambda: reported() == dict.fromkeys(inputs, ("w0", False)), "w0 reports both")
+        held["w0"], held["w1"] = set(), set(inputs[1:])
+        kafka.eventually(lambda: reported().get(inputs[1]) == ("w1", False), "w1 reports what it took over")
+        workers[0].close()
+        expected = {inputs[0]: ("w0", True), inputs[1]: ("w1", False)}
+        kafka.eventually(lambda: reported() == expected, "w0 reports its end")
+    finally:
+        for each in workers:
+            each.close()
+
+
 def test_reports_that_cannot_be_read_count_as_those_of_a_worker() -> None:
     """Of a later version, for example; and bytes behind the text do not matter."""
     assert decode_presence('{"w":"w0","h":"a","p":1}\0x') == Presence("w0", "a", 1)

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 
 from millpond.runtime.commit.pipeline import portions
 from millpond.runtime.kafka.clients import log as client_log
-from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.offsets.metadata import Partition, text_of
 
 __all__ = ("PERIOD_S", "Presence", "PresenceReports", "decode_presence", "presence_group")
 
@@ -95,6 +95,7 @@ class PresenceReports:
         self._client: AdminClient | None = None
         self._failure = ""
         self._failures = 0
+        self._reported: set[Partition] = set()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -112,13 +113,31 @@ class PresenceReports:
     def _run(self) -> None:
         pause_s = 0.0
         while not self._closed.wait(pause_s):
-            pause_s = PERIOD_S if self._report(self._presence, _TIMEOUT_S) else _WITHOUT_TASKS_S
-        self._report(msgspec.structs.replace(self._presence, ended=True), _LAST_TIMEOUT_S)
+            inputs = set(self._inputs())
+            self._reported |= inputs
+            self._report(self._presence, inputs, _TIMEOUT_S)
+            pause_s = PERIOD_S if inputs else _WITHOUT_TASKS_S
+        inputs = set(self._inputs())
+        inputs |= self._not_taken_over(self._reported - inputs)
+        self._report(msgspec.structs.replace(self._presence, ended=True), inputs, _LAST_TIMEOUT_S)
 
-    def _report(self, presence: Presence, timeout_s: float) -> bool:
-        """Report once; return whether there was a task to report for."""
-        if not (inputs := self._inputs()):
-            return False
+    def _not_taken_over(self, inputs: Collection[Partition]) -> set[Partition]:
+        """Return the inputs of tasks given away for which the last report is still this worker's: nobody runs them."""
+        if not inputs:
+            return set()
+        asked = ConsumerGroupTopicPartitions(self._group, [TopicPartition(*each) for each in inputs])
+        try:
+            answers = self._admin().list_consumer_group_offsets([asked], request_timeout=_LAST_TIMEOUT_S / 2)
+            found = answers[self._group].result(_LAST_TIMEOUT_S / 2).topic_partitions
+        except (KafkaException, FutureTimeout) as error:
+            log.debug("worker %s: cannot read the reports of workers: %r", self._presence.worker, error)
+            return set()
+        own = [each for each in found if decode_presence(text_of(each)) == self._presence]
+        return {Partition(each.topic, each.partition) for each in own}
+
+    def _report(self, presence: Presence, inputs: Collection[Partition], timeout_s: float) -> None:
+        if not inputs:
+            return
         text = msgspec.json.encode(presence).decode()
         now_ms = int(time.time() * 1000)
         try:
@@ -128,14 +147,17 @@ class PresenceReports:
             self._failed(error.args[0] if isinstance(error, KafkaException) else None)
         else:
             self._failure, self._failures = "", 0
-        return True
 
-    def _commit(self, offsets: Iterable[TopicPartition], timeout_s: float) -> None:
+    def _admin(self) -> AdminClient:
         if self._client is None:
             self._client = AdminClient(self._settings(), logger=client_log)
+        return self._client
+
+    def _commit(self, offsets: Iterable[TopicPartition], timeout_s: float) -> None:
+        client = self._admin()
         for part in portions(list(offsets)):
             request = [ConsumerGroupTopicPartitions(self._group, part)]
-            answers = self._client.alter_consumer_group_offsets(request, request_timeout=timeout_s)
+            answers = client.alter_consumer_group_offsets(request, request_timeout=timeout_s)
             for each in answers[self._group].result(timeout_s).topic_partitions:
                 if each.error is not None:
                     raise KafkaException(each.error)
