@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Generator, Iterator
@@ -31,6 +32,10 @@ from tests.support.scheduling import GroupScheduling, group_of, write_groups
 
 # Threads that outlive a test, such as simulated workers, may log to what pytest captured for it and has closed since.
 logging.raiseExceptions = False
+
+# A shell starts programs in the background with SIGINT ignored; programs that tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Until all tests are collected: the imports of conftest files begin here.
 gc.disable()

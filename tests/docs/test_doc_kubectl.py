@@ -167,9 +167,14 @@ def _unknown_options(program: Path, words: list[str]) -> set[str]:
 
 
 def test_objects_of_pages_are_accepted(api, crds, namespace):
-    """Every YAML block with an object, or with the `spec` of a StreamApp, passes a server-side dry run."""
+    """Every YAML block with an object, or with the `spec` of a StreamApp, passes a server-side dry run.
+
+    Those of docs/errors.md are mistakes, which tests/mistakes makes.
+    """
     wrong, accepted = [], []
     for page in PAGES:
+        if page == "docs/errors.md":
+            continue
         for block in blocks(page):
             is_object = block.language == "yaml" or block.text.startswith("apiVersion:")
             if not is_object or block.text.startswith("# values.yaml"):

@@ -45,6 +45,7 @@ _MAX_LONG = 2**63 - 1
 class StagedSessions(SessionPuts[K, V]):
     """The sessions of each key, with the functions for operators and for the runtime."""
 
+    incomplete_until: int
     _swept: int
     _forgotten: int
     """The first segment whose sessions may still be in memory."""
