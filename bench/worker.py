@@ -13,7 +13,7 @@ from datetime import timedelta
 import millpond as mp
 from bench.apps import topology
 from bench.options import from_arguments
-from millpond.runtime.worker.malloc import keep_few_arenas
+from millpond.runtime.worker.memory.malloc import keep_few_arenas
 
 
 def main(options: dict[str, str]) -> None:

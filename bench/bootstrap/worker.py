@@ -14,7 +14,7 @@ from bench.bootstrap.app import config, topology
 from bench.bootstrap.measuring import READY
 from bench.options import from_arguments
 from millpond.runtime.states import WorkerState
-from millpond.runtime.worker.malloc import keep_few_arenas
+from millpond.runtime.worker.memory.malloc import keep_few_arenas
 
 
 class _Tell(mp.WorkerListener):

@@ -217,7 +217,7 @@ def environment():
 
 HOARDER = """
 import os, sys
-from millpond.runtime.worker.malloc import keep_few_arenas
+from millpond.runtime.worker.memory.malloc import keep_few_arenas
 from millpond.state import StateFile, StateFileOptions
 
 keep_few_arenas()  # as workers do

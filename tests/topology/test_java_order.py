@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.topology.java_order import TreeSet, hash_order
+from millpond.topology.describing.java_order import TreeSet, hash_order
 
 
 @given(st.lists(st.integers()))

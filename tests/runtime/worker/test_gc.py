@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from millpond.runtime.worker.gc import GarbageCollector
+from millpond.runtime.worker.memory.gc import GarbageCollector
 
 RECORDS = 50_000
 

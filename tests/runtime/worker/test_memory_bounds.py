@@ -125,7 +125,7 @@ def test_processed_records_are_purged_from_repartition_topics(broker, create_top
 MEASURED = """
     import sys, threading, time
     import millpond as mp
-    from millpond.runtime.worker.malloc import keep_few_arenas
+    from millpond.runtime.worker.memory.malloc import keep_few_arenas
     from millpond.runtime.states import WorkerState
 
     servers, app_id, directory, source, target, stop_at = sys.argv[1:7]

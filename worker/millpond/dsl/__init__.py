@@ -14,8 +14,8 @@ from .joining.windows import JoinWindows
 from .kstream import KStream
 from .ktable import KTable
 from .materialized import Materialized, MaterializedWindows
-from .session_windowed import SessionWindowedKStream
-from .session_windows import SessionWindows
+from .sessions.windowed import SessionWindowedKStream
+from .sessions.windows import SessionWindows
 from .suppressed import Suppressed, until_time_limit, until_window_closes
 from .table_joins import TableJoined
 from .windows import SlidingWindows, TimeWindows, UnlimitedWindows

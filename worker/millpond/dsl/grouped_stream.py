@@ -26,8 +26,8 @@ from .grouping import resolve as _resolve
 from .grouping import resolve_count as _resolve_count
 from .grouping import resolve_sliding_count as _resolve_sliding_count
 from .materialized import Materialized, MaterializedWindows, Storage
-from .session_windowed import SessionWindowedKStream
-from .session_windows import SessionWindows
+from .sessions.windowed import SessionWindowedKStream
+from .sessions.windows import SessionWindows
 from .windows import FixedWindows, SlidingWindows, UnlimitedWindows, check_fixed_windows
 
 if TYPE_CHECKING:

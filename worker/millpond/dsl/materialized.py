@@ -21,7 +21,7 @@ from millpond.topology.naming import validate_name
 
 from .durations import milliseconds
 from .graph import Graph
-from .session_windows import SessionWindows
+from .sessions.windows import SessionWindows
 from .windows import FixedWindows, SlidingWindows
 
 __all__ = ("Materialized", "MaterializedStore", "MaterializedWindows", "Storage")

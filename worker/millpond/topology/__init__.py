@@ -14,7 +14,7 @@ from .context import (
     TaskContext,
     TaskId,
 )
-from .description import TopologyDescription
+from .describing.description import TopologyDescription
 from .naming import changelog_topic, decorate, is_repartition_topic
 from .nodes import (
     GlobalStore,

@@ -18,9 +18,9 @@ from millpond.errors import TopologyError
 from millpond.serdes import Serde
 
 from .context import Body
-from .description import GlobalStoreDescription, SubtopologyDescription, TopologyDescription
+from .describing.description import GlobalStoreDescription, SubtopologyDescription, TopologyDescription
+from .describing.mermaid import mermaid, picture_of
 from .grouping import Groups, check_partition_counts
-from .mermaid import mermaid, picture_of
 from .naming import changelog_topic, validate_name, validate_topic
 from .nodes import (
     GlobalStore,

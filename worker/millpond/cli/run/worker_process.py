@@ -12,7 +12,7 @@ import click
 
 from millpond.cli.session import Session
 from millpond.runtime.config.model import Config
-from millpond.runtime.worker.malloc import keep_few_arenas
+from millpond.runtime.worker.memory.malloc import keep_few_arenas
 from millpond.runtime.worker.worker import Worker
 from millpond.topology import Topology
 

@@ -15,7 +15,7 @@ from millpond.dsl.operators.lookup import StoreLookup, WindowLookup
 from millpond.dsl.operators.sessions.aggregation import AggregateSessions, SessionLookup
 from millpond.dsl.operators.stream_aggregation import AggregateStream
 from millpond.dsl.operators.windowing.bodies import aggregation
-from millpond.dsl.session_windows import SessionWindows
+from millpond.dsl.sessions.windows import SessionWindows
 from millpond.dsl.windows import FixedWindows, check_fixed_windows
 from millpond.errors import TopologyError
 from millpond.serdes import SessionWindowedSerde, Windowed

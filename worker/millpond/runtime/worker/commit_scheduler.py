@@ -17,7 +17,7 @@ from millpond.runtime.restoring.reusable_state import longest_unwritten_ms
 from millpond.state.stores.row_cache import RowCache
 
 from .assembly import Assembly
-from .gc import GarbageCollector
+from .memory.gc import GarbageCollector
 
 __all__ = ("CommitScheduler",)
 

@@ -31,8 +31,8 @@ from .client_errors import ClientErrors
 from .commit_scheduler import CommitScheduler
 from .dispatch import Dispatcher
 from .embedding.controls import Controls
-from .gc import GarbageCollector
 from .load_meter import LoadMeter
+from .memory.gc import GarbageCollector
 from .pacing import BatchPacing
 
 if TYPE_CHECKING:

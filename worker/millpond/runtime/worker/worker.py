@@ -52,9 +52,9 @@ from .embedding.failures import (
 )
 from .embedding.metadata import LagInfo, ThreadMetadata, lags_of, tasks_of
 from .embedding.thread import WorkerThread
-from .gc import GarbageCollector
 from .leaving import Leaving
 from .loop import Loop
+from .memory.gc import GarbageCollector
 from .own_view import own_view
 from .parts import WorkerParts
 from .polling import Polling

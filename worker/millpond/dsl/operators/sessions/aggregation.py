@@ -15,7 +15,7 @@ from typing import Any
 from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.lookup import Get, TimedGet
-from millpond.dsl.session_windows import SessionWindows
+from millpond.dsl.sessions.windows import SessionWindows
 from millpond.serdes import Windowed
 from millpond.topology import Body, NodeContext, StreamForward, TableForward
 

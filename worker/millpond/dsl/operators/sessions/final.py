@@ -9,7 +9,7 @@ from typing import Any
 from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.operators.windowing.finals import FinalResults
-from millpond.dsl.session_windows import SessionWindows
+from millpond.dsl.sessions.windows import SessionWindows
 from millpond.serdes import Windowed
 from millpond.topology import NodeContext, StreamForward
 

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 from millpond.calls import checked
 from millpond.checks import check_function
 from millpond.dsl.aggregators import check_aggregator
+from millpond.dsl.emit_strategy import EmitStrategy, check_strategy
+from millpond.dsl.functions import check_initializer
+from millpond.dsl.grouping import Grouping, resolve, resolve_count
+from millpond.dsl.materialized import MaterializedWindows, Storage
 from millpond.dsl.operators.sessions.aggregation import (
     AggregateSessions,
     CountSessions,
@@ -20,14 +24,10 @@ from millpond.dsl.operators.sessions.final import AggregateFinalSessions
 from millpond.serdes import SessionWindowedSerde, Windowed
 from millpond.topology import Body
 
-from .emit_strategy import EmitStrategy, check_strategy
-from .functions import check_initializer
-from .grouping import Grouping, resolve, resolve_count
-from .materialized import MaterializedWindows, Storage
-from .session_windows import SessionWindows
+from .windows import SessionWindows
 
 if TYPE_CHECKING:
-    from .ktable import KTable
+    from millpond.dsl.ktable import KTable
 
 __all__ = ("SessionWindowedKStream",)
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from millpond.calls import checked_class
-
-from .durations import milliseconds
+from millpond.dsl.durations import milliseconds
 
 __all__ = ("SessionWindows",)
 

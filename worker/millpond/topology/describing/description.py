@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millpond.topology.nodes import GlobalStore, Node, ProcessorNode, SourceNode, TopicNameExtractor
+
 from .java_order import TreeSet, hash_order
-from .nodes import GlobalStore, Node, ProcessorNode, SourceNode, TopicNameExtractor
 
 __all__ = ("GlobalStoreDescription", "NodeDescription", "SubtopologyDescription", "TopologyDescription")
 

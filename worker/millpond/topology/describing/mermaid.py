@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .nodes import GlobalStore, ProcessorNode, RepartitionTopic, Subtopology
+from millpond.topology.nodes import GlobalStore, ProcessorNode, RepartitionTopic, Subtopology
 
 __all__ = ("mermaid", "picture_of")
 

@@ -1,0 +1,1 @@
+"""The texts of a topology: of Kafka Streams, and as a flowchart."""
