@@ -35,15 +35,19 @@ check: venv ## Check style, types and layers, and run the plain tests, which nee
 	@$(MAKE) --no-print-directory -j 2 lint plain
 
 # The plain tests, which need nothing but Python, by the marks of tests/support/needs.py.
-PLAIN := not (broker or apiserver or chromium or process or slow or spark or s3 or prometheus or helm or java)
+PLAIN := not (broker or apiserver or chromium or process or slow or long or spark or s3 or prometheus or helm or java)
 
 .PHONY: plain
 plain: venv
-	@$(BIN)/python -m pytest -q $(PYTEST_JOBS) -n $(PLAIN_JOBS) --quick -m "$(PLAIN)" $(ARGS)
+	@$(BIN)/python -m pytest -q $(PYTEST_JOBS) -n $(PLAIN_JOBS) --quick --cases 8 -m "$(PLAIN)" $(ARGS)
 
 .PHONY: test
-test: venv spark ## Run all tests, on a real broker and a real API server; fetches and builds only what the chosen tests need
-	@$(BIN)/python -m pytest $(PYTEST_JOBS) $(ARGS)
+test: venv spark ## Run the tests, on a real broker and a real API server; fetches and builds only what the chosen tests need
+	@$(BIN)/python -m pytest $(PYTEST_JOBS) -m "not long" $(ARGS)
+
+.PHONY: test-long
+test-long: venv spark ## Run the tests that take ten seconds and more each
+	@$(BIN)/python -m pytest $(PYTEST_JOBS) -m long $(ARGS)
 
 .PHONY: test-loaded
 RUNS ?= 10

@@ -55,6 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--seed", type=int, default=None, help="repeat the random choices of a run; its header tells its seed"
     )
     group.addoption("--quick", action="store_true", help="generate fewer cases: for an answer in a minute")
+    group.addoption("--cases", type=int, help="run so many cases of each test at most, chosen by the seed")
     group.addoption("--soak", action="store_true", help="run the long tests in full length instead of a share of them")
 
 
@@ -135,13 +136,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if not config.option.soak:
         long = [each for each in items if each.get_closest_marker("soak")]
-        long += seeds.left_out((each for each in items if each not in long), config.option.seed)
+        long += seeds.left_out(
+            (each for each in items if each not in long), config.option.seed, most=config.option.cases
+        )
         items[:] = [each for each in items if each not in long]
         config.hook.pytest_deselected(items=long)
     several = hasattr(config, "workerinput")
 
     def place(item: pytest.Item) -> tuple[int, float, bool]:
-        needed = {each.name for each in item.iter_markers()} & MARKERS.keys() - {"share", "soak"}
+        needed = {each.name for each in item.iter_markers()} & MARKERS.keys() - {"long", "share", "soak"}
         if several and group_of(item) == "apiserver":
             rank = 0
         elif needed <= {"slow"}:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import time
 
+import pytest
+
 from bench.assignment import Size, cases, measure
 from millpond_operator.assignment import refine, target
 from tests.assignment.simulator import check_placement, check_target
@@ -12,6 +14,7 @@ from tests.assignment.simulator import check_placement, check_target
 LIMIT = 1.0  # seconds of CPU; on an idle machine it takes about a tenth of that
 
 
+@pytest.mark.slow
 def test_a_large_application_is_assigned_within_a_second():
     """First, and after a worker was lost or added: target, refine and grant together."""
     for case in itertools.takewhile(lambda case: case.name != "50 workers added", cases(Size())):

@@ -47,6 +47,7 @@ def _report(outcome: Outcome, *, kept: bool) -> None:
         shutil.rmtree(outcome.options.directory)
 
 
+@pytest.mark.long
 @pytest.mark.share(1)
 @pytest.mark.slow
 @pytest.mark.timeout(480)
@@ -67,6 +68,7 @@ def test_chaos_exactly_once(application: str, seed: int, soak: bool) -> None:
     assert len(outcome.carried_out) == faults
 
 
+@pytest.mark.long
 @pytest.mark.share(1)
 @pytest.mark.slow
 @pytest.mark.timeout(420)

@@ -66,6 +66,7 @@ def test_all_values_are_tried() -> None:
     assert REMOVABLE.keys() <= {path for path, _ in values()}
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize("path", [*ALLOWED, *SWITCHED_OFF])
 def test_null_is_an_empty_value_where_that_has_a_meaning(path, rendering):
     """It renders what an empty value renders, and nowhere Go's word for null."""

@@ -57,6 +57,7 @@ def context_of(path: str) -> dict:
     return merged({} if path.startswith("crds") else WITHOUT_DEFINITIONS, *found)
 
 
+@pytest.mark.share(30)
 @pytest.mark.parametrize("path", [each for each in LEAVES if each not in FIXED])
 def test_each_value_changes_what_is_rendered(path, baselines, with_files):
     """No value is without effect."""

@@ -142,6 +142,7 @@ def shared(status: SessionStatus) -> bool:
     return settled(3, standbys=4)(status) and sorted(len(row.active) for row in status.workers) == [2, 3, 3]
 
 
+@pytest.mark.long
 def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., Running], tmp_path: Path) -> None:
     """Three start; one is killed and restarted; two are drained; Ctrl-C leaves no process and no file."""
     session = dev("--workers", 3, "--standbys", 1)
@@ -203,6 +204,7 @@ def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., R
     assert "Traceback" not in session.process.said
 
 
+@pytest.mark.long
 def test_a_session_is_reset_while_it_has_no_workers(
     dev: Callable[..., Running], millpond: Millpond, broker: Broker
 ) -> None:

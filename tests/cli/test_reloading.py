@@ -39,6 +39,7 @@ def _topics() -> set[str]:
     return {topic for part in load_topology("app:build").subtopologies() for topic in part.source_topics}
 
 
+@pytest.mark.slow
 def test_the_module_and_those_beside_it_are_loaded_again(tmp_path: Path) -> None:
     """A topology is often in another module than the one that is named."""
     (tmp_path / "app.py").write_text(APP)
@@ -51,6 +52,7 @@ def test_the_module_and_those_beside_it_are_loaded_again(tmp_path: Path) -> None
     assert _topics() == {"afterwards"}
 
 
+@pytest.mark.slow
 def test_a_changed_file_elsewhere_is_told(tmp_path: Path) -> None:
     """Other modules may have objects of it, so it stays; modules of millpond and of Python stay, too."""
     here, there = tmp_path / "here", tmp_path / "there"

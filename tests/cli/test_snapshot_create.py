@@ -38,6 +38,7 @@ def create(
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_command_makes_a_snapshot_and_tables(create: Callable[[], Process], app_id: str, tmp_path: Path) -> None:
     """It says what is in them."""
     check(create(), app_id, tmp_path)

@@ -56,6 +56,7 @@ def test_take_over_is_refused_where_a_coordinator_decides(started: list[dict[str
     assert started == []
 
 
+@pytest.mark.slow
 def test_dev_takes_over_on_a_broker_of_its_own_alone(
     started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

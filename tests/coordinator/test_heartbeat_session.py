@@ -103,6 +103,7 @@ class _Played:
         return self.play(UrgentReport(self.now))
 
 
+@pytest.mark.slow
 def test_heartbeats_never_stop_and_never_pile_up() -> None:
     """All sequences of answers, failures, pauses and urgent reports: one or two in flight, or a pause that ends."""
     played = 0

@@ -26,6 +26,7 @@ def told(item: dict[str, Any]) -> list[str]:
     return [f"{each.field}: {each.text}" for each in check_manifest(yaml.safe_dump(item)).findings]
 
 
+@pytest.mark.share(40)
 @pytest.mark.parametrize(
     ("valid", "case"),
     [
@@ -135,6 +136,7 @@ def test_what_is_no_object_is_one_finding(text: str, line: int, said: str) -> No
     assert (found.line, said in found.text) == (line, True), found
 
 
+@pytest.mark.slow
 def test_what_only_the_operator_refuses_is_found_by_its_code() -> None:
     """An environment that is too large for a process: the schema accepts it."""
     large = [{"name": f"TEXT_{number}", "value": "\N{DROPLET}" * 8000} for number in range(40)]

@@ -24,12 +24,8 @@ def test_a_stored_case_has_the_results_of_the_original(file: Path) -> None:
     assert difference(case, theirs, answer(case)) is None
 
 
-@pytest.mark.parametrize(
-    "file",
-    # `make check` replays every third one.
-    [pytest.param(file, marks=() if at % 3 == 0 else pytest.mark.slow) for at, file in enumerate(FILES)],
-    ids=stored.name_of,
-)
+@pytest.mark.share(200)
+@pytest.mark.parametrize("file", FILES, ids=stored.name_of)
 def test_a_stored_case_has_the_same_results_from_disk(file: Path) -> None:
     """Nothing changes if no store remembers what is committed, and each read of it goes to RocksDB."""
     case = stored.read(file)

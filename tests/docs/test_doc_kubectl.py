@@ -112,6 +112,7 @@ def put(api, namespace: str) -> None:
             api.apply(placed, subresource="status")
 
 
+@pytest.mark.long
 def test_commands_run_on_an_api_server(api, crds, shell, namespace):
     """All of them succeed, and those that ask for a field show it. Those that delete something run last."""
 

@@ -122,6 +122,7 @@ def test_crash_at_any_transaction_step_counts_each_record_once(application: Appl
         assert replay.transactions <= 1, f"replayed more than the last commit: {replay}"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_crash_at_any_at_least_once_step_loses_nothing(application: Application, seed: int, soak: bool) -> None:

@@ -89,6 +89,7 @@ def test_fenced_worker_that_still_owns_its_tasks_resumes(application: Applicatio
     _end_and_verify(application, generator, run, "state")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_worker_stopped_beyond_the_transaction_timeout_recovers(application: Application, generator: Generator) -> None:
     """SIGSTOP beyond transaction.timeout.ms aborts the transaction; after SIGCONT nothing is lost or repeated."""

@@ -67,6 +67,7 @@ class Written:
         return START_MS + self.number * STEP_MS + 2 * int(WAIT.total_seconds() * 1000)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_stores_of_all_kinds_equal_their_changelogs_after_kills_and_a_lost_disk(

@@ -71,6 +71,7 @@ def shell(broker: support.Broker, tmp_path: Path, processes: object) -> Iterator
     opened.close()
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("documentation")  # others use the topics in their texts, too
 @pytest.mark.parametrize("example", EXAMPLES, ids=[each.name for each in EXAMPLES])
 def test_an_example_runs_as_its_page_says(example: Example, shell: Shell, broker: support.Broker) -> None:

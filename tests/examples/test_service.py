@@ -32,6 +32,7 @@ def shell(own_brokers: type[EmbeddedBroker], tmp_path: Path, processes: object) 
     opened.close()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl, which the page uses, is not installed")
 def test_the_service_runs_as_its_page_says(shell: Shell) -> None:
     """It answers as shown, stops in order, and has its balances after it starts again."""

@@ -25,7 +25,7 @@ from tests.installing.environments import PRESENT, ROOT, SUPPORTED, Environment,
 from tests.support import kafka
 from tests.support.broker import Broker
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("user-project")]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("user-project")]
 
 ROOTS = ("worker/millpond", "operator/millpond_operator", "spark/millpond_spark")
 

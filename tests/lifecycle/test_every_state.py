@@ -72,6 +72,7 @@ def test_every_task_that_waits_can_still_run() -> None:
     assert not stuck, f"{len(stuck)} states, for example {next(iter(stuck))}"
 
 
+@pytest.mark.slow
 @pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(5))
 def test_tasks_that_share_commits_break_no_invariant(seed: int) -> None:

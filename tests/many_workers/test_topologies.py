@@ -199,6 +199,7 @@ def test_refused_worker_leaves_tasks_of_its_own_topology_alone(scene):
     assert running.worker.metrics.records_processed == 0
 
 
+@pytest.mark.long
 def test_without_a_coordinator_only_the_same_topology_resumes(scene):
     """Another topology waits until it is admitted; from its first commit on, it is the one that may resume."""
     scene.service.start()

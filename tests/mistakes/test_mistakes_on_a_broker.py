@@ -13,6 +13,7 @@ from tests.support.broker import Broker
 ON_A_BROKER = [mistake for mistake in MISTAKES if mistake.moment is Moment.BROKER]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mistake", ON_A_BROKER, ids=lambda each: each.title.replace(" ", "-"))
 def test_a_mistake_is_told_when_the_worker_meets_the_broker(
     mistake: Mistake, broker: Broker, app_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -14,7 +14,7 @@ from tests.support import kafka
 from tests.support.broker import Broker
 from tests.support.programs.prometheus import Tools
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(360)]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(360)]
 
 DASHBOARDS = [json.loads(each.read_text()) for each in sorted((live.ROOT / "helm/millpond/files/dashboards").glob("*"))]
 #: Metrics without samples here, with the reason.

@@ -29,6 +29,7 @@ def stage(real_world, helm, tmp_path) -> Iterator[Stage]:
         real_world.api.delete("Namespace", None, namespace)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_policy_refuses_nothing_that_the_operator_does(stage: Stage) -> None:
     """An application is created, upgraded, repaired, has a snapshot with executors, and is deleted with its topics."""

@@ -120,7 +120,7 @@ FAULTS: dict[str, Callable[[FaultProxy], object]] = {
 }
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_api_faults_do_not_change_the_outcome(fault, stage, app, ending):
     """The fault begins before every change of the StreamApp and lasts into it."""
@@ -145,6 +145,7 @@ def test_nothing_is_written_when_everything_is_listed_and_nothing_changed(stage,
     assert not [str(call) for call in stage.proxy.calls if is_write(call)]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("hangs", [False, True], ids=["refuses", "hangs"])
 @pytest.mark.parametrize("seconds", [1.0, 13.0], ids=["shorter than the lease", "longer than the lease"])
 def test_workers_process_while_the_api_server_is_away(seconds, hangs, stage, app, ending):

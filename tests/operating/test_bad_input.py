@@ -235,6 +235,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_each_mistake_is_one_condition_until_it_is_cured(scene: Scene, seed: int, soak: bool) -> None:
     """Degraded names the cause and the cure once, nothing is written while it lasts, and then the application runs."""

@@ -203,6 +203,7 @@ def _check(
                     raise point.error
 
 
+@pytest.mark.long
 @pytest.mark.share(2)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -215,6 +216,7 @@ def test_kill_after_any_write_converges_to_the_same_state(name, world, tmp_path,
     _check(world, name, tmp_path, subtests, capsys, lambda _: numbers, LANES)
 
 
+@pytest.mark.long
 @pytest.mark.share(1)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SCENARIOS)

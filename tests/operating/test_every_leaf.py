@@ -387,6 +387,7 @@ def test_each_leaf_of_the_crd_has_a_case() -> None:
     assert cased == leaves(), f"in this module, add or remove cases for {sorted(map(str, cased ^ leaves()))}"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_every_leaf_of_the_spec_reaches_the_workers(scene: Scene, seed: int, soak: bool) -> None:
     """The StatefulSet and the workers show each change, and in the end the state is the same as before."""
@@ -415,6 +416,7 @@ def test_every_leaf_of_the_spec_reaches_the_workers(scene: Scene, seed: int, soa
     assert not failures, "\n".join(failures)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_every_leaf_changes_the_lifecycle_and_back(scene: Scene) -> None:
     """Leaves that show in behaviour, and leaves that rules protect."""

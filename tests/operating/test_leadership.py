@@ -87,6 +87,7 @@ def test_leader_frozen_past_its_lease_writes_nothing(stage, app):
     frozen_past_its_lease(stage, app)
 
 
+@pytest.mark.long
 def test_a_real_process_that_was_frozen_past_its_lease_writes_nothing(real_world, tmp_path):
     """The process is frozen by SIGSTOP, on the system's clocks."""
     with staged(real_world, tmp_path) as stage:

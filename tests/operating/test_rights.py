@@ -140,6 +140,7 @@ def cleans_up(app: App) -> None:
     wait_for(lambda: app.find() is None, "it is gone", otherwise=app.find)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_each_right_of_the_operator_is_used_and_none_is_missing(stage: Stage, api_server) -> None:
     """Each operation that needs a right of its own happens once."""

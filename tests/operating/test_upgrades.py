@@ -64,6 +64,7 @@ def _revisions(app: App) -> set[str]:
     return {pod["metadata"]["labels"]["millpond.dev/revision"] for pod in found}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3000)
 def test_a_new_version_restarts_applications_within_its_budget(stage, monkeypatch, soak):
     """Those with the strategy Recreate restart one worker at a time as well; a change by a user does not wait."""

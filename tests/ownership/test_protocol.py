@@ -31,6 +31,7 @@ class _WithoutTakeOver(Model):
                 yield step
 
 
+@pytest.mark.slow
 def test_first_steps_of_two_tasks_keep_their_commits_in_one_chain() -> None:
     """Three workers, two tasks, the states that take the fewest steps. `make soak` explores all states."""
     model = Model(fine=False)

@@ -31,13 +31,14 @@ def test_each_test_derives_its_own_seed(number, request):
 
 
 class _Case:
-    """A case of a long test, marked with a share of three."""
+    """A case of a long test, marked with a share."""
 
-    def __init__(self, nodeid):
+    def __init__(self, nodeid, share=3):
         self.nodeid = nodeid
+        self.share = share
 
     def get_closest_marker(self, name):
-        return pytest.mark.share(3).mark if name == "share" else None
+        return pytest.mark.share(self.share).mark if name == "share" and self.share else None
 
 
 def test_each_run_takes_another_share_of_long_cases():
@@ -48,6 +49,15 @@ def test_each_run_takes_another_share_of_long_cases():
     assert runs[0] == [each.nodeid for each in cases if each not in seeds.left_out(cases, 0)]
     assert {each for run in runs for each in run} == {each.nodeid for each in cases}
     assert seeds.left_out(cases[:2], 1) == []
+
+
+def test_a_run_of_few_cases_takes_as_many_of_every_test():
+    """With a largest number of cases, tests without a share are bounded, too, and a smaller share stays smaller."""
+    plain = [_Case(f"tests/a/test_b.py::test_c[{number}]", share=None) for number in range(9)]
+    few = [_Case(f"tests/a/test_b.py::test_d[{number}]") for number in range(9)]
+    out = seeds.left_out([*plain, *few], 1, most=5)
+    assert len([each for each in plain if each not in out]) == 5
+    assert len([each for each in few if each not in out]) == 3
 
 
 def test_what_is_prepared_is_prepared_once(tmp_path, monkeypatch):

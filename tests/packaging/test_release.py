@@ -32,6 +32,7 @@ def _sources(directory: Path) -> Sources:
     return Sources(directory, "c" * 40, _EPOCH)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_same_sources_give_the_same_packages(tmp_path):
     first = packages(_sources(tmp_path / "one"), tmp_path / "first")

@@ -14,6 +14,7 @@ from tests.queries.application import Application
 TIMES = range(0, 320, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_answers_equal_those_of_the_store(seed: int) -> None:

@@ -273,6 +273,7 @@ def test_lost_nodes_pod_does_not_block_an_upgrade(world):
     world.until(lambda _: world.status.current_revision == "r2")
 
 
+@pytest.mark.share(100)
 @pytest.mark.parametrize("seed", range(generated.examples(200)))
 def test_random_changes_end_in_the_wanted_revision(seed):
     """With changes and crashes at any time, the wanted revision runs in the end, or the last good one if it is bad."""

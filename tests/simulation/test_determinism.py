@@ -50,6 +50,7 @@ def runs(processes, tmp_path_factory):
     return seven, seven_again, nine
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("what", ["calls", "callbacks"])
 def test_same_seed_repeats_the_run_although_real_clocks_jump(runs, what):
     """This holds even if that process has another hash seed and ran another simulation before."""

@@ -86,6 +86,7 @@ def _state(running: Running) -> dict[str, Any]:
     return running.worker.call(found).result(20)
 
 
+@pytest.mark.long
 def test_ingested_rows_are_the_replayed_ones(
     broker: Broker,
     create_topic: CreateTopic,

@@ -149,6 +149,7 @@ def transfers(application: Application, rng: random.Random) -> Iterator[threadin
     assert not thread.is_alive()
 
 
+@pytest.mark.long
 def test_what_holds_at_the_ends_of_transactions_holds_in_every_version(
     broker: Broker, app_id: str, create_topic: CreateTopic, snapshot: Make, rng: random.Random, tmp_path: Path
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_snapshot_has_the_rows_that_replaying_leaves(
     assert all(second.records[name] < count for name, count in first.records.items()), "only what is new is read"
 
 
+@pytest.mark.long
 def test_nothing_is_read_where_nothing_is_new_and_everything_for_a_full_snapshot(
     two_stores: Application, snapshot: Make, rng: random.Random, tmp_path: Path
 ) -> None:
@@ -133,6 +134,7 @@ def test_nothing_is_read_where_nothing_is_new_and_everything_for_a_full_snapshot
     assert full.records == first.records
 
 
+@pytest.mark.long
 def test_a_previous_version_is_not_built_upon_when_the_changelog_is_another_one(
     broker: Broker, app_id: str, create_topic: CreateTopic, snapshot: Make, rng: random.Random, tmp_path: Path
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_previous_version_is_not_built_upon_when_the_changelog_is_another_one(
             assert {key: value for file in files for key, value in file.items()} == dict(expected), (name, number)
 
 
+@pytest.mark.long
 def test_a_version_is_not_built_upon_when_reading_outlasts_the_deletions_since_then(
     broker: Broker, app_id: str, create_topic: CreateTopic, snapshot: Make
 ) -> None:

@@ -69,6 +69,7 @@ def read_over(secure: SecureBroker, snapshot: Callable[..., Any], rng: random.Ra
     return check
 
 
+@pytest.mark.long
 def test_certificate_and_password(read_over: Callable[[str], None]) -> None:
     """Both at once; the password has characters that Java's login settings quote."""
     read_over("BOTH")

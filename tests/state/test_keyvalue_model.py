@@ -251,6 +251,7 @@ class KeyValueMachine(RuleBasedStateMachine):
             self.place.end()
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("place", helpers.BACKENDS)
 @pytest.mark.parametrize("mutable", [False, True], ids=["immutable", "mutable"])
 @pytest.mark.parametrize(("timestamped", "caching"), [(True, False), (True, True), (False, False)])

@@ -314,6 +314,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.place.end()
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("place", helpers.BACKENDS)
 @pytest.mark.parametrize("mutable", [False, True], ids=["immutable", "mutable"])
 @pytest.mark.parametrize(("persistent", "caching"), [(True, False), (True, True), (False, False)])

@@ -301,6 +301,7 @@ class WindowMachine(RuleBasedStateMachine):
             self.place.end()
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("place", helpers.BACKENDS)
 @pytest.mark.parametrize("mutable", [False, True], ids=["immutable", "mutable"])
 @pytest.mark.parametrize(

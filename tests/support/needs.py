@@ -21,10 +21,11 @@ MARKERS = {
     "process": "starts processes: workers, commands, type checkers",
     "spark": "needs Spark, and with it a full Java runtime",
     "soak": "takes minutes: `make soak` runs it, `make test` does not",
+    "long": "takes ten seconds and more of a quiet machine: `make test-long` runs it, `make test` does not",
     "slow": "takes seconds of computing, or runs a whole simulated operator",
     "share": "has many long cases: `make test` runs this number of them, chosen by the seed, and `make soak` all",
 }
-"""The marks and their meanings; `slow` is also set by hand, `soak` and `share` only by hand."""
+"""The marks and their meanings; `slow` is also set by hand, `long`, `soak` and `share` only by hand."""
 
 _BY_FIXTURE = {
     "broker": "broker",

@@ -42,21 +42,23 @@ def plain(name: str) -> str:
     return re.sub(r"@[\w-]+$", "", name)
 
 
-def left_out(items: Iterable[pytest.Item], seed: int) -> list[pytest.Item]:
+def left_out(items: Iterable[pytest.Item], seed: int, *, most: int | None = None) -> list[pytest.Item]:
     """Return the cases that this run does not take.
 
     Args:
         items: all tests that were collected.
         seed: the seed of the run.
+        most: the largest number of cases of any test; None takes all but those of `share`.
     """
     families: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker(_SHARE) is not None:
+        if most is not None or item.get_closest_marker(_SHARE) is not None:
             families[item.nodeid.partition("[")[0]].append(item)
     out: list[pytest.Item] = []
     for name, cases in families.items():
         mark = cases[0].get_closest_marker(_SHARE)
-        size = min(len(cases), int(mark.args[0])) if mark is not None else len(cases)
+        sizes = [len(cases), most if most is not None else len(cases)]
+        size = min(*sizes, int(mark.args[0])) if mark is not None else min(sizes)
         taken = random.Random(derived(seed, name)).sample(range(len(cases)), size)
         out += [case for number, case in enumerate(cases) if number not in taken]
     return out

@@ -43,6 +43,7 @@ def test_the_package_says_that_it_is_typed() -> None:
     assert (PACKAGE / "py.typed").is_file()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_every_type_is_declared(processes: None) -> None:
     """`pyright --verifytypes millpond` is at 100 %: it has to guess no type of an attribute, parameter or result."""

@@ -50,6 +50,7 @@ def test_every_output_is_checked() -> None:
     assert frozenset(OUTPUTS) == CHECKED
 
 
+@pytest.mark.slow
 def test_every_output_has_records(outputs: Rows) -> None:
     """No check passes because there is nothing to check."""
     assert [name for name in OUTPUTS if len(outputs[name]) < 20] == []

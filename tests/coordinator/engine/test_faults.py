@@ -255,6 +255,7 @@ class World:
         raise AssertionError(f"not {what} within {rounds} rounds: {self.story} {self.kafka.owners} {view}")
 
 
+@pytest.mark.share(60)
 @pytest.mark.parametrize("seed", range(generated.examples(120)))
 def test_random_faults_converge(seed: int) -> None:
     """Crashes, pauses, cuts, restarts, two coordinators: orders follow Kafka, epochs grow, all tasks run again."""

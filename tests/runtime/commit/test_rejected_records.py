@@ -171,6 +171,7 @@ def keep(source):
     return builder.build()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("where", ["broker", "client"])
 def test_rejected_changelog_record_is_never_dropped(broker, create_topic, app_id, tmp_path, where, guarantee):

@@ -176,6 +176,7 @@ CASES = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("line", "guarantee"), CASES)
 def test_worker_continues_with_a_new_client(

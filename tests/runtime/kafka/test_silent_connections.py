@@ -100,6 +100,7 @@ class Lookups:
         return took_s
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_lookup_ends_soon_after_the_broker_returns(behind_proxy, topic, tmp_path) -> None:
     """The broker is killed, and nobody tells its clients: their connections are silent from then on."""
@@ -114,6 +115,7 @@ def test_lookup_ends_soon_after_the_broker_returns(behind_proxy, topic, tmp_path
         lookups.lookups.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_readers_and_writers_notice_silence(behind_proxy, topic, tmp_path) -> None:
     """Reads of inputs, deliveries and commits continue, without a worker that waits for them."""

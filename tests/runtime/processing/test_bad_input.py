@@ -38,6 +38,7 @@ BAD = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("bad", BAD, ids=[each.replace(" ", "-") for each in BAD])
 def test_undecodable_record_stops_the_worker_at_its_offset(broker, create_topic, app_id, tmp_path, bad, guarantee):

@@ -179,6 +179,7 @@ def test_an_idle_worker_stays_under_100_mb(broker, create_topic, app_id, tmp_pat
     assert resident < 100 * 1024
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_large_input_and_state_stay_within_the_memory_limits(broker, create_topic, app_id, tmp_path, processes, capsys):

@@ -111,6 +111,7 @@ def _worker_root():
     return str(Path(mp.__file__).parent.parent)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_worker_waits_for_a_broker_at_the_start(own_brokers, tmp_path, app_id, caplog):
     """The worker logs that it waits, and starts with the broker; without one it ends after task.timeout.ms."""
