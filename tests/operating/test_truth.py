@@ -315,3 +315,17 @@ def test_standbys_of_a_pod_that_is_gone_are_not_caught_up(scene: Scene) -> None:
         scene.kubelets.recover(node)
     scene.kubelets.images["delays:gone"] = image
     scene.await_true("gone", "StandbysCaughtUp", "CaughtUp")
+
+
+def test_standbys_of_a_pod_that_takes_long_to_end_are_not_caught_up(scene: Scene) -> None:
+    """A worker that is to end takes over nothing, though it still reports."""
+    scene.apply("ending", merged(TWO, {"standbyReplicas": 1, "sessionTimeout": "60s"}))
+    scene.await_settled("ending")
+    scene.await_true("ending", "StandbysCaughtUp", "CaughtUp")
+    scene.kubelets.freeze(scene.namespace, "ending-1")
+    try:
+        scene.delete("Pod", "ending-1", gracePeriodSeconds=30)
+        scene.eventually(lambda: scene.condition("ending", "StandbysCaughtUp")["status"] == "False", "it is told", 5)
+    finally:
+        scene.kubelets.thaw(scene.namespace, "ending-1")
+    scene.await_true("ending", "StandbysCaughtUp", "CaughtUp")

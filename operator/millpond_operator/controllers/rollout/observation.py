@@ -263,8 +263,8 @@ def tasks_of(
 
     Args:
         view: the coordinator's view; None when it does not serve the application.
-        pods: the pods. The standbys of a worker without a running container cannot take over, even if the worker
-            counts as alive until its session times out.
+        pods: the pods. The standbys of a worker that is deleted or has no running container cannot take over, even if
+            the worker counts as alive until its session times out.
         replicas: the wanted number of workers.
         standby_replicas: the wanted number of standbys of each stateful task.
         acceptable_lag: the lag up to which a standby is caught up, in changelog records.
@@ -280,12 +280,12 @@ def tasks_of(
         for task, report in tasks.items()
         if report.role is Role.ACTIVE and report.state is TaskState.RUNNING
     }
-    with_process = {pod.name for pod in pods if pod.containers_running}
+    staying = {pod.name for pod in pods if pod.containers_running and not pod.terminating}
     standbys = caught_up = 0
     for task, holders in view.standby.items():
         for holder in holders:
             standbys += 1
-            report = reports.get(holder, {}).get(task) if holder in with_process else None
+            report = reports.get(holder, {}).get(task) if holder in staying else None
             caught_up += report is not None and report.lag is not None and report.lag <= acceptable_lag
     wanted = stateful * standby_replicas
     placeable = stateful * max(min(standby_replicas, replicas - 1), 0)
