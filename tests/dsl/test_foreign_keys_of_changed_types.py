@@ -15,26 +15,12 @@ from millpond.dsl.operators.table_joins.foreign_key.wire import hash128
 from millpond.state.backend import OrderedBackend, Rows
 from millpond.state.formats import partition_prefix
 from millpond.state.memory.backend import MemoryBackend
+from tests.support.changed_types import Order, WithCoupon
 
 CONFIG = {"application.id": "app"}
 RESPONSES = "app-fk-subscription-response-topic"
 
 Table = mp.KTable[str, Any]
-
-
-class Order(mp.Struct):
-    """The type as the first version of the application has it."""
-
-    customer: str
-    cents: int
-
-
-class WithCoupon(mp.Struct):
-    """The type as the second version has it."""
-
-    customer: str
-    cents: int
-    coupon: int = 0
 
 
 NOISY: mp.Serde[Any] = mp.Serde(

@@ -11,23 +11,9 @@ import pytest
 import millpond as mp
 from tests.runtime.running import config
 from tests.support import kafka
+from tests.support.changed_types import Order, WithCoupon
 
 SOON = timedelta(seconds=40)
-
-
-class Order(mp.Struct):
-    """The type of the first version."""
-
-    customer: str
-    cents: int
-
-
-class WithCoupon(mp.Struct):
-    """The type of the second one."""
-
-    customer: str
-    cents: int
-    coupon: int = 0
 
 
 def joined(orders: str, customers: str, out: str, kind: Any, *, computed: bool) -> mp.Topology:
