@@ -142,7 +142,7 @@ class TopologyTestDriver:
     def _global_updaters(self, topology: Topology) -> list[GlobalStateUpdater]:
         updaters = []
         for definition in topology.global_stores:
-            builder = self._environment.complete(definition.store)
+            builder = self._environment.complete_global(definition)
             updater = GlobalStateUpdater(definition, builder, self._backend, self._environment)
             now_ms = self._environment.now_ms()
             updater.begin({Partition(updater.topic, 0): (0, 0)}, _NO_TOPIC, Moment(0.0, now_ms), now_ms)

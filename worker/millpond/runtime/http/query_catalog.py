@@ -62,7 +62,7 @@ def store_catalog(topology: Topology, plan: Plan, environment: Environment) -> S
                 others[builder.name] = info
     for each in topology.global_stores:
         inputs = {topic: plan.partitions[topic] for topic in each.source.topics}
-        info = _info(environment.complete(each.store), None, 1, None, inputs)
+        info = _info(environment.complete_global(each), None, 1, None, inputs)
         if isinstance(info, StoreInfo):
             found.append(info)
         else:

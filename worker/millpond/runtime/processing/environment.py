@@ -10,7 +10,8 @@ from typing import Any
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.state import OuterJoinStoreBuilder
-from millpond.topology import TaskId, decorate
+from millpond.state.builders import store_serdes
+from millpond.topology import GlobalStore, TaskId, changelog_topic, decorate
 from millpond.topology.user_metrics import UserMetrics
 
 from .context import Outgoing, TaskContext, wall_clock_ms
@@ -96,14 +97,25 @@ class Environment:
         if builder.in_default_place and builder.persistent and self.dsl_stores_in_memory:
             builder = replace(builder, persistent=False)
         caching = builder.caching and self.cache_bytes > 0
-        if builder.key is not None and builder.value is not None and caching == builder.caching:
+        if builder.key is None or builder.value is None or caching != builder.caching:
+            builder = replace(
+                builder,
+                caching=caching,
+                key=_resolve(builder.key, self.default_key, builder.name, "key"),
+                value=_resolve(builder.value, self.default_value, builder.name, "value"),
+            )
+        if builder.logging or builder.source_topic is not None:
             return builder
-        return replace(
-            builder,
-            caching=caching,
-            key=_resolve(builder.key, self.default_key, builder.name, "key"),
-            value=_resolve(builder.value, self.default_value, builder.name, "value"),
-        )
+        # As in Kafka Streams, serdes with a schema registry get the name that the changelog would have.
+        return _of_topic(builder, decorate(self.application_id, changelog_topic(builder.name)))
+
+    def complete_global(self, definition: GlobalStore) -> Any:
+        """Return the builder of a global store as `complete` does, its serdes made for the store's topic.
+
+        Raises:
+            TopologyError: neither the store nor the configuration names a serde.
+        """
+        return _of_topic(self.complete(definition.store), definition.source.topics[0])
 
     def key_serde(self, serde: Serde[Any] | None, node: str, topic: str) -> Serde[Any]:
         """Return the key serde of a node for a topic, or the default one.
@@ -116,6 +128,13 @@ class Environment:
     def value_serde(self, serde: Serde[Any] | None, node: str, topic: str) -> Serde[Any]:
         """Return the value serde of a node for a topic, or the default one; raises as `key_serde`."""
         return _resolve(serde, self.default_value, node, "value").for_topic(topic, False)  # noqa: FBT003 - public, positional
+
+
+def _of_topic(builder: Any, topic: str) -> Any:
+    key, value = store_serdes(builder, topic)
+    if isinstance(builder, OuterJoinStoreBuilder) and builder.right is not None:
+        return replace(builder, key=key, value=value, right=builder.right.for_topic(topic, False))  # noqa: FBT003
+    return replace(builder, key=key, value=value)
 
 
 def _resolve(serde: Serde[Any] | None, default: Serde[Any] | None, node: str, part: str) -> Serde[Any]:

@@ -82,7 +82,7 @@ class GlobalStores:
         """Build the stores and start to read their topics from the offsets on disk."""
         wanted: list[TopicPartition] = []
         for definition in self._definitions:
-            builder = self._environment.complete(definition.store)
+            builder = self._environment.complete_global(definition)
             backend = self._backend_of(builder)
             updater = GlobalStateUpdater(definition, builder, backend, self._environment)
             self.updaters.append(updater)
