@@ -137,6 +137,14 @@ def test_an_application_with_a_schema_registry_is_checked_without_one(
     for arguments in (("check",), ("check", f"{name}:build"), ("topology", f"{name}:build")):
         ended = millpond(*arguments)
         assert ended.status == 0, ended.err
+    monkeypatch.delenv("SCHEMA_REGISTRY_URL")
+    address = "http://127.0.0.1:1"  # nothing is connected to
+    Path("streamapp.yaml").write_text("\n".join([*lines, f"    schema.registry.url: {address}"]))
+    assert millpond("check").status == 0
+    assert millpond("check", f"{name}:build").status == 1
+    assert millpond("check", "--set", f"schema.registry.url={address}", f"{name}:build").status == 0
+    Path("millpond.toml").write_text(f"schema.registry.url = '{address}'\n")
+    assert millpond("check", f"{name}:build").status == 0
 
 
 def test_a_topology_that_is_elsewhere_is_noted(millpond: Millpond, manifest: str) -> None:

@@ -11,6 +11,7 @@ from millpond.cli.application import load_topology
 from millpond.cli.options import config_file
 from millpond.errors import MillpondError
 from millpond.runtime.config.model import Config
+from millpond.runtime.config.sources import REGISTRY_VARIABLE
 from millpond.topology.settings.checking import check_configured
 
 __all__ = ("Report",)
@@ -53,7 +54,9 @@ class Report:
         where = f"{place}: " if place else ""
         try:
             config = Config.load(self._file, os.environ if environ is None else environ, self._flags, required=())
-            with _environment(environ or {}):
+            address = config.schema_registry_url
+            # As for a run: an application makes its SchemaRegistry while it is loaded.
+            with _environment({**(environ or {}), **({REGISTRY_VARIABLE: address} if address else {})}):
                 topology = load_topology(target, config.topology_optimization)
             check_configured(topology, config)
         except MillpondError as error:
