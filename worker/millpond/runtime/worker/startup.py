@@ -197,7 +197,8 @@ def claim_everything(registrar: OwnershipLookups, config: Config, tasks: Sequenc
             f"{len(theirs)} task{'s' if several else ''} of '{config.application_id}' (first: {theirs[0]}) "
             f"belong{'' if several else 's'} to worker '{other}', and this one is '{worker}'. "
             f"When that worker has stopped, start this one with --worker-id {other} to continue with its state, or "
-            "with --take-over to take its tasks over. When it runs, several workers share the tasks only through "
+            "with --take-over (in a program: Worker(…, take_over=True)) to take its tasks over. When it runs, several "
+            "workers share the tasks only through "
             "a coordinator: run `millpond dev --workers 2` on one machine, or set 'coordinator.url', as a "
             "StreamApp on Kubernetes does."
         )
@@ -208,7 +209,7 @@ def claim_everything(registrar: OwnershipLookups, config: Config, tasks: Sequenc
             if owner != worker:
                 raise OwnershipError(
                     f"task {task} was claimed by worker '{owner}' at the same time. When that worker has stopped, "
-                    f"start this one with --take-over."
+                    "start this one with --take-over (in a program: Worker(…, take_over=True))."
                 )
 
 
