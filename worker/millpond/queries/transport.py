@@ -38,6 +38,8 @@ Connect = Callable[[str, int], socket.socket]
 Find = Callable[[float], Iterable[str]]
 """Returns the URLs of workers within some seconds."""
 _MIN_FIND_S = 0.1
+#: The shortest wait for one of several workers.
+_LEAST_S = 0.1
 _CONNECTION_ERRORS = (OSError, http.client.HTTPException)
 
 
@@ -197,10 +199,10 @@ class Transport:
         if not self._addresses:
             last_error = self._find_workers(deadline) or last_error
         while True:
-            for address in self._addresses:
-                left = max(deadline - time.monotonic(), 0.0)
+            addresses = self._addresses
+            for others, address in zip(range(len(addresses) - 1, -1, -1), addresses, strict=True):
                 try:
-                    connection, answer = self._send(address, path, left + _GRACE_S)
+                    connection, answer = self._ask(address, path, max(deadline - time.monotonic(), 0.0), others)
                 except _CONNECTION_ERRORS as error:
                     last_error = error
                     continue
@@ -220,6 +222,23 @@ class Transport:
         if rejected is not None:
             raise rejected
         raise self._no_answer(last_error) from last_error
+
+    def _ask(
+        self, address: _Address, path: str, left_s: float, others: int
+    ) -> tuple[_Connection, http.client.HTTPResponse]:
+        """Send a request to a worker, and leave time for so many others.
+
+        A worker that was stopped accepts connections, and does not answer: it is asked last from then on.
+        """
+        share = max(left_s / (others + 1), _LEAST_S) if others else left_s + _GRACE_S
+        try:
+            connection, answer = self._send(address, path, share)
+        except TimeoutError:
+            self._addresses = [*(each for each in self._addresses if each != address), address]
+            raise
+        if connection.sock is not None:
+            connection.sock.settimeout(left_s + _GRACE_S)
+        return connection, answer
 
     def _no_answer(self, error: Exception) -> QueryFailed:
         if not self._addresses:
