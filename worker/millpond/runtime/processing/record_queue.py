@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
+from millpond.errors import BrokerError
+
 __all__ = ("Chunk", "Decoder", "RecordQueue")
 
 _key = Message.key
@@ -117,11 +119,15 @@ class Decoder:
     def decode(self, messages: Sequence[Message], partition_time: int) -> Chunk:
         """Deserialize `messages` of one partition, in offset order. No handler is called yet.
 
+        A schema registry that does not answer is no fault of a record. It would not answer for the other records
+        either, each of which takes the client's timeouts: so its first error ends the batch, and the worker.
+
         Args:
             messages: at least one message, none with an error.
             partition_time: the highest timestamp in this partition so far; -1 without one.
 
         Raises:
+            BrokerError: a schema registry does not answer.
             ProcessingFailed: the timestamp extractor failed.
         """
         next_offset = _offset_of(messages[-1]) + 1
@@ -135,6 +141,8 @@ class Decoder:
             try:
                 keys = list(map(self._deserialize_key, raw_keys))
                 values = list(map(self._deserialize_value, raw_values))
+            except BrokerError:
+                raise
             except Exception:  # noqa: BLE001 - serdes may be user code; `_decode_each` finds the record
                 pass
             else:
@@ -161,6 +169,8 @@ class Decoder:
                 key = None if raw_key is None else self._deserialize_key(raw_key)
                 part = "value"
                 value = None if raw_value is None else self._deserialize_value(raw_value)
+            except BrokerError:
+                raise
             except Exception as error:  # noqa: BLE001 - serdes may be user code
                 bad.append((len(kept), BadRecord(message, error, part)))
                 continue
@@ -236,7 +246,7 @@ class RecordQueue:
         """Add the messages of one poll. No handler is called for bad records yet, and no dead letter is sent.
 
         Raises:
-            ProcessingFailed: the timestamp extractor failed.
+            BrokerError, ProcessingFailed: see `Decoder.decode`.
         """
         self.consumed += len(messages)
         decoder = self.decoder

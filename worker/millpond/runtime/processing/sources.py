@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from millpond.drops import Drop
-from millpond.errors import BrokerError, ProcessingFailed, SerializationError
+from millpond.errors import ProcessingFailed, SerializationError
 from millpond.serdes import Serde
 from millpond.topology import ConsumerRecordView, FailOnInvalidTimestamp, SourceNode
 from millpond.user_code import place_of
@@ -55,10 +55,7 @@ def make_decoder(source: SourceNode, topic: str, task: TaskContext, environment:
 def on_bad_record(
     node: str, task: TaskContext, handlers: Handlers, key: Serde[Any], value: Serde[Any]
 ) -> Callable[[BadRecord], None]:
-    """Return the function that calls the deserialization handler (KIP-161) for a bad record, with the serde's words.
-
-    A schema registry that cannot be reached is no fault of a record: its error stops the worker, as in other nodes.
-    """
+    """Return the function that calls the deserialization handler (KIP-161) for a bad record, with the serde's words."""
 
     def explained(bad: BadRecord) -> Exception:
         serde, data = (key, bad.message.key()) if bad.part == "key" else (value, bad.message.value())
@@ -69,8 +66,6 @@ def on_bad_record(
         return error
 
     def handle(bad: BadRecord) -> None:
-        if isinstance(bad.error, BrokerError):
-            raise bad.error
         task.message = bad.message
         context = handlers.describe("Decoding", node, task)
         try:
