@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import TracebackType
 
-__all__ = ("own_traceback", "place_of", "raised_in_millpond")
+__all__ = ("is_library", "own_traceback", "place_of", "raised_in_millpond")
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+_MILLPOND = str(Path(__file__).parent)
+
+
+def is_library(path: str) -> bool:
+    """Return whether a file of a traceback is of the standard library, an installed package or millpond."""
+    return path.startswith((*_LIBRARIES, _MILLPOND, "<frozen"))
 
 
 def place_of(error: BaseException) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections import deque
 from pathlib import Path
@@ -9,10 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from millpond.cli.dev.child_processes import ProcessLog
 from millpond.cli.dev.observer import Observer
+from millpond.cli.dev.process_log import ProcessLog
 from millpond.cli.dev.status import WorkerPhase
+from millpond.cli.dev.view import table
 from millpond.cli.dev.worker import STEADY_S, WorkerProcess
 from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskReport, TaskState, TopologySummary, View
 from millpond.runtime.config.model import Config
@@ -29,7 +32,7 @@ class Fleet:
         self.launch = SimpleNamespace(config=config, directory=directory, target="app:build")
         self.coordinator = SimpleNamespace(url="http://c", listening=True, log=ProcessLog(directory / "c.log"))
         self.workers = {f"w{ordinal}": self._worker(ordinal, directory) for ordinal in range(2)}
-        self.wanted, self.stopping, self.events, self.deaths = 2, False, deque[Any](), deque[Any]()
+        self.wanted, self.usual, self.stopping, self.events, self.deaths = 2, 2, False, deque[Any](), deque[Any]()
         self.told: list[str] = []
 
     @staticmethod
@@ -133,3 +136,39 @@ def test_the_first_worker_that_fails_at_its_start_is_not_told_as_processing(sess
     assert not worker.steady
     worker.child = child
     assert session.sees(member("w0", *TASKS)) == ["all 2 tasks are processed: w0 0_0 0_1"]
+
+
+RENAMED = "2026-01-01T00:00:00.000Z WARNING millpond.runtime.topics.left_changelogs the store 'b' begins empty.\n"
+
+
+def test_a_warning_of_several_workers_is_told_once_and_stays_in_the_status(session: Session) -> None:
+    """It leaves the status when no worker runs, since most cures begin so, and is not told again."""
+    observer, fleet = session.observer, session.fleet
+    for _ in range(2):
+        for worker in fleet.workers.values():
+            with worker.log.path.open("a") as file:
+                file.write(RENAMED)
+            worker.log.read()
+            observer._tell_warnings(worker)
+    assert fleet.told == ["w0: the store 'b' begins empty."]
+    observer.update_status()
+    assert observer.status.warnings == ("the store 'b' begins empty.",)
+    console = Console(width=100, file=io.StringIO())
+    console.print(table(observer.status))
+    assert "warning: the store 'b' begins empty." in console.file.getvalue()  # type: ignore[attr-defined]
+    fleet.wanted = 0
+    for worker in fleet.workers.values():
+        worker.child = None
+    observer.update_status()
+    assert observer.status.warnings == ()
+
+
+def test_a_session_without_workers_offers_the_number_that_it_had(session: Session) -> None:
+    """`millpond dev scale 3` after `scale 0`, not `scale 1`."""
+    fleet = session.fleet
+    fleet.wanted, fleet.usual = 0, 3
+    fleet.workers.clear()
+    session.observer.update_status()
+    console = Console(width=100, file=io.StringIO())
+    console.print(table(session.observer.status))
+    assert "`millpond dev scale 3` starts 3 workers again" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -1,10 +1,8 @@
-"""The processes of a session: their logs, their ports, and what the session does when they end."""
+"""The processes of a session: their ports, and what the session does when they end."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -14,80 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from millpond.cli.dev.child_processes import ChildReaper, ProcessLog
+from millpond.cli.dev.child_processes import ChildReaper
 from millpond.cli.dev.remote import CommandFailed
+from millpond.cli.dev.status import WorkerPhase
 from millpond.cli.dev.supervisor import Fleet, WorkersFail
 from millpond.cli.dev.worker import Launch, WorkerProcess, can_listen
-from millpond.drops import Drop
 from millpond.runtime.config.model import Config
-from millpond.runtime.processing.drop_log import DropLog, LateForJoin, LateWindow
-
-
-def test_log_tail_yields_the_last_error_and_the_address(tmp_path: Path) -> None:
-    """Lines may be written in parts; a new process in the same log starts without an error or an address."""
-    path = tmp_path / "w0.log"
-    log = ProcessLog(path)
-    log.read()
-    with path.open("a") as file:
-        for piece in (
-            "2026-01-01T00:00:00.000Z INFO x metrics on http://127.0.0.1:5/metrics\nmill",
-            "pond: no topic 'x'.\n",
-        ):
-            file.write(piece)
-            file.flush()
-            log.read()
-    assert (log.metrics, log.error) == ("http://127.0.0.1:5/metrics", "no topic 'x'.")
-    log.new_process()
-    assert (log.metrics, log.error) == ("", "")
-    with path.open("a") as file:
-        file.write("Traceback (most recent call last):\n  File x\nValueError: bad\n")
-    log.read()
-    assert log.error == "ValueError: bad"
-
-
-def test_logs_as_json_yield_the_same(tmp_path: Path) -> None:
-    """With `log.format = json`, the address is an address, and the reason of an end is the message of an error."""
-    path = tmp_path / "w0.log"
-    log = ProcessLog(path)
-    lines = (
-        {"level": "INFO", "message": "HTTP server: metrics on http://127.0.0.1:5/metrics"},
-        {"level": "CRITICAL", "message": "no topic 'x'.", "traceback": "Traceback …\nValueError: bad"},
-        {"level": "INFO", "message": "stopped after an error"},
-    )
-    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines) + "{not JSON\n[]\n")
-    log.read()
-    assert (log.metrics, log.error) == ("http://127.0.0.1:5/metrics", "no topic 'x'.")
-
-
-def test_a_log_yields_the_first_line_about_drops_of_each_operator_and_reason(tmp_path: Path) -> None:
-    """The terminal tells it; later lines of the same are in the log only."""
-    path = tmp_path / "w0.log"
-    log = ProcessLog(path)
-    with path.open("w") as file:
-        drops = DropLog()
-        handler = logging.StreamHandler(file)
-        handler.setFormatter(logging.Formatter("2026-01-01T00:00:00.000Z %(levelname)s x %(message)s"))
-        logger = logging.getLogger("millpond.runtime.processing.drop_log")
-        logger.addHandler(handler)
-        try:
-            for now_ms in (0, 100_000, 200_000):
-                task = SimpleNamespace(topic="in", partition=0, offset=7, now_ms=lambda now=now_ms: now)
-                for reason in (Drop.NULL_KEY, Drop.NULL_VALUE):
-                    for _ in range(3):
-                        drops.note("count", reason, task)
-                drops.note("count", Drop.LATE, task, LateWindow(0, 5, 5, 9))
-                drops.note("outcomes", Drop.LATE, task, LateForJoin(5))
-                drops.report()
-        finally:
-            logger.removeHandler(handler)
-    log.read()
-    assert [line.split(" a ")[0] for line in log.drops] == [
-        "node 'count' dropped",
-        "node 'count' dropped",
-        "node 'count' dropped",
-        "join 'outcomes': results of",
-    ]
-    assert "without a key" in log.drops[0]
 
 
 class NoCoordinator:
@@ -148,6 +78,7 @@ FAILS = """
 print('{"level": "CRITICAL", "message": "topic x is missing: create it."}')
 raise SystemExit(1)
 """
+DROPS = "2026-01-01T00:00:00.000Z WARNING x node 'a' dropped a late record at in-0.\n"
 SERVES = """
 import signal, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -239,3 +170,48 @@ def test_a_worker_gets_its_last_port_while_it_is_free(tmp_path: Path) -> None:
     assert f"http.port={port}" in launch.command(1, "http://c", port)
     fixed = Launch("app:build", Config.of({**settings, "http.port": 18080}), {}, None, tmp_path)
     assert "http.port=18081" in fixed.command(1, "http://c", port)
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_new_worker_is_told_nothing_of_those_before_it(tmp_path: Path) -> None:
+    """Neither of a session with the same --data-dir, nor of the time before `scale 0`."""
+    (tmp_path / "w0.log").write_text("2026-01-01T00:00:00.000Z ERROR x old.\n" + DROPS.replace("'a'", "'b'"))
+    script = f"print({DROPS!r}, flush=True)\n{SERVES}"
+
+    async def run() -> None:
+        async with running_fleet(tmp_path, script) as (fleet, _):
+            for _ in range(2):
+                await until(lambda: sum(bool(each.log.metrics) for each in read(fleet)) == 2)
+                assert [len(each.log.drops) for each in read(fleet)] == [1, 1]
+                assert all(not each.shown_note for each in fleet.workers.values())
+                fleet.scale(0)
+                await until(lambda: not fleet.workers)
+                fleet.scale(2)
+            assert fleet.usual == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("processes")
+def test_the_error_of_a_worker_is_shown_while_it_is_tried_again(tmp_path: Path) -> None:
+    """A worker that fails at its start is most of the time at its next start."""
+    script = """
+import pathlib, sys, time
+here = pathlib.Path(f'DIRECTORY/{sys.argv[1]}')
+print('millpond: unexpected error in millpond 1: ValueError: bad (app.py, line 3).', flush=True)
+if here.exists():
+    time.sleep(60)
+here.touch()
+raise SystemExit(70)
+"""
+
+    async def run() -> None:
+        tried = script.replace("DIRECTORY", str(tmp_path))
+        async with running_fleet(tmp_path, tried, patient=True) as (fleet, _):
+            await until(lambda: len(fleet.workers) == 2 and all(each.restarts == 1 for each in fleet.workers.values()))
+            for worker in fleet.workers.values():
+                assert worker.phase is WorkerPhase.STARTING
+                assert worker.shown_note == "unexpected error in millpond 1: ValueError: bad (app.py, line 3)."
+            assert "ValueError: bad (app.py, line 3); restarting" in fleet.events[0].text
+
+    asyncio.run(run())

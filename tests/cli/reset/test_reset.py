@@ -212,8 +212,8 @@ def test_the_session_of_the_application_names_broker_and_state(
     unknown = asyncio.run(run(status, "--application-id", "other")).err
     assert f"no session of 'other' runs, only of {scene.app_id}, and 'bootstrap.servers' is not set" in unknown
     assert scene.offsets() == {0: 3, 1: 2}
-    ended = asyncio.run(run(status, "--yes"))
-    assert "`millpond dev scale N` starts workers again" in ended.out, ended.err
+    ended = asyncio.run(run(msgspec.structs.replace(status, usual=3), "--yes"))
+    assert "`millpond dev scale 3` starts workers again" in ended.out, ended.err
     assert scene.offsets() == {0: 0, 1: 0}
     assert not scene.directory.exists()
 

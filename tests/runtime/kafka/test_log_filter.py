@@ -72,3 +72,22 @@ def test_messages_that_differ_in_numbers_only_are_shown_once_in_a_while() -> Non
         log.say(f"broker {number} is down")
         log.now += 0.5
     assert log.shown == ["broker 0 is down", "broker 60 is down"]
+
+
+def test_a_fenced_producer_is_a_warning_in_plain_words() -> None:
+    """A worker that did not answer for a while goes on by itself: what the client calls fatal is no failure."""
+    shown = RepeatFilter()
+    fenced = "Local: This instance has been fenced by a newer instance"
+    lines = [
+        logging.LogRecord("kafka", logging.CRITICAL, "", 0, "%s", (text,), None)
+        for text in (
+            f"TXNERR [rdkafka#producer-4] [thrd:main]: Fatal transaction error: Failed to add: {fenced} (_FENCED)",
+            f"FATAL [rdkafka#producer-4] [thrd:main]: Fatal error: {fenced}: Failed to add partitions: {fenced}",
+        )
+    ]
+    (told,) = [line for line in lines if shown.filter(line)]
+    assert (told.levelname, told.levelno) == ("WARNING", logging.WARNING)
+    assert told.getMessage().startswith("producer: fenced, since another worker has taken tasks of this one over")
+    other = logging.LogRecord("kafka", logging.CRITICAL, "", 0, "FATAL [x]: Fatal error: not allowed", None, None)
+    assert shown.filter(other)
+    assert other.levelno == logging.CRITICAL

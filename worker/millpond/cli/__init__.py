@@ -13,12 +13,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 
 import click
 
 from millpond.errors import ConfigError, MillpondError, ProcessingFailed
 from millpond.json_logs import logs_json
-from millpond.user_code import own_traceback
+from millpond.user_code import own_traceback, place_of
 
 from .cluster.printable import printable
 from .session import Session
@@ -198,10 +199,20 @@ def _report_unexpected(error: Exception) -> int:
     except metadata.PackageNotFoundError:
         version = "(not installed)"
     _say(
-        f"unexpected error in millpond {version}. Committed results are safe. If the traceback above ends in "
-        "your own code, fix it there; if not, please report it with the traceback."
+        f"unexpected error in millpond {version}: {_in_one_line(error)}. Committed results are safe. If the traceback "
+        "above ends in your own code, fix it there; if not, please report it with the traceback."
     )
     return EXIT_BUG
+
+
+def _in_one_line(error: Exception) -> str:
+    """Return the class, the text and the place of an exception, for those who see the last line of a log alone."""
+    text = str(error).strip().partition("\n")[0].removesuffix(".")
+    named = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    innermost = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    place = place_of(error) or innermost
+    return f"{named} ({place})" if place else named
 
 
 def _say(text: str) -> None:

@@ -1,15 +1,12 @@
-"""Child processes of a session: each with a log file, and killed when the session dies."""
+"""Child processes of a session: each appends to a log file, and is killed when the session dies."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,23 +14,7 @@ from typing import Self
 
 from . import child_reaper
 
-__all__ = ("Child", "ChildReaper", "ProcessLog")
-
-_LAST_LINES = 15
-_RECENT_S = 60.0
-# The last line of millpond, a logged error, or the last line of a traceback.
-_ERROR = re.compile(
-    r"millpond: (?P<ended>.*)"
-    r"|\d{4}-\d\d-\d\d[T ]\S+ (?:ERROR|CRITICAL) (?P<logged>.*)"
-    r"|(?P<raised>[A-Z][\w.]*(Error|Exception): .*)"
-)
-# The lines of `runtime.processing.drop_log`: the operator, and what it did with records.
-_DROPPED = re.compile(
-    r"(?P<text>(?:node|join) '(?P<name>[^']*)'"
-    r"(?P<what> dropped (?:a|\d+) late record| dropped (?:a|\d+) records? [^(]*?(?= in the last| \()| could not \w+"
-    r"|: results of (?:a|\d+) record).*)"
-)
-_METRICS = re.compile(r"metrics on (http://\S+)")
+__all__ = ("Child", "ChildReaper", "ending")
 
 
 class ChildReaper:
@@ -83,75 +64,6 @@ class ChildReaper:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-class ProcessLog:
-    """A child's log, read as it grows for the URL of its metrics and its last error.
-
-    Attributes:
-        path: the file.
-        metrics: URL of the latest process's metrics; empty while it is not known.
-        error: the latest process's last error; empty without one.
-        drops: lines about dropped records that nobody has taken, the first one for each operator and reason.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.metrics: str = ""
-        self.error: str = ""
-        self.drops: list[str] = []
-        self._told_drops: set[tuple[str, str]] = set()
-        self._position = 0
-        self._partial_line = ""
-        self._error_at = 0.0
-
-    def new_process(self) -> None:
-        """Forget the last process: the next lines of the log are from a new one."""
-        self.read()
-        self.metrics = self.error = self._partial_line = ""
-
-    def read(self) -> None:
-        """Read the lines that were appended since the last call."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._position)
-                new = file.read()
-        except FileNotFoundError:
-            return
-        self._position += len(new)
-        *lines, self._partial_line = (self._partial_line + new.decode(errors="replace")).split("\n")
-        for line in lines:
-            message, error = _entry(line)
-            if found := _METRICS.search(message):
-                self.metrics = found[1]
-            elif error:
-                self.error, self._error_at = error, time.monotonic()
-            elif found := _DROPPED.search(message):
-                about = found["name"], re.sub(r" (a|\d+) records?", "", found["what"])
-                if about not in self._told_drops:
-                    self._told_drops.add(about)
-                    self.drops.append(found["text"])
-
-    @property
-    def recent_error(self) -> str:
-        """The last error; empty if it is older than a minute."""
-        return self.error if time.monotonic() - self._error_at < _RECENT_S else ""
-
-    def tail(self) -> str:
-        """Return the last lines of the process's log."""
-        text = self.path.read_text(errors="replace") if self.path.exists() else ""
-        return "\n".join(text.splitlines()[-_LAST_LINES:])
-
-
-def _entry(line: str) -> tuple[str, str]:
-    """Return the message of a line of a log and, if it is an error, its text; `log.format` may be text or json."""
-    if line.startswith("{"):
-        with contextlib.suppress(ValueError):
-            fields = json.loads(line)
-            message = str(fields.get("message", ""))
-            return message, message if fields.get("level") in ("ERROR", "CRITICAL") else ""
-    found = _ERROR.match(line)
-    return line, next(filter(None, found.groupdict().values()), "") if found else ""
 
 
 class Child:
@@ -217,3 +129,10 @@ class Child:
         except TimeoutError:
             self.send(signal.SIGKILL)
             return await self.wait()
+
+
+def ending(status: int) -> str:
+    """Return how a process ended, as a part of a sentence."""
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with status {status}"

@@ -190,9 +190,9 @@ def command(  # noqa: PLR0913 - one parameter per option
             from .worker import Launch
 
             launch = Launch(target, config, flags, file, (directory / "workers").absolute(), session.verbose)
-            run_fleet(launch, workers, session, title, reaper, console_port or 0, coordinator_port or 0)
+            workers = run_fleet(launch, workers, session, title, reaper, console_port or 0, coordinator_port or 0)
     if own_broker:
-        session.err.print(escape(_how_to_go_on(target, data_dir)), soft_wrap=True)
+        session.err.print(escape(_how_to_go_on(target, data_dir, workers or 1)), soft_wrap=True)
 
 
 def _load(target: str, config: Config) -> Topology:
@@ -295,14 +295,14 @@ def _run_one(  # noqa: PLR0913 - the parts of a session
         run_switched(run, console.switch, parked)
 
 
-def _how_to_go_on(target: str, data_dir: Path | None) -> str:
+def _how_to_go_on(target: str, data_dir: Path | None, workers: int) -> str:
     """Return the last line of a session with a broker of its own."""
     if data_dir is None:
         return "Topics and state of this session are deleted. --data-dir DIR keeps them for the next one."
     return (
         f"Topics and state are kept in {data_dir}: the same command continues with them. To process the inputs again, "
-        f"start it, and run `millpond dev scale 0`, `millpond reset {target}` and `millpond dev scale 1` in another "
-        "terminal."
+        f"start it, and run `millpond dev scale 0`, `millpond reset {target}` and `millpond dev scale {workers}` in "
+        "another terminal."
     )
 
 

@@ -18,7 +18,8 @@ from millpond.errors import MillpondError
 from millpond.protocol import View
 from millpond.runtime.config.model import Config
 
-from .child_processes import Child, ChildReaper, ProcessLog
+from .child_processes import Child, ChildReaper
+from .process_log import ProcessLog
 
 __all__ = ("CoordinatorFailed", "CoordinatorProcess", "CoordinatorUnavailable", "UnknownWorker")
 

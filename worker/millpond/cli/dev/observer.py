@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -69,6 +70,8 @@ class Observer:
         self._told_lost: dict[str, str] = {}  # by worker: the incarnation that was last told as dead or lost
         self._skip_complete_event = False
         self._processed_before = 0
+        self._warnings: dict[str, str] = {}  # of the present workers: what each is about, and the first text
+        self._told_warnings: set[str] = set()
         self.status: SessionStatus = SessionStatus(
             application=config.application_id,
             title=title,
@@ -80,6 +83,7 @@ class Observer:
             dead_letter_topic=config.errors_dead_letter_queue_topic_name or "",
             console=console,
             wanted=fleet.wanted,
+            usual=fleet.usual,
         )
 
     @property
@@ -199,8 +203,7 @@ class Observer:
 
     async def _scrape_one(self, http: aiohttp.ClientSession, worker: WorkerProcess) -> None:
         worker.log.read()
-        while worker.log.drops:
-            self._fleet.add_event(f"{worker.id}: {worker.log.drops.pop(0)}", logging.WARNING, worker=worker.id)
+        self._tell_warnings(worker)
         child = worker.child
         if child is None or worker.phase is WorkerPhase.PAUSED or not worker.log.metrics:
             return
@@ -220,6 +223,18 @@ class Observer:
             self._fleet.ran = True
             if worker.phase is WorkerPhase.STARTING:
                 worker.phase = WorkerPhase.RUNNING
+
+    def _tell_warnings(self, worker: WorkerProcess) -> None:
+        """Tell what a worker's log warns of: drops of each worker, and others once, whichever worker has them first."""
+        while worker.log.drops:
+            self._fleet.add_event(f"{worker.id}: {worker.log.drops.pop(0)}", logging.WARNING, worker=worker.id)
+        while worker.log.warnings:
+            text = worker.log.warnings.pop(0)
+            about = re.sub(r"\d+", "#", text)  # one of each partition, or of each start
+            self._warnings.setdefault(about, text)
+            if about not in self._told_warnings:
+                self._told_warnings.add(about)
+                self._fleet.add_event(f"{worker.id}: {text}", logging.WARNING, worker=worker.id)
 
     async def _update_ends(self) -> None:
         await self._ends.update(
@@ -250,6 +265,8 @@ class Observer:
         """Update `status`."""
         fleet, view = self._fleet, self._view
         members = _members(view)
+        if not fleet.wanted and not any(worker.child for worker in fleet.workers.values()):
+            self._warnings.clear()  # what is done while no worker runs, such as a reset, is the cure of most
         rows = tuple(self._row(worker, members.get(worker.id)) for worker in fleet.workers.values())
         alive = {row.worker for row in rows if row.pid}
         running = {task: name for name, member in members.items() if name in alive for task in _processing(member)}
@@ -270,11 +287,13 @@ class Observer:
             epoch=f"{view.epoch.term}.{view.epoch.number}",
             stopping=fleet.stopping,
             wanted=fleet.wanted,
+            usual=fleet.usual,
             workers=rows,
             tasks=sum(each.partitions for each in view.topology.subtopologies) if view.topology else 0,
             running=running,
             waiting=dict(view.waiting),
             committed_s_ago=time.monotonic() - max(commits) if commits else None,
+            warnings=tuple(self._warnings.values()),
             events=tuple(fleet.events),
         )
         self._was_complete = self.status.complete
@@ -313,7 +332,7 @@ class Observer:
             lag=self._lag(metrics.last) if metrics is not None else None,
             restoring=self._restoring(metrics.last, held) if metrics is not None else (),
             restarts=max(0, worker.restarts),
-            note=worker.note or worker.log.recent_error,
+            note=worker.shown_note,
             log=str(worker.log.path),
             metrics=worker.log.metrics,
             queries=(member.address or "") if member is not None and member.alive else "",

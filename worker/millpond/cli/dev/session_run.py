@@ -45,8 +45,8 @@ def run_fleet(  # noqa: PLR0913 - the parts of a session
     reaper: ChildReaper,
     console_port: int = 0,
     coordinator_port: int = 0,
-) -> None:
-    """Run an application's workers and their coordinator until SIGINT or SIGTERM.
+) -> int:
+    """Run an application's workers and their coordinator until SIGINT or SIGTERM; return the usual number of workers.
 
     Every process that was started has ended when this returns. The second SIGINT ends them by SIGKILL.
 
@@ -65,6 +65,7 @@ def run_fleet(  # noqa: PLR0913 - the parts of a session
     """
     fleet = Fleet(launch, count, reaper, patient=session.live, coordinator_port=coordinator_port)
     asyncio.run(_run(fleet, session, title, console_port))
+    return fleet.usual
 
 
 async def _run(fleet: Fleet, session: Session, title: str, console_port: int) -> None:

@@ -127,6 +127,8 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the session is stopping."""
     wanted: int = 0
     """The number of workers that should run."""
+    usual: int = 1
+    """The latest such number that was not 0: that which a session without workers starts again."""
     workers: tuple[WorkerStatus, ...] = ()
     tasks: int = 0
     """The number of tasks of the application; 0 while it is not known."""
@@ -136,6 +138,8 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks that wait for a worker or for a move, and why."""
     committed_s_ago: float | None = None
     """Seconds since the latest commit of any worker; None before the first commit."""
+    warnings: tuple[str, ...] = ()
+    """What the workers warn of since the last start of all of them, such as a store that was renamed."""
     events: tuple[SessionEvent, ...] = ()
 
     @property

@@ -22,8 +22,9 @@ from millpond.backoff import Backoff
 from millpond.errors import ConfigError, MillpondError
 from millpond.protocol import Role, View
 
-from .child_processes import Child, ChildReaper, ProcessLog
+from .child_processes import Child, ChildReaper, ending
 from .coordinator import CoordinatorFailed, CoordinatorProcess, CoordinatorUnavailable, UnknownWorker
+from .process_log import ProcessLog
 from .remote import RESTART_AFTER_S, CommandFailed
 from .status import SessionEvent, WorkerPhase
 from .worker import STEADY_S, Launch, WorkerProcess
@@ -55,6 +56,7 @@ class Fleet:
         coordinator: their coordinator.
         events: the latest events.
         wanted: the number of workers that should run.
+        usual: the latest such number that was not 0.
         deaths: workers whose process ended unexpectedly, and the time (monotonic seconds); the observer consumes them.
         died: set when there are new deaths.
         started_at: the start of the session, in monotonic seconds.
@@ -82,6 +84,7 @@ class Fleet:
         )
         self.workers: dict[str, WorkerProcess] = {}
         self.wanted: int = count
+        self.usual: int = count
         self.events: deque[SessionEvent] = deque(maxlen=_EVENTS_KEPT)
         self.deaths: deque[tuple[str, float]] = deque()
         self.died: asyncio.Event = asyncio.Event()
@@ -148,7 +151,7 @@ class Fleet:
         staying = sorted(
             (worker for worker in self.workers.values() if not worker.leaving), key=lambda worker: worker.ordinal
         )
-        self.wanted = count
+        self.wanted, self.usual = count, count or self.usual
         leaving = staying[count:]
         for worker in leaving:
             self._begin_drain(worker)
@@ -306,17 +309,19 @@ class Fleet:
         if worker.restart_after_s is not None:
             pause_s, worker.phase, worker.failures = worker.restart_after_s, WorkerPhase.KILLED, 0
             worker.note = f"restarting in {pause_s:g} s" if worker.wanted else ""
+            worker.last_error = ""
         else:
             worker.phase = WorkerPhase.FAILED
             worker.failures = 1 if lasted_s > STEADY_S else worker.failures + 1
             pause_s = _RESTART_BACKOFF.wait_s(worker.failures)
             # Nothing that a worker logs is the reason of a SIGKILL.
             error = "" if status == -signal.SIGKILL else worker.log.error
-            worker.note = error or _ending(status)
+            worker.note = error or ending(status)
+            worker.last_error = "" if status == -signal.SIGKILL else worker.note
             reason = f": {'the same error' if error == self._last_error else error.removesuffix('.')}" if error else ""
             self._last_error = error or self._last_error
             self.add_event(
-                f"{worker.id} (pid {pid}) {_ending(status)}{reason}; restarting in {pause_s:g} s; "
+                f"{worker.id} (pid {pid}) {ending(status)}{reason}; restarting in {pause_s:g} s; "
                 f"log: {worker.log.path}",
                 logging.ERROR,
             )
@@ -333,7 +338,7 @@ class Fleet:
         """Return the error of a session in which no worker has ever run: usually of the application or a setting."""
         if worker.log.error:
             return ConfigError(worker.log.error) if status == _STATUS_USAGE else WorkersFail(worker.log.error)
-        return WorkersFail(f"worker {worker.id} {_ending(status)}; the last lines of its log:\n{worker.log.tail()}")
+        return WorkersFail(f"worker {worker.id} {ending(status)}; the last lines of its log:\n{worker.log.tail()}")
 
     def _begin_drain(self, worker: WorkerProcess) -> None:
         if worker.child is None:
@@ -378,7 +383,7 @@ class Fleet:
             status = await worker.child.stop(self._stop_timeout_s)
             took = time.monotonic() - started_at
             self.add_event(f"{worker.id} {done} in {took:.1f} s" if status == 0 else
-                      f"{worker.id} {_ending(status)} while stopping; log: {worker.log.path}")  # fmt: skip
+                      f"{worker.id} {ending(status)} while stopping; log: {worker.log.path}")  # fmt: skip
 
     @property
     def _stop_timeout_s(self) -> float:
@@ -393,7 +398,7 @@ class Fleet:
             if self._stopping.is_set():
                 return
             self.add_event(
-                f"the coordinator {_ending(status)}; workers continue with the tasks that they own", logging.WARNING
+                f"the coordinator {ending(status)}; workers continue with the tasks that they own", logging.WARNING
             )
             await asyncio.sleep(self._coordinator_pause_s)
             self._coordinator_pause_s = RESTART_AFTER_S
@@ -453,7 +458,7 @@ class Fleet:
         stopping = [worker.child.stop(self._stop_timeout_s) for worker in running if worker.child is not None]
         for worker, status in zip(running, await asyncio.gather(*stopping), strict=True):
             if status != 0:
-                self.add_event(f"{worker.id} {_ending(status)} while stopping; log: {worker.log.path}")
+                self.add_event(f"{worker.id} {ending(status)} while stopping; log: {worker.log.path}")
         background = list(self._background)
         for task in background:
             task.cancel()
@@ -488,9 +493,3 @@ def _not_handed_over(view: View, name: str) -> list[str]:
         if report.role is Role.ACTIVE
     }
     return sorted(held | {task for task, owner in view.owners.items() if owner == name})
-
-
-def _ending(status: int) -> str:
-    if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
-    return f"ended with status {status}"

@@ -14,6 +14,7 @@ from .status import Restoring, SessionStatus, WorkerPhase, WorkerStatus
 __all__ = ("table",)
 
 _MAX_BARS = 2
+_MAX_WARNINGS = 3
 _BAR_WIDTH = 9
 _HEADINGS = {" worker": 7, "active": 6, "standby": 7, "records/s": 9, "commit p99": 10, "lag": 10}
 """The columns and their minimum widths."""
@@ -52,6 +53,7 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
         for worker in status.workers
         if _failed(worker)
     ]
+    parts += [Text(" warning: ", "yellow").append(each, "default") for each in status.warnings[:_MAX_WARNINGS]]
     if letters := sum(worker.dead_letters for worker in status.workers):
         how = f": millpond consume {status.dead_letter_topic}"
         how += f" --application {status.target}" if status.target else ""
@@ -61,7 +63,8 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
         where = f"  log: {status.directory}/coordinator.log"
         parts.append(Text(" coordinator: ", "red").append(status.coordinator_note).append(where, "dim not red"))
     if not status.wanted and not any(worker.pid for worker in status.workers):
-        parts.append(Text(" no worker runs: `millpond dev scale N` starts N of them", style="dim"))
+        again = f"{status.usual} worker{'' if status.usual == 1 else 's'} again"
+        parts.append(Text(f" no worker runs: `millpond dev scale {status.usual}` starts {again}", style="dim"))
         return Group(*parts, *map(_footer, footer))
     parts += [Text(f" {task} waits: {why}", style="dim") for task, why in sorted(status.waiting.items())[:_MAX_BARS]]
     return Group(*parts, *map(_footer, footer))
@@ -186,7 +189,10 @@ def _bar(restoring: Restoring) -> Text:
 
 
 def _failed(worker: WorkerStatus) -> bool:
-    return worker.phase is WorkerPhase.FAILED or (worker.phase is WorkerPhase.RUNNING and bool(worker.note))
+    """Return whether the note of a worker is an error. Notes of phases that a command began are none."""
+    return worker.phase is WorkerPhase.FAILED or (
+        worker.phase in (WorkerPhase.STARTING, WorkerPhase.RUNNING) and bool(worker.note)
+    )
 
 
 def _number(value: float | None) -> str:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from millpond.runtime.config.model import Config
 
-from .child_processes import Child, ProcessLog
+from .child_processes import Child
+from .process_log import ProcessLog
 from .status import WorkerPhase
 
 __all__ = ("STEADY_S", "Launch", "WorkerProcess", "can_listen")
@@ -80,6 +81,8 @@ class WorkerProcess:
     child: Child | None = None
     note: str = ""
     """The reason for the phase; empty if the phase needs no explanation."""
+    last_error: str = ""
+    """The error with which its last process ended by itself; empty if it did not, or was killed."""
     restarts: int = -1
     """The number of restarts of the process; -1 before the first start."""
     wanted: bool = True
@@ -106,6 +109,11 @@ class WorkerProcess:
     def steady(self) -> bool:
         """Whether it is unlikely to fail at once: its last process did not, or the present one has run for a while."""
         return not self.failures or (self.child is not None and time.monotonic() - self.started_at > STEADY_S)
+
+    @property
+    def shown_note(self) -> str:
+        """What to show of it: of a worker that ends again and again also at its next try, until it has run for long."""
+        return self.note or ("" if self.steady else self.last_error) or self.log.recent_error
 
     @property
     def leaving(self) -> bool:

@@ -147,8 +147,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             workers.reject(again)
         with session.err.status("resetting"):
             apply_reset(cluster, plan, lambda: workers.reject(plan))
-        count = "1" if status is not None and status.in_process else "N"
-        again_by = "you run it again" if status is None else f"`millpond dev scale {count}` starts workers again"
+        again_by = "you run it again" if status is None else f"`millpond dev scale {status.usual}` starts workers again"
         session.out.print(
             f"Application '{escape(plan.application_id)}' is reset. It starts over when {again_by}.", soft_wrap=True
         )

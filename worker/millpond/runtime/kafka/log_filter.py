@@ -16,7 +16,14 @@ _NUMBERS = re.compile(r"\d+")
 #: transactions, and after a crash it ends an open transaction; both take less than a second. A reason that the client
 #: does not retry has no such end of the line, and is shown at once.
 _RETRIED = re.compile(r"Failed to acquire \w+ PID from broker \S+: (?P<reason>.*): retrying")
+#: A worker that did not answer for a while, as after SIGSTOP, finds that others have taken its tasks over. It goes back
+#: to the last commit by itself, so what the client calls fatal is no failure.
+_FENCED = re.compile(r"(?:FATAL|TXNERR) .*fenced by a newer instance")
 _LASTS_S = 5.0
+_FENCED_WORDS = (
+    "producer: fenced, since another worker has taken tasks of this one over, or uses its transactional id: the broker "
+    "commits nothing more of it"
+)
 #: The longest time between two lines of the same wait, in seconds.
 _GAP_S = 3.0
 
@@ -24,7 +31,7 @@ _GAP_S = 3.0
 class RepeatFilter(logging.Filter):
     """A filter that drops expected messages, and those that differ only in numbers from one of the last `seconds`.
 
-    Retries of a new producer are shown in other words, and only if they last.
+    Retries of a new producer are shown in other words, and only if they last. That a producer is fenced is a warning.
 
     Args:
         seconds: see above.
@@ -40,6 +47,9 @@ class RepeatFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log the record."""
+        if _FENCED.search(record.getMessage()):
+            record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+            record.msg, record.args = _FENCED_WORDS, ()
         text = _NUMBERS.sub("#", record.getMessage())
         if _EXPECTED in text:
             return False

@@ -57,7 +57,7 @@ class Recovery:
         cause = self._cause(error)
         log.warning(
             "worker %s: %s (%s); going back to the last commit",
-            parts.config.worker_id, self._description(fenced=fenced), cause or error,
+            parts.config.worker_id, self._description(fenced=fenced), _words(cause or error),
         )  # fmt: skip
         parts.metrics.recoveries += 1
         parts.metrics.commit_failed("timeout" if self._transaction_expired() else "fenced" if fenced else "error")
@@ -75,7 +75,9 @@ class Recovery:
                 f"the transaction was open for {self._parts.collector.transaction_s:.1f} s, so the broker has aborted "
                 f"it ('transaction.timeout.ms' is {self._parts.config.transaction_timeout_ms / 1000:.1f} s)"
             )
-        return "fenced by another producer" if fenced else "a commit failed"
+        if fenced:
+            return "fenced: another worker has taken tasks of it over, as after a pause in which it did not answer"
+        return "a commit failed"
 
     def _transaction_expired(self) -> bool:
         return self._parts.collector.transaction_s > self._parts.config.transaction_timeout_ms / 1000
@@ -158,3 +160,8 @@ class Recovery:
         if plan is not None:
             parts.assembly = replace(parts.assembly, plan=plan)
             parts.executor.adopt(plan)
+
+
+def _words(cause: object) -> object:
+    """Return an error of the client in words, without the fields around them."""
+    return cause.str() if isinstance(cause, KafkaError) else cause
