@@ -250,7 +250,7 @@ _COMMITS = (
     ),
     TimeSeries(
         title="Dropped records, by reason",
-        text="Records that do not reach the results: late for their window or join, without a key or value, failed in a handler, and others.",
+        text="Records that do not reach the results: late for their window, without a key or value, failed in a handler, and others. Those of late_for_join are processed, but a join of two streams may lack results.",
         queries=[Query(_rate("millpond_task_dropped_records_total", "reason"), "{{reason}}")],
         unit="cps",
         stacked=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ("Drop", "null_part")
+__all__ = ("Drop", "is_dropped", "null_part")
 
 
 class Drop(StrEnum):
@@ -12,6 +12,8 @@ class Drop(StrEnum):
 
     LATE = "late"
     """Its window, or session, had closed."""
+    LATE_FOR_JOIN = "late_for_join"
+    """It was processed, but results of a join of two streams may be missing: it came after windows and grace."""
     NULL_KEY = "null_key"
     """It has no key, and the operator needs one."""
     NULL_VALUE = "null_value"
@@ -26,6 +28,11 @@ class Drop(StrEnum):
     """Its timestamp is negative."""
     FAILED = "failed"
     """An exception handler answered that it is dropped."""
+
+
+def is_dropped(reason: str) -> bool:
+    """Return whether records that are counted for a reason were dropped. Others were processed, with a part missing."""
+    return reason != Drop.LATE_FOR_JOIN
 
 
 def null_part(key: object) -> Drop:

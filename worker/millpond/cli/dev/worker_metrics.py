@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from millpond.drops import is_dropped
+
 from .status import Restoring
 
 __all__ = ("Input", "RecentMetrics", "Scrape", "parse")
@@ -46,7 +48,7 @@ class Scrape:
     processed: int = 0
     """Records since the process started."""
     dropped: int = 0
-    """Records that tasks dropped, for all reasons."""
+    """Records that tasks dropped, for all reasons for which a record is not processed."""
     dead_letters: int = 0
     """Records that were sent to dead-letter topics."""
     commits: int = 0
@@ -87,7 +89,7 @@ def _read_sample(scrape: Scrape, sample: Sample) -> None:
         case "millpond_worker_processed_records":
             scrape.processed = int(sample.value)
         case "millpond_task_dropped_records" | "millpond_task_dead_letters" as name:
-            _add_dropped(scrape, int(sample.value), dead_letters=name == "millpond_task_dead_letters")
+            _add_unprocessed(scrape, sample, dead_letters=name == "millpond_task_dead_letters")
         case "millpond_worker_commit_seconds_count":
             scrape.commits = int(sample.value)
         case "millpond_worker_commit_seconds_bucket":
@@ -102,12 +104,12 @@ def _read_sample(scrape: Scrape, sample: Sample) -> None:
             scrape.remaining[_store(labels)] = int(sample.value)
 
 
-def _add_dropped(scrape: Scrape, records: int, *, dead_letters: bool) -> None:
+def _add_unprocessed(scrape: Scrape, sample: Sample, *, dead_letters: bool) -> None:
     """Add records of one task, which dropped them or sent them to a dead-letter topic."""
     if dead_letters:
-        scrape.dead_letters += records
-    else:
-        scrape.dropped += records
+        scrape.dead_letters += int(sample.value)
+    elif is_dropped(sample.labels["reason"]):
+        scrape.dropped += int(sample.value)
 
 
 def _input(scrape: Scrape, labels: dict[str, str]) -> Input:

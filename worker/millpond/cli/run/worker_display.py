@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millpond.cli.session import Session
+from millpond.drops import is_dropped
 from millpond.runtime.listeners import CommitStats, WorkerListener
 from millpond.runtime.states import WorkerState
 
@@ -213,5 +214,5 @@ class WorkerView(WorkerListener):
             for found in self._worker.metrics.families()
             if found.name == family
             for sample in found.samples
-            if not sample.name.endswith("_created")
+            if not sample.name.endswith("_created") and is_dropped(sample.labels.get("reason", ""))
         ]

@@ -133,7 +133,8 @@ DROPS = (
     MetricRow(
         "millpond_task_dropped_records",
         "Records that operators and exception handlers of the task dropped, by reason: late, null_key, "
-        "null_value, no_lookup_key, expired, outdated, invalid_timestamp, failed. Bad when a reason grows that"
+        "null_value, no_lookup_key, expired, outdated, invalid_timestamp, failed. Those of late_for_join were "
+        "processed, but came so late that a join of two streams may lack results. Bad when a reason grows that"
         " you do not expect: results lack these records.",
         float,
         counter=True,

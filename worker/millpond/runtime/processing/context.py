@@ -174,9 +174,9 @@ class TaskContext:
         if self.message is not None and self.message is self._unjoined:
             return
         self._unjoined = self.message
-        self.drops[Drop.LATE] += 1
+        self.drops[Drop.LATE_FOR_JOIN] += 1
         self.late += 1
-        self._drop_log.note(join, Drop.LATE, self, LateForJoin(late_ms))
+        self._drop_log.note(join, Drop.LATE_FOR_JOIN, self, LateForJoin(late_ms))
 
     def state_dir(self) -> Path:
         """Return the task's directory for files of the application, which is made if it does not exist.

@@ -20,6 +20,7 @@ from millpond.cli.dev.single import WorkerSwitch
 from millpond.cli.dev.status import SessionStatus, WorkerPhase, WorkerStatus
 from millpond.console import figures_of, tasks_of, topology_of, workers_of
 from millpond.drawing import digest
+from millpond.drops import is_dropped
 from millpond.protocol import View
 from millpond.protocol.loads import WorkerLoad
 from millpond.protocol.overview import ApplicationOverview, ApplicationSummary
@@ -212,4 +213,5 @@ def _sum(worker: Worker, metric: str) -> int:
     """Return the sum of a counter of the worker's tasks."""
     families = (each for each in worker.metrics.families() if each.name == metric)
     samples = (sample for family in families for sample in family.samples)
-    return int(sum(sample.value for sample in samples if not sample.name.endswith("_created")))
+    counted = (each for each in samples if is_dropped(each.labels.get("reason", "")))
+    return int(sum(sample.value for sample in counted if not sample.name.endswith("_created")))
