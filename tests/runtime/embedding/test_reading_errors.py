@@ -13,6 +13,7 @@ from millpond.queries.catalog import QueryableKind, StoreInfo
 from millpond.queries.failures import FailureReason, QueryFailed
 from millpond.runtime.worker.embedding import local_stores
 from millpond.runtime.worker.embedding.local_stores import ReadOnlyKeyValueStore
+from millpond.serdes.fail_fast import fails_fast
 
 _ROW = (b"k", b"", b"{")
 
@@ -30,6 +31,7 @@ def store(value: mp.Serde[Any], key: mp.Serde[Any] = mp.String) -> ReadOnlyKeyVa
 
 
 def unreachable(_given: Any) -> Any:
+    assert fails_fast(), "a program that reads a store does not wait for a registry"
     raise BrokerError("the schema registry at http://localhost:1 cannot be used now: no answer")
 
 
@@ -46,7 +48,7 @@ def test_registry_that_does_not_answer_fails_a_read_that_may_be_tried_again(rows
     """It may succeed later."""
     with pytest.raises(QueryFailed, match=r"cannot read store 'rows': the schema registry at .* no answer") as raised:
         read(rows)
-    assert (raised.value.reason, raised.value.passing) == (FailureReason.BUSY, True)
+    assert (raised.value.reason, raised.value.passing) == (FailureReason.REGISTRY_UNAVAILABLE, True)
 
 
 @pytest.mark.parametrize("read", READS)

@@ -60,6 +60,11 @@ class StoreInfo:
     segment_ms: int = 1
     """Length of a segment, in milliseconds of window starts, session ends or ends of versions."""
 
+    @property
+    def asks_registry(self) -> bool:
+        """Whether its serdes may send requests to a schema registry."""
+        return self.key.specialize is not None or self.value.specialize is not None
+
     def partition_of(self, raw_key: bytes) -> int:
         """Return the partition of a key by the producer's murmur2: of its bytes, or of the inner key if windowed."""
         if self.subtopology is None:

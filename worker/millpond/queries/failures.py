@@ -32,13 +32,20 @@ class FailureReason(enum.StrEnum):
     UNAUTHORIZED = "UNAUTHORIZED"
     """The request has no valid token."""
     BUSY = "BUSY"
-    """The worker is at its limit of concurrent queries, the answer took longer than allowed, or a schema registry does
-    not answer a program that reads a store of its own worker."""
+    """The worker is at its limit of concurrent queries, or the answer took longer than allowed."""
+    REGISTRY_UNAVAILABLE = "REGISTRY_UNAVAILABLE"
+    """A schema registry does not answer, so a key or value cannot be converted."""
 
 
 #: Reasons for which a retry, or another worker, may succeed.
 _TRANSIENT = frozenset(
-    {FailureReason.NOT_PRESENT, FailureReason.NOT_ACTIVE, FailureReason.NOT_UP_TO_BOUND, FailureReason.BUSY}
+    {
+        FailureReason.NOT_PRESENT,
+        FailureReason.NOT_ACTIVE,
+        FailureReason.NOT_UP_TO_BOUND,
+        FailureReason.BUSY,
+        FailureReason.REGISTRY_UNAVAILABLE,
+    }
 )
 
 _STATUS = {

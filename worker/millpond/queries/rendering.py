@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from millpond.errors import MillpondError
+from millpond.errors import BrokerError, MillpondError
 from millpond.serdes import Serde, Windowed
 from millpond.serdes.plain import plain_json
 
@@ -23,7 +23,7 @@ from .catalog import QueryableKind, StoreInfo
 from .failures import FailureReason, QueryFailed
 from .messages import Row
 
-__all__ = ("Format", "KeyFormat", "raw_key", "renderer")
+__all__ = ("Format", "KeyFormat", "raw_key", "registry_unavailable", "renderer")
 
 
 class KeyFormat(enum.StrEnum):
@@ -47,8 +47,20 @@ def raw_key(info: StoreInfo, text: str, form: KeyFormat) -> bytes:
     """Return the serialised key for a key in a request.
 
     Raises:
-        QueryFailed: the text is not a key of the store.
+        QueryFailed: the text is not a key of the store, or a schema registry does not answer.
     """
+    try:
+        return _raw_key(info, text, form)
+    except BrokerError as error:
+        raise registry_unavailable(info, error) from error
+
+
+def registry_unavailable(info: StoreInfo, error: BrokerError) -> QueryFailed:
+    """Return the failure of a query whose keys or values need a schema registry that does not answer."""
+    return QueryFailed(FailureReason.REGISTRY_UNAVAILABLE, f"cannot read store '{info.name}': {error}")
+
+
+def _raw_key(info: StoreInfo, text: str, form: KeyFormat) -> bytes:
     serde = info.key
     if form is KeyFormat.BASE64:
         try:
@@ -69,6 +81,8 @@ def raw_key(info: StoreInfo, text: str, form: KeyFormat) -> bytes:
             try:
                 # A round trip turns a dictionary into the typed object, whose bytes are those in the store.
                 return serde.serialize(serde.deserialize(serde.serialize(value)))
+            except BrokerError:
+                raise
             except Exception as error:  # noqa: BLE001 - serdes are user code
                 problem = error
     raise QueryFailed(
@@ -79,6 +93,8 @@ def raw_key(info: StoreInfo, text: str, form: KeyFormat) -> bytes:
 def _is_text(serde: Serde[Any], text: str) -> bool:
     try:
         return serde.serialize(text) == text.encode()
+    except BrokerError:
+        raise
     except Exception:  # noqa: BLE001 - serdes are user code
         return False
 
@@ -115,7 +131,7 @@ def renderer(info: StoreInfo, form: Format) -> Callable[[Row], dict[str, Any]]:
 
     The object has `key` and `value`, and if the store has them, `window` (start and end, epoch ms) and `timestamp`
     (epoch ms). That of a versioned store has `valid_to` (epoch ms; null for the latest version). The function raises
-    QueryFailed if a serde cannot decode the row.
+    QueryFailed if a serde cannot decode the row, or a schema registry does not answer.
     """
     split, versions = info.split, info.kind is QueryableKind.VERSIONED
     decode_key: Callable[[bytes], Any]
@@ -165,6 +181,9 @@ def _decoder(info: StoreInfo, serde: Serde[Any]) -> Callable[[bytes], Any]:
     def decoded(data: bytes) -> Any:
         try:
             return decode(data)
+        except BrokerError as error:
+            away = registry_unavailable(info, error)
+            raise QueryFailed(away.reason, f"{away} Ask again later, or use format=base64 to get the bytes.") from error
         except Exception as error:
             failed = error if isinstance(error, MillpondError) else serde.decoding_failed(data, error)
             raise QueryFailed(

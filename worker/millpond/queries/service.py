@@ -14,10 +14,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
 
+from millpond.serdes.fail_fast import failing_fast
 from millpond.state.formats import next_prefix
 
 from .access import Access, Gate, client_context, reload_certificates
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ("QueryService",)
 
 log: logging.Logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _THREADS = 2
 #: A client that reads nothing for this long is disconnected.
@@ -101,6 +104,7 @@ class QueryService:
         self._directory = TaskDirectory(None)
         self._peers: Peers
         self._executor: Executor
+        self._registry_executor: Executor
         self._local: tuple[LocalState, StoreCatalog] | None = None
         self._opened: _Opened | None = None
 
@@ -145,6 +149,10 @@ class QueryService:
             executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="millpond-query")
             stack.callback(executor.shutdown, wait=False, cancel_futures=True)
             self._executor = executor
+            # So many threads that a query whose schemas are known never waits for one that asks for a schema.
+            converting = ThreadPoolExecutor(self._gate.access.max_concurrent, thread_name_prefix="millpond-query-serde")
+            stack.callback(converting.shutdown, wait=False, cancel_futures=True)
+            self._registry_executor = converting
             yield
         self._opened = None
 
@@ -219,7 +227,7 @@ class QueryService:
         if row is None:
             answer["value"] = None
         else:
-            answer |= renderer(info, options.format)(row)
+            answer |= await self._converted(info, renderer(info, options.format), row)
         return _json(answer | _scan_summary(scan))
 
     async def _row(self, read: Read) -> tuple[RoutedScan, Row | None]:
@@ -309,6 +317,7 @@ class QueryService:
 
         render = renderer(info, options.format)
         loop = asyncio.get_running_loop()
+        threads = self._registry_executor if info.asks_registry else self._executor
 
         def lines(batch: list[Row]) -> bytes:
             return b"".join([encode(render(row)) + b"\n" for row in batch])
@@ -322,7 +331,7 @@ class QueryService:
             try:
                 async with aclosing(scan.batches()) as batches:
                     async for batch in batches:
-                        text = await loop.run_in_executor(self._executor, lines, batch)
+                        text = await loop.run_in_executor(threads, failing_fast, lines, batch)
                         if not response.prepared:
                             outcome.begun = True
                             await response.prepare(request)
@@ -414,10 +423,17 @@ class QueryService:
         )
 
     async def _raw_key(self, info: StoreInfo, text: str, form: KeyFormat) -> bytes:
-        if info.key.specialize is None:
-            return raw_key(info, text, form)
-        # A specialised serde may send requests to a schema registry.
-        return await asyncio.get_running_loop().run_in_executor(self._executor, raw_key, info, text, form)
+        return await self._converted(info, raw_key, info, text, form)
+
+    async def _converted(self, info: StoreInfo, convert: Callable[..., T], *given: object) -> T:
+        """Convert keys or values with the serdes of a store.
+
+        Those of a schema registry may wait for it, and the event loop has to send the worker's heartbeats meanwhile.
+        """
+        if not info.asks_registry:
+            return failing_fast(convert, *given)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._registry_executor, failing_fast, convert, *given)
 
 
 _USAGE = {

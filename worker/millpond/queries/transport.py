@@ -209,11 +209,10 @@ class Transport:
                 if answer.status == 200:
                     return address, connection, answer
                 failed = self._rejection(address, connection, answer)
-                if failed.reason is FailureReason.NOT_ACTIVE and not failed.partitions and time.monotonic() < deadline:
-                    # The worker has just started: try the other workers, then retry.
-                    rejected = failed
-                    continue
-                raise failed
+                if not _another_may_answer(failed) or time.monotonic() >= deadline:
+                    raise failed
+                rejected = failed
+            _raise_for_registry(rejected)
             pause = next(waits)
             if time.monotonic() + pause >= deadline:
                 break
@@ -337,6 +336,18 @@ class _Led(_Connection):
         self.sock = sock  # closed with this connection, also if TLS fails
         if self._tls is not None:
             self.sock = self._tls.wrap_socket(sock, server_hostname=self.host)
+
+
+def _another_may_answer(failed: QueryFailed) -> bool:
+    """Return whether the other workers may answer: this one has just started, or it does not know a schema yet."""
+    starting = failed.reason is FailureReason.NOT_ACTIVE and not failed.partitions
+    return starting or failed.reason is FailureReason.REGISTRY_UNAVAILABLE
+
+
+def _raise_for_registry(rejected: QueryFailed | None) -> None:
+    """Raise the failure of the last worker if it has no schema: that of a worker that starts soon passes."""
+    if rejected is not None and rejected.reason is FailureReason.REGISTRY_UNAVAILABLE:
+        raise rejected
 
 
 def _cut_off(address: _Address, error: Exception) -> QueryFailed:

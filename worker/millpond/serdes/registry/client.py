@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from millpond.errors import BrokerError, ConfigError, SerializationError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from .asking import Asking, Retries
 
+if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 __all__ = (
@@ -26,12 +25,15 @@ __all__ = (
     "topic_record_name",
 )
 
+T = TypeVar("T")
+
 SubjectName = Callable[[str, bool, str | None], str]
 """f(topic, is key, record name) -> subject. The record name is None if the schema has none."""
 
 _TIMEOUT_SECONDS = 10
 _SERIALIZED = "serialized"
-_FORBIDDEN_OR_BUSY = {401, 403, 407, 408, 429}
+_FORBIDDEN = {401, 403, 407}
+_BUSY = {408, 429}
 
 
 def topic_name(topic: str, is_key: bool, record: str | None) -> str:  # noqa: FBT001 - positional, as in Kafka's serializers
@@ -99,7 +101,9 @@ class SchemaRegistry:
                 "SCHEMA_REGISTRY_URL=mock://check is enough for `millpond topology`, `millpond check` and tests."
             )
         self._shown = ",".join(map(_without_credentials, address.split(",")))
-        self._client = _client({"timeout": _TIMEOUT_SECONDS, **(settings or {}), "url": address})
+        given = settings or {}
+        self._asking = Asking(repr(self), Retries.of(given), _may_pass)
+        self._client = _client({"timeout": _TIMEOUT_SECONDS, **given, "url": address, "max.retries": 0})
         self._by_id: dict[tuple[int, bool], RegisteredSchema] = {}
 
     def __repr__(self) -> str:
@@ -116,28 +120,39 @@ class SchemaRegistry:
             SerializationError: the registry rejects the schema, for instance as incompatible with an earlier version.
             BrokerError: the registry cannot be reached, rejects the credentials, or has an internal error.
         """
-        with self._calling(f"the {kind} schema of subject '{subject}' cannot be registered"):
-            schema = _schema(kind, text, references)
-            schema_id = self._client.register_schema(subject, schema)
+
+        def registered() -> RegisteredSchema:
+            schema_id = self._client.register_schema(subject, _schema(kind, text, references))
             return RegisteredSchema(schema_id, text, tuple(references))
+
+        return self._ask(registered, f"the {kind} schema of subject '{subject}' cannot be registered")
 
     def lookup(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> RegisteredSchema:
         """Return the registration of a schema under a subject, which must exist. Errors are those of `register`."""
-        with self._calling(f"subject '{subject}' has no such {kind} schema"):
-            found = self._client.lookup_schema(subject, _schema(kind, text, references))
-            return RegisteredSchema(found.schema_id or 0, text, tuple(references), found.version)
+
+        def found() -> RegisteredSchema:
+            known = self._client.lookup_schema(subject, _schema(kind, text, references))
+            return RegisteredSchema(known.schema_id or 0, text, tuple(references), known.version)
+
+        return self._ask(found, f"subject '{subject}' has no such {kind} schema")
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Return the newest schema of a subject. Errors are those of `register`."""
-        with self._calling(f"subject '{subject}' has no schema"):
+
+        def newest() -> RegisteredSchema:
             found = self._client.get_latest_version(subject)
             return _registered(found.schema_id or 0, found.schema, found.version)
 
+        return self._ask(newest, f"subject '{subject}' has no schema")
+
     def version(self, subject: str, version: int, *, serialized: bool = False) -> RegisteredSchema:
         """Return one version of a subject's schema; see `by_id` for `serialized`. Errors are those of `register`."""
-        with self._calling(f"subject '{subject}' has no schema in version {version}"):
+
+        def of_version() -> RegisteredSchema:
             found = self._client.get_version(subject, version, fmt=_SERIALIZED if serialized else None)
             return _registered(found.schema_id or 0, found.schema, found.version)
+
+        return self._ask(of_version, f"subject '{subject}' has no schema in version {version}")
 
     def by_id(self, schema_id: int, *, serialized: bool = False) -> RegisteredSchema:
         """Return the schema with an id, from the cache after the first call. Errors are those of `register`.
@@ -148,21 +163,25 @@ class SchemaRegistry:
         """
         known = self._by_id.get((schema_id, serialized))
         if known is None:
-            with self._calling(f"schema {schema_id} does not exist; if the registry lost its schemas, restore them"):
-                schema = self._client.get_schema(schema_id, fmt=_SERIALIZED if serialized else None)
-                known = _registered(schema_id, schema, None)
-            self._by_id[schema_id, serialized] = known
+            schema = self._ask(
+                lambda: self._client.get_schema(schema_id, fmt=_SERIALIZED if serialized else None),
+                f"schema {schema_id} does not exist; if the registry lost its schemas, restore them",
+            )
+            known = self._by_id[schema_id, serialized] = _registered(schema_id, schema, None)
         return known
 
-    @contextmanager
-    def _calling(self, rejection: str) -> Iterator[None]:
+    def _ask(self, request: Callable[[], T], rejection: str) -> T:
+        """Return the answer to a request, which is sent again if the registry cannot be used; see `Asking`."""
+        return self._asking.ask(lambda: self._send(request, rejection))
+
+    def _send(self, request: Callable[[], T], rejection: str) -> T:
         """Raise SerializationError if the registry rejects the data, and BrokerError if it cannot be used."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
-            yield
+            return request()
         except SchemaRegistryError as error:
-            if error.http_status_code >= 500 or error.http_status_code in _FORBIDDEN_OR_BUSY:
+            if error.http_status_code >= 500 or error.http_status_code in _FORBIDDEN | _BUSY:
                 raise BrokerError(f"{self} cannot be used now: {error}") from error
             raise SerializationError(f"{rejection}: {error}") from error
         except (SerializationError, BrokerError):
@@ -171,6 +190,11 @@ class SchemaRegistry:
             raise BrokerError(
                 f"{self} cannot be reached ({type(error).__name__}: {error}). Check its address, and that it runs."
             ) from error
+
+
+def _may_pass(error: BrokerError) -> bool:
+    """Return whether another attempt may succeed: a registry that rejects the credentials continues to do so."""
+    return getattr(error.__cause__, "http_status_code", None) not in _FORBIDDEN
 
 
 def _client(settings: dict[str, object]) -> SchemaRegistryClient:

@@ -14,7 +14,9 @@ from millpond.queries.catalog import QueryableKind, StoreCatalog, StoreInfo
 from millpond.queries.failures import FailureReason, QueryFailed
 from millpond.queries.local import HeldStores, LocalReader, LocalScan, LocalState
 from millpond.queries.messages import Read, Row
+from millpond.queries.rendering import registry_unavailable
 from millpond.serdes import Serde, Windowed
+from millpond.serdes.fail_fast import failing_fast
 from millpond.state import (
     KeyValueStore,
     SessionStore,
@@ -119,7 +121,7 @@ class _Reading(NamedTuple):
         """
         serde = self.info.key
         try:
-            return serde.serialize(key)
+            return failing_fast(serde.serialize, key)
         except BrokerError as error:
             raise self._failed(error, serde) from error
         except Exception as error:
@@ -130,7 +132,7 @@ class _Reading(NamedTuple):
     def key(self, raw: bytes) -> Any:
         """Return the key of a row; raises as `value`."""
         try:
-            return self.info.key.deserialize(raw)
+            return failing_fast(self.info.key.deserialize, raw)
         except Exception as error:
             raise self._failed(error, self.info.key, raw) from error
 
@@ -141,15 +143,16 @@ class _Reading(NamedTuple):
             QueryFailed: the store's serde cannot decode it, or a schema registry does not answer.
         """
         try:
-            value = self.info.value.deserialize(raw)
+            value = failing_fast(self.info.value.deserialize, raw)
         except Exception as error:
             raise self._failed(error, self.info.value, raw) from error
         return ValueAndTimestamp(value, timestamp or 0) if self.with_timestamps else value
 
     def _failed(self, error: Exception, serde: Serde[Any], raw: bytes = b"") -> QueryFailed:
-        reason = FailureReason.BUSY if isinstance(error, BrokerError) else FailureReason.STORE_EXCEPTION
+        if isinstance(error, BrokerError):
+            return registry_unavailable(self.info, error)
         shown = error if isinstance(error, MillpondError) else serde.decoding_failed(raw, error)
-        return QueryFailed(reason, f"cannot read store '{self.info.name}': {shown}")
+        return QueryFailed(FailureReason.STORE_EXCEPTION, f"cannot read store '{self.info.name}': {shown}")
 
     def bounds(self, key_from: Any, key_to: Any) -> dict[str, Any]:
         """Return the bounds of a range of keys, both inclusive; None is no bound."""
