@@ -241,8 +241,9 @@ def test_a_result_that_cannot_be_decoded_is_given_to_the_handler(kind: str) -> N
     (error,) = task.errors
     assert isinstance(error, mp.MillpondError)
     assert str(error) == (
-        "'node' cannot send a final result, because a serde of store 'store' cannot decode it: Unreadable: the "
-        "registry forgot it"
+        "store 'store' has a row that Picky cannot decode (Unreadable: the registry forgot it), because it was written "
+        "as another type. The input record is not the cause: keep the old type, give the store a new name so that it "
+        "begins empty, or stop the workers and run `millpond reset` to make it again from the inputs"
     )
 
 

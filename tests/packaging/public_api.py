@@ -55,7 +55,7 @@ _STORE = frozenset({
     "detach", "dirty_bytes", "entry", "entry_as_of", "expired_puts", "find", "flush", "incomplete_until",
     "keep_origins", "metadata", "observed_stream_time", "on_flush", "put_raw", "restore", "restored_incomplete",
     "revert", "seal", "serialize_key", "stage", "stage_count", "shrink", "staged_bytes", "stored", "timestamped",
-    "visible_from", "of_user", "peek",
+    "visible_from", "of_topic", "of_user", "peek",
 })  # fmt: skip
 INTERNAL: dict[str, frozenset[str]] = {
     **dict.fromkeys(

@@ -60,6 +60,9 @@ class SuppressTable:
             finally:
                 task.headers, task.origin = before
 
+        def unreadable(error: Exception, timestamp: int) -> None:
+            failed(error, None, None, timestamp)
+
         def suppress(key: Any, new: Any, old: Any, timestamp: int) -> None:
             nonlocal stream_time
             if timestamp > stream_time:
@@ -72,7 +75,7 @@ class SuppressTable:
             except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, new, timestamp)
             if buffer.min_timestamp + wait <= stream_time:
-                evict_while(due, emit)
+                evict_while(due, emit, unreadable)
             if unbounded or not full():
                 return
             if not emit_when_full:
@@ -80,7 +83,7 @@ class SuppressTable:
                     f"'{name}' may hold back {_limits(self)} but has to hold back {buffer.num_records} records with "
                     f"{buffer.buffer_size} bytes; raise the limit, leave it out, or shorten the windows or their grace."
                 )
-            evict_while(full, emit)
+            evict_while(full, emit, unreadable)
 
         def waiting() -> tuple[int, int, int] | None:
             return (buffer.num_records, buffer.min_timestamp + wait, stream_time) if buffer.num_records else None

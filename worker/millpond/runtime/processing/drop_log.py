@@ -74,6 +74,10 @@ class Failure(NamedTuple):
     """The error's class, and the place in the user's code."""
     topics: tuple[str, ...]
     """The topics to which the record was sent as a dead letter; empty if it is nowhere."""
+    of_row: bool = False
+    """Whether the cause is a row of a store, and not the record."""
+    waited: str = ""
+    """What is dropped, if it is not the record: what waited in the store, such as a `final result`."""
 
 
 class _Drops:
@@ -206,10 +210,16 @@ def _failed(node: str, drops: _Drops, failure: Failure, several: str) -> str:
         fate = f"sent to {topics}" if one else f"all are sent to {topics}"
     else:
         fate = f"{'it is' if one else 'they are'} dropped ('errors.dead.letter.queue.topic.name' keeps a copy)"
+        if failure.of_row:
+            fate = fate.replace("it is" if one else "they are", f"the input {'record is' if one else 'records are'}", 1)
+            fate = fate.replace("dropped", "dropped all the same", 1)
+    if failure.waited:
+        fate = f"{'it is' if one else 'they are'} dropped, and input records are not"
+    what = (f"a {failure.waited}" if one else f"{drops.count} {failure.waited}s") if failure.waited else _records(drops)
     place = f" at {drops.place}" if one else ""
     which = "" if one else f"the first, at {drops.place}: "
     return (
-        f"node '{node}' could not {failure.verb} {_records(drops)}{place}{several}: {which}"
+        f"node '{node}' could not {failure.verb} {what}{place}{several}: {which}"
         f"{drops.cause.removesuffix('.')}; {fate}."
     )
 

@@ -6,7 +6,6 @@ Operators and sinks call the bare functions of serdes, so the cause is determine
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from types import FrameType
 from typing import Any
@@ -14,12 +13,9 @@ from typing import Any
 from millpond.errors import SerializationError, TopologyError
 from millpond.serdes import Serde
 from millpond.state.own_stores import CustomStore
+from millpond.state.unreadable_rows import UnreadableRow, row_error
 from millpond.user_code import raised_in_millpond
 
-from .handlers import UnreadableRow
-
-#: Of msgspec, and so of Json and MsgPack.
-_MISSING_FIELD = re.compile(r"missing required field `([^`]+)`")
 _WRITING = ("encoded", "serialize", "stage", "stage_count", "put", "flush", "encode", "serialize_key")
 
 __all__ = ("explain_sink_error", "explain_store_error")
@@ -38,8 +34,8 @@ def explain_sink_error(  # noqa: PLR0913 - a record and its serdes
 
 
 def explain_store_error(error: Exception, key: Any, stores: Mapping[str, Any]) -> Exception:
-    """Return a `SerializationError` if a record's key does not fit a store of its node, else `error`."""
-    if isinstance(error, TopologyError):
+    """Return a `SerializationError` if a row or a record's key does not fit a store of its node, else `error`."""
+    if isinstance(error, TopologyError | UnreadableRow):
         return error
     if row := _unreadable_row(error):
         return row
@@ -77,47 +73,26 @@ def _explained(error: Exception, text: str) -> SerializationError:
 
 def _unreadable_row(error: Exception) -> Exception | None:
     """Return the error for a row that a store cannot decode, because it was written as another type; None otherwise."""
-    trace, reader = error.__traceback__, None
+    trace = error.__traceback__
+    readers: list[FrameType] = []
     while trace is not None:
         frame = trace.tb_frame
         if str(frame.f_globals.get("__name__", "")).startswith("millpond.state.stores."):
-            reader = frame
-        elif reader is not None and frame.f_code.co_name in _WRITING:
+            readers.append(frame)
+        elif readers and frame.f_code.co_name in _WRITING:
             return None
         trace = trace.tb_next
-    # Reading functions are methods of a store, or closures that have some.
-    if reader is None or reader.f_code.co_name.lstrip("_") in _WRITING:
+    # Reading functions are methods of a store, or closures that have some; a comprehension has the method around it.
+    if not readers or readers[-1].f_code.co_name.lstrip("_") in _WRITING:
         return None
-    store = _store_of(reader)
-    if store is None:
-        return None
-    name, serde = store
-    reason = f"{type(error).__name__}: {error}"
-    if isinstance(error, SerializationError):  # of a schema registry: its message has the cause and the cure
-        text = f"store '{name}' has a row that {serde.name} cannot decode: {str(error).removesuffix('.')}"
-    else:
-        text = (
-            f"store '{name}' has a row that {serde.name} cannot decode ({reason}), because it was written as another "
-            f"type. The input record is not the cause: {_default_for(error)}keep the old type, give the store a new "
-            "name so that it begins empty, or stop the workers and run `millpond reset` to make it again from the "
-            "inputs"
-        )
-    explained = UnreadableRow(text)
-    explained.__cause__ = error
-    return explained
+    store = next(filter(None, map(_store_of, reversed(readers))), None)
+    return None if store is None else row_error(error, store)
 
 
-def _default_for(error: Exception) -> str:
-    """Return the first cure for a row without a field that its type requires; no text for other errors."""
-    missing = _MISSING_FIELD.search(str(error))
-    return f"give the field `{missing[1]}` a default, with which old rows are read, " if missing else ""
-
-
-def _store_of(frame: FrameType) -> tuple[str, Serde[Any]] | None:
-    """Return name and value serde of the store whose function a frame runs: `self`, or that of a method it uses."""
+def _store_of(frame: FrameType) -> Any:
+    """Return the store whose function a frame runs: `self`, or that of a method it uses."""
     for found in frame.f_locals.values():
         for each in (found, getattr(found, "__self__", None)):
-            serde, name = getattr(each, "value_serde", None), getattr(each, "name", None)
-            if isinstance(serde, Serde) and isinstance(name, str):
-                return name, serde
+            if isinstance(getattr(each, "value_serde", None), Serde) and isinstance(getattr(each, "name", None), str):
+                return each
     return None

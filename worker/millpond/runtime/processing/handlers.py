@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from millpond.checks import kind_of
 from millpond.errors import MillpondError, ProcessingFailed, SerializationError, TopologyError
+from millpond.state.unreadable_rows import UnreadableRow
 from millpond.user_code import place_of
 
 from .context import TaskContext, headers_of
@@ -130,10 +131,6 @@ def dead_letter(context: ErrorContext, error: Exception) -> list[DeadLetter]:
     ]
 
 
-class UnreadableRow(SerializationError):
-    """A row of a store cannot be decoded. To drop the input record would not help, so no message advises it."""
-
-
 class Handlers:
     """The three configured handlers of a worker."""
 
@@ -237,7 +234,10 @@ class Handlers:
                 + ("." if context.dead_letter_topic else " ('errors.dead.letter.queue.topic.name' keeps a copy).")
             ) from error
         topics = tuple(dict.fromkeys(letter.topic for letter in response.dead_letters))
-        failure = Failure(_VERB[context.kind], f"{type(error).__name__} {place_of(error) or ''}", topics)
+        row = error if isinstance(error, UnreadableRow) else None
+        waited = row.waited if row else ""
+        name = f"{type(error).__name__} {(row and row.store) or place_of(error) or ''}"
+        failure = Failure("send" if waited else _VERB[context.kind], name, topics, row is not None, waited)
         at = f"task {context.task_id}"
         if context.topic is not None:
             at = f"{context.topic}-{context.partition} offset {context.offset}"

@@ -65,6 +65,9 @@ class StreamTask:
         self.outbox: list[Outgoing] = [] if outbox is None else outbox
         self.context: TaskContext = environment.context(self.id, self.outbox)
         self.stores: dict[str, Any] = dict(stores)
+        for builder in subtopology.stores:
+            if builder.source_topic is not None and builder.name in self.stores:
+                self.stores[builder.name].of_topic = True
         for store in self.stores.values():
             store.attach(self.context)
         self.commit_needed: bool = False

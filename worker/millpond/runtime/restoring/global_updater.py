@@ -54,6 +54,7 @@ class GlobalStateUpdater:
         """
         self.id: TaskId = TaskId(definition.id, 0)
         store = builder.build(GLOBAL_PARTITION, backend, None)
+        store.of_topic = True
         self.store: Any = store
         self.backend = backend
         plain = reason_not_plain(definition, environment.default_timestamp_extractor) is None

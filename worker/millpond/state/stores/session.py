@@ -136,4 +136,5 @@ class SessionStore(StagedSessions[K, V]):
 
     def _decoded(self, rows: Iterator[tuple[bytes, int, int, bytes]]) -> Iterator[tuple[Windowed[K], V]]:
         key, value = self.key_serde.deserialize, self.value_serde.deserialize
-        return ((Windowed(key(raw_key), start, end), value(data)) for raw_key, end, start, data in rows)
+        for raw_key, end, start, data in rows:
+            yield Windowed(key(raw_key), start, end), value(data)

@@ -125,6 +125,9 @@ class StagedStore(Generic[K, V]):
 
     serialize_key: Callable[[K], bytes]
 
+    of_topic: bool
+    """Whether the rows are those of an input topic, which the store has in place of a changelog."""
+
     backend_reads: int
     """Single reads that went to the backend."""
 
@@ -156,6 +159,7 @@ class StagedStore(Generic[K, V]):
         self._flushed = Rows()
         self._sealed = Rows()
         self._closed = False
+        self.of_topic = False
         self.backend_reads = 0
         self._keeps_origins = False
         #: Types of values whose type is the same after encoding and decoding.

@@ -50,6 +50,9 @@ class JoinTableWithGrace:
             finally:
                 task.headers, task.origin = before
 
+        def unreadable(error: Exception, timestamp: int) -> None:
+            failed(error, None, None, timestamp)
+
         def join_later(key: Any, value: Any, timestamp: int) -> None:
             nonlocal stream_time
             if key is None or value is None or timestamp < stream_time - grace:
@@ -63,7 +66,7 @@ class JoinTableWithGrace:
                 return failed(error, key, value, timestamp)
             if timestamp > stream_time:
                 stream_time = timestamp
-            evict_until(stream_time - grace, emit)
+            evict_until(stream_time - grace, emit, unreadable)
 
         restored = node.remember(STREAM_TIME, lambda: stream_time)
         if restored is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from millpond.drops import null_part
 from millpond.dsl.operators.guard import FATAL
+from millpond.state.unreadable_rows import row_error
 from millpond.topology import NodeContext, StreamForward
 
 __all__ = ("JoinWindow", "joiner_of_side")
@@ -58,9 +59,12 @@ class JoinWindow:
             if not found and last <= store.floor:
                 return unjoined(name, store.floor - timestamp + before)
             for time, _, other in found:
-                try:
-                    if decode is not None:
+                if decode is not None:
+                    try:
                         other = decode(other)
+                    except Exception as error:  # noqa: BLE001 - the serdes are the user's
+                        return failed(row_error(error, store), key, value, timestamp)
+                try:
                     if with_key:
                         joined = combine(key, other, value) if right else combine(key, value, other)
                     else:

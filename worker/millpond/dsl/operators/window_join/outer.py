@@ -10,6 +10,7 @@ from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
 from millpond.state.formats import unpack_timestamp
 from millpond.state.stores.outer_join import OuterJoinStore, side_prefix
+from millpond.state.unreadable_rows import row_error
 from millpond.topology import NodeContext, StreamForward
 
 from .inner import joiner_of_side
@@ -106,10 +107,15 @@ class OuterJoinWindow:
             if not found:
                 return forward(key, joined, timestamp)
             for time, _, other in found:
+                if decode is not None:
+                    try:
+                        other = decode(other)
+                    except Exception as error:  # noqa: BLE001 - the serdes are the user's
+                        return failed(row_error(error, store), key, value, timestamp)
                 try:
                     if others_waiting or waiting.incomplete:
                         discard(side_prefix(time, not left) + (raw if one_key else serialize_waiting(key)), timestamp)
-                    joined = combine(key, value, other if decode is None else decode(other))
+                    joined = combine(key, value, other)
                 except FATAL:
                     raise
                 except Exception as error:  # noqa: BLE001 - user code raises anything
@@ -124,12 +130,12 @@ class OuterJoinWindow:
         """Return the function that sends the waiting records whose windows have closed.
 
         It takes the record that advances stream time, and returns whether this one may still be joined: False if it is
-        dropped after an error.
+        dropped after an error. A waiting record that cannot be read is given to the handler and dropped alone.
         """
         left_open, right_open = self.after_ms + self.grace_ms, self.before_ms + self.grace_ms
         combine = joiner_of_side(self.combine, with_key=self.with_key, right=False)
-        key_of, left_of = waiting.key_serde.deserialize, waiting.value_serde.deserialize
-        right_of = waiting.right_serde.deserialize
+        left_serde, right_serde = waiting.value_serde, waiting.right_serde
+        key_of, left_of, right_of = waiting.key_serde.deserialize, left_serde.deserialize, right_serde.deserialize
         forward, failed, now_ms = node.forward, node.failed, node.task.now_ms
 
         def send_closed(key: Any, value: Any, timestamp: int) -> bool:
@@ -138,18 +144,23 @@ class OuterJoinWindow:
                 return True
             times.next_emit_ms = now + times.emit_interval_ms
             for raw, data in waiting.closed(timestamp - left_open, timestamp - right_open, timestamp):
+                of_left, time = data[0], unpack_timestamp(raw)[0]
+                serde = waiting.key_serde
                 try:
                     its_key = key_of(raw[_KEY_AT:])
-                    if data[0]:
-                        joined = combine(its_key, left_of(data[1:]), None)
-                    else:
-                        joined = combine(its_key, None, right_of(data[1:]))
+                    serde = left_serde if of_left else right_serde
+                    its_value = left_of(data[1:]) if of_left else right_of(data[1:])
+                except Exception as error:  # noqa: BLE001 - the serdes are the user's
+                    failed(row_error(error, waiting, serde=serde, waited="waiting record"), None, None, time)
+                    continue
+                try:
+                    joined = combine(its_key, its_value, None) if of_left else combine(its_key, None, its_value)
                 except FATAL:
                     raise
                 except Exception as error:  # noqa: BLE001 - user code raises anything
                     failed(error, key, value, timestamp)
                     return False
-                forward(its_key, joined, unpack_timestamp(raw)[0])
+                forward(its_key, joined, time)
             return True
 
         return send_closed

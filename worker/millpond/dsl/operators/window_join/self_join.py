@@ -8,6 +8,7 @@ from typing import Any
 
 from millpond.drops import null_part
 from millpond.dsl.operators.guard import FATAL
+from millpond.state.unreadable_rows import row_error
 from millpond.topology import NodeContext, StreamForward
 
 from .inner import joiner_of_side
@@ -32,7 +33,7 @@ class JoinSelfWindow:
     combine: Callable[..., Any]
     with_key: bool
 
-    def bind(self, node: NodeContext) -> StreamForward:  # noqa: C901 - one flat function per record
+    def bind(self, node: NodeContext) -> StreamForward:  # noqa: C901, PLR0915 - one flat function per record
         """Return the function that one task calls for each record."""
         store = node.store(self.store)
         serialize, matches = store.serialize_key, store.matches
@@ -60,8 +61,13 @@ class JoinSelfWindow:
             except Exception as error:  # noqa: BLE001 - user code raises anything
                 return failed(error, key, value, timestamp)
             for time, _, other in found:
+                if decode is not None:
+                    try:
+                        other = decode(other)
+                    except Exception as error:  # noqa: BLE001 - the serdes are the user's
+                        return failed(row_error(error, store), key, value, timestamp)
                 try:
-                    joined = combine(key, value, other if decode is None else decode(other))
+                    joined = combine(key, value, other)
                 except FATAL:
                     raise
                 except Exception as error:  # noqa: BLE001 - user code raises anything
@@ -72,8 +78,13 @@ class JoinSelfWindow:
                 if alone and time > timestamp:
                     alone = False
                     forward(key, own, timestamp)
+                if decode is not None:
+                    try:
+                        other = decode(other)
+                    except Exception as error:  # noqa: BLE001 - the serdes are the user's
+                        return failed(row_error(error, store), key, value, timestamp)
                 try:
-                    joined = combine(key, other if decode is None else decode(other), value)
+                    joined = combine(key, other, value)
                 except FATAL:
                     raise
                 except Exception as error:  # noqa: BLE001 - user code raises anything

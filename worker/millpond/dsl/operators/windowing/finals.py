@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from millpond.dsl.operators.guard import FATAL
-from millpond.errors import SerializationError
+from millpond.state.unreadable_rows import row_error
 from millpond.topology import NodeContext
 
 __all__ = ("EMIT_INTERVAL", "FinalResults", "Read")
@@ -28,7 +28,6 @@ EMIT_INTERVAL = "__emit.interval.ms.kstreams.windowed.aggregation__"
 _DEFAULT_INTERVAL_MS = 1000
 #: Windows that a task keeps in memory, some 100 bytes each; of more, the later ones are read from the store.
 _MOST_WINDOWS = 250_000
-_LONGEST_CAUSE = 200
 _NEVER = 2**63
 
 Read = Callable[[int, Any], tuple[Any, Any, int] | None]
@@ -40,7 +39,10 @@ places are ascending. None is the first time that readers of the store see."""
 
 
 def _sender(node: NodeContext, store: Any, read: Read) -> Callable[[int, Iterable[Any]], None]:
-    """Return the function that sends the results of the windows of one time, in the given order."""
+    """Return the function that sends the results of the windows of one time, in the given order.
+
+    A result that cannot be read is given to the processing handler, and is not sent.
+    """
     forward = node.forward
 
     def send(time: int, places: Iterable[Any]) -> None:
@@ -49,33 +51,14 @@ def _sender(node: NodeContext, store: Any, read: Read) -> Callable[[int, Iterabl
                 result = read(time, place)
             except FATAL:
                 raise
-            except Exception as error:  # noqa: BLE001 - user code raises anything
-                _unreadable(node, store, error, time)
+            except Exception as error:  # noqa: BLE001 - the serdes are the user's
+                node.failed(row_error(error, store, waited="final result"), None, None, time)
                 continue
             if result is not None:
                 key, value, timestamp = result
                 forward(key, value, None, timestamp)
 
     return send
-
-
-def _unreadable(node: NodeContext, store: Any, error: Exception, timestamp: int) -> None:
-    """Give the processing handler the error of a serde that cannot decode a result; the result is not sent.
-
-    Args:
-        node: the node of the aggregation.
-        store: its store.
-        error: what the serde raised.
-        timestamp: the time of the window, in epoch ms.
-    """
-    cause = " ".join(str(error).split())[:_LONGEST_CAUSE]
-    if not isinstance(error, SerializationError):
-        cause = f"{type(error).__name__}: {cause}" if cause else type(error).__name__
-    explained = SerializationError(
-        f"'{node.name}' cannot send a final result, because a serde of store '{store.name}' cannot decode it: {cause}"
-    )
-    explained.__cause__ = error
-    node.failed(explained, None, None, timestamp)
 
 
 class FinalResults:

@@ -15,6 +15,7 @@ from millpond.drops import null_part
 from millpond.dsl.operators.guard import FATAL
 from millpond.dsl.windows import SlidingWindows
 from millpond.serdes import Windowed
+from millpond.state.unreadable_rows import reader_of
 from millpond.topology import NodeContext, StreamForward
 
 from .final_windows import final_results
@@ -123,7 +124,7 @@ class _Windows:
     ) -> None:
         self._body, self._store, self._late, self._note = body, store, late, note
         self._size = body.windows.size_ms
-        self._decode = None if store.value_serde.immutable else store.value_serde.deserialize
+        self._decode = None if store.value_serde.immutable else reader_of(store)
         self._change = changes.append if not store.caching and note is None else None
         self._stage = store.stage_count if body.counting else store.stage
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from millpond.errors import StateCorrupted, StateError
 from millpond.serdes import Serde
@@ -26,6 +26,7 @@ from millpond.state.formats import (
 )
 from millpond.state.stores.encoding import Produced
 from millpond.state.stores.staged_store import ChangelogRecord, StagedStore
+from millpond.state.unreadable_rows import raise_error, row_error
 
 __all__ = ("JoinBuffer", "Waiting")
 
@@ -99,10 +100,16 @@ class JoinBuffer(StagedStore[K, V], Generic[K, V]):
         heappush(self._order, changelog_key)
         self._changes.append((changelog_key, data))
 
-    def evict_until(self, time_ms: int, callback: Callable[[Waiting[K, V]], None]) -> None:
+    def evict_until(
+        self,
+        time_ms: int,
+        callback: Callable[[Waiting[K, V]], None],
+        unreadable: Callable[[Exception, int], None] = raise_error,
+    ) -> None:
         """Remove the records up to a time (ms, inclusive), in their order.
 
-        A record is removed after its callback has returned.
+        A record is removed after its callback has returned. `unreadable` is called with the error and the timestamp
+        (ms) of a record that cannot be decoded. If it returns, the record is removed.
         """
         if time_ms < 0:
             return  # no record has such a time, and its bytes would be above all others
@@ -119,7 +126,14 @@ class JoinBuffer(StagedStore[K, V], Generic[K, V]):
             if changelog_key >= end:
                 return
             kept, context = self._decoded(records[changelog_key])
-            callback(Waiting(decode_key(changelog_key[_time.size : -_sequence.size]), decode(kept), context))
+            serde: Serde[Any] = self.key_serde
+            try:
+                key, serde = decode_key(changelog_key[_time.size : -_sequence.size]), self.value_serde
+                waiting = Waiting(key, decode(kept), context)
+            except Exception as error:  # noqa: BLE001  # the serdes are the user's
+                unreadable(row_error(error, self, serde=serde, waited="waiting record"), context.timestamp)
+            else:
+                callback(waiting)
             heappop(order)
             del records[changelog_key]
             self._changes.append((changelog_key, None))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from millpond.errors import StateCorrupted, StateError
 from millpond.serdes import Serde
@@ -26,6 +26,7 @@ from millpond.state.formats import (
 from millpond.state.rows import check_buffer_record
 from millpond.state.stores.encoding import Produced
 from millpond.state.stores.staged_store import ChangelogRecord, StagedStore
+from millpond.state.unreadable_rows import raise_error, row_error
 
 __all__ = ("Pending", "TimeOrderedBuffer")
 
@@ -149,8 +150,16 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
         held = self._updates.get(raw_key)
         return (False, None) if held is None else (True, self._object(held.prior))
 
-    def evict_while(self, predicate: Callable[[], bool], callback: Callable[[Pending[K, V]], None]) -> None:
+    def evict_while(
+        self,
+        predicate: Callable[[], bool],
+        callback: Callable[[Pending[K, V]], None],
+        unreadable: Callable[[Exception, int], None] = raise_error,
+    ) -> None:
         """Evict pending updates from the front, as long as `predicate` is true.
+
+        `unreadable` is called with the error and the timestamp (ms) of an update that cannot be decoded. If it returns,
+        the update is removed.
 
         The predicate is called before each update, with `min_timestamp`, `num_records` and, with `count_bytes`,
         `buffer_size` up to date. An update is removed after its callback has returned.
@@ -160,7 +169,14 @@ class TimeOrderedBuffer(StagedStore[K, V], Generic[K, V]):
         while updates and predicate():
             _, raw_key = order[0]
             held = updates[raw_key]
-            callback(Pending(decode(raw_key), self._object(held.new), self._object(held.old), held.context))
+            serde: Serde[Any] = self.key_serde
+            try:
+                key, serde = decode(raw_key), self.value_serde
+                pending = Pending(key, self._object(held.new), self._object(held.old), held.context)
+            except Exception as error:  # noqa: BLE001  # the serdes are the user's
+                unreadable(row_error(error, self, serde=serde, waited="held-back result"), held.context.timestamp)
+            else:
+                callback(pending)
             heappop(order)
             del updates[raw_key]
             self._size -= held.size
