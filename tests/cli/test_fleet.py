@@ -26,6 +26,7 @@ from millpond.cli.dev.view import table
 from millpond.cli.dev.worker_metrics import RecentMetrics, Scrape, parse
 from millpond.cli.state.sources import Sources
 from millpond.errors import ConfigError
+from millpond.protocol.overview import TaskOverview
 from millpond.runtime.config.model import Config
 from millpond.runtime.http.metrics import WorkerMetrics
 from tests.cli.conftest import Millpond
@@ -249,6 +250,30 @@ def test_a_session_must_be_named_when_there_are_several(millpond: Millpond) -> N
             with pytest.raises(NoSession, match="of 'three'"):
                 await elsewhere(Remote.find, "three")
             assert await elsewhere(lambda: Remote.find("two").status()) == STATUS
+
+    asyncio.run(talk())
+
+
+def test_tasks_and_logs_find_a_session_as_other_commands_do(millpond: Millpond, tmp_path: Path) -> None:
+    """By themselves if one runs, else by NAME or --session; and rate, lag and owner of each task are shown."""
+    log = tmp_path / "w0.log"
+    log.write_text("a line\n")
+    worker = WorkerStatus(worker="w0", phase=WorkerPhase.RUNNING, pid=1, active=("0_0",), log=str(log))
+    task = TaskOverview(task="0_0", worker="w0", owner="w0", state="running", records_per_second=12.0, lag=34)
+    status = msgspec.structs.replace(STATUS, application="devices", workers=(worker,), details=(task,))
+
+    async def talk() -> None:
+        async with control_server.serving_session("devices", lambda: status, str):
+            for named in ((), ("devices",), ("--session", "devices")):
+                shown = await asyncio.to_thread(millpond, "tasks", *named)
+                assert shown.out.splitlines()[1].split()[:6] == ["0_0", "w0", "w0", "running", "12", "34"], shown
+                assert "a line" in (await asyncio.to_thread(millpond, "logs", *named)).out
+            async with control_server.serving_session("orders", lambda: status, str):
+                assert "--session NAME" in (await asyncio.to_thread(millpond, "tasks")).err
+                assert (await asyncio.to_thread(millpond, "tasks", "--session", "devices")).status == 0
+            both = await asyncio.to_thread(millpond, "logs", "orders", "--session", "devices")
+            assert (both.status, "give one of them" in both.err) == (2, True)
+            assert "name the StreamApp" in (await asyncio.to_thread(millpond, "tasks", "--kubernetes")).err
 
     asyncio.run(talk())
 

@@ -169,3 +169,11 @@ def test_messages_and_logs_do_not_control_a_terminal(millpond: Millpond, capsys:
         logger.setLevel(before[2])
     shown = capsys.readouterr().err
     assert "a record\ufffd]0;title\ufffd of user\ufffd[31m\nsecond line" in shown
+
+
+def test_settings_in_a_pipe_have_no_padding(millpond: Millpond, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe is as wide as the longest line: a space behind each line up to that width would fill it."""
+    monkeypatch.delenv("COLUMNS")
+    lines = millpond("settings", "replication").out.splitlines()
+    assert len(lines) >= 2
+    assert [line for line in lines if line != line.rstrip() or len(line) > 1_000] == []

@@ -21,3 +21,17 @@ def test_rows_do_not_control_the_terminal(value: object) -> None:
     table.answer(_EVIL, {"found": False})
     assert "title" in out.getvalue()
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & {*out.getvalue()}
+
+
+def test_a_version_shows_until_when_it_was_valid() -> None:
+    """Else a key that was deleted looks present: its latest version has a time at which it ended."""
+    out = io.StringIO()
+    versions: list[dict[str, object]] = [
+        {"key": "card-1", "value": {"name": "Ann"}, "timestamp": 1000, "valid_to": 2000},
+        {"key": "card-1", "value": {"name": "Eve"}, "timestamp": 2000, "valid_to": None},
+    ]
+    TableOutput(Console(file=out, width=200, color_system=None)).rows(iter(versions), 10)
+    lines = out.getvalue().splitlines()
+    assert lines[0].split() == ["key", "name", "timestamp", "valid_to"]
+    assert lines[1].split()[2:] == ["1970-01-01", "00:00:01", "1970-01-01", "00:00:02"]
+    assert lines[2].split()[2:] == ["1970-01-01", "00:00:02", "-"]

@@ -108,6 +108,7 @@ def test_json_is_one_object_per_line_and_has_all_rows(query):
     """For programs: no limit unless requested, and the complete answer for a key."""
     rows = [json.loads(line) for line in query("counts", "-o", "json")[1].splitlines()]
     assert [(row["key"], row["value"]) for row in rows] == [(f"k{each:02}", each) for each in range(40)]
+    assert query("counts", "--json")[1] == query("counts", "-o", "json")[1]
     assert len(query("counts", "-o", "json", "-n", 5)[1].splitlines()) == 5
     answer = json.loads(query("counts", "k01", "-o", "json", "--raw")[1])
     assert (answer["found"], answer["key"], answer["value"]) == (True, "azAx", "AAAAAAAAAAE=")

@@ -203,11 +203,23 @@ def test_a_record_of_another_topic_goes_to_the_partition_of_its_key(origin: str,
         assert "--keep-partitions takes it" in target.notes()[0]
 
 
+def test_lines_that_were_written_for_other_topics_are_told() -> None:
+    """All of them go to the topic of the command. What `millpond consume` has read is no such mistake."""
+    target = Target("payments", 4)
+    for topic in ("customers", "payments", "customers", "devices"):
+        _parse(f'{{"key": "a", "value": 1, "topic": "{topic}"}}', target=target)
+    _parse('{"value": 1, "topic": "payments-dead", "offset": 3}', target=target)
+    _parse('{"value": 1}', target=target)
+    (told,) = target.notes()
+    assert told.startswith("3 lines name another topic: customers (2), devices (1). All go to payments, since")
+    assert "a command of its own" in told
+
+
 def test_headers_of_a_dead_letter_stay_in_its_topic() -> None:
     """A copy of the dead-letter topic keeps them; a record that is sent again has none of them."""
     headers = '"headers": [["__streams.errors.stacktrace", "secret"], ["trace", "7f"]]'
     target = Target("orders", 4)
-    sent = _parse(f'{{"value": 1, "topic": "orders-dead", {headers}}}', target=target)
+    sent = _parse(f'{{"value": 1, "topic": "orders-dead", "offset": 0, {headers}}}', target=target)
     assert sent is not None
     assert sent.headers == (("trace", b"7f"),)
     assert target.notes() == ["1 line was a dead letter: the headers __streams.errors.* are left out."]

@@ -22,6 +22,7 @@ __all__ = (
     "configuration_options",
     "key_and_value",
     "load_config",
+    "output_options",
     "settings_options",
     "target_argument",
     "verbose_option",
@@ -93,6 +94,20 @@ def settings_options(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(flags=dict(map(key_and_value, more)), **arguments)
 
     return with_settings
+
+
+def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose between a table and JSON to a command, which gets them as `as_json`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="One JSON object per line, for programs.")
+    @click.option(
+        "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: the same as --json."
+    )
+    @functools.wraps(function)
+    def with_output(*given: Any, as_json: bool, output: str, **arguments: Any) -> Any:
+        return function(*given, as_json=as_json or output == "json", **arguments)
+
+    return with_output
 
 
 def load_config(

@@ -29,7 +29,7 @@ def command(session: Session, word: str, *, as_markdown: bool) -> None:
     for one in found:
         default = one.default or ("required" if one.required else "not set")
         session.out.print(Text(one.key, style="bold").append(f"  {default}", style="not bold dim"))
-        session.out.print(Padding(one.doc.replace("`", ""), (0, 0, 0, 4)))
+        session.out.print(Padding(one.doc.replace("`", ""), (0, 0, 0, 4), expand=False))  # a pipe has no edge
 
 
 _HEAD = """# Configuration

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
+import msgspec
 
+from millpond.console import tasks_of
 from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskReport, TaskState, View
 
 from .coordinator import CoordinatorUnavailable
@@ -85,6 +87,10 @@ class Observer:
             wanted=fleet.wanted,
             usual=fleet.usual,
         )
+
+    def detailed(self) -> SessionStatus:
+        """Return the latest status with the details of tasks, which are made for those who ask."""
+        return msgspec.structs.replace(self.status, details=tasks_of(self._view))
 
     @property
     def view(self) -> View:

@@ -77,7 +77,7 @@ async def _run(fleet: Fleet, session: Session, title: str, console_port: int) ->
             log.info("console: %s", console)
         with _stopped_by_signals(fleet) as signals:
             async with (
-                serving(fleet, lambda: observer.status),
+                serving(fleet, observer.detailed),
                 _showing(fleet, observer, session),
                 listening(fleet, session),
             ):

@@ -6,6 +6,8 @@ import enum
 
 import msgspec
 
+from millpond.protocol.overview import TaskOverview
+
 __all__ = ("Restoring", "SessionEvent", "SessionEventKind", "SessionStatus", "WorkerPhase", "WorkerStatus")
 
 
@@ -134,6 +136,8 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The number of tasks of the application; 0 while it is not known."""
     running: dict[str, str] = {}
     """Tasks that are being processed, and their worker."""
+    details: tuple[TaskOverview, ...] = ()
+    """All tasks, with the owner, the rate and the lag of each."""
     waiting: dict[str, str] = {}
     """Tasks that wait for a worker or for a move, and why."""
     committed_s_ago: float | None = None

@@ -15,7 +15,7 @@ from millpond.cli.cluster.failures import ClusterError, NotFound
 from millpond.cli.cluster.options import Where, duration_option, where_options
 from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
-from millpond.cli.status.sources import connected, now_ms, session
+from millpond.cli.status.sources import connected, name_option, now_ms, session, streamapp
 from millpond.durations import Duration
 from millpond.errors import MillpondError
 
@@ -32,8 +32,8 @@ _CRASH_LINES = 50
 
 
 @click.command("logs", short_help="Show the logs of workers.")
-@click.argument("name")
 @where_options
+@name_option
 @click.option("--worker", "workers", metavar="WORKER", multiple=True, help="Only this worker; may be repeated.")
 @click.option(
     "--task", metavar="TASK", help="Only the worker that has this task, such as 0_3; with -f, wherever it moves."
@@ -46,7 +46,7 @@ _CRASH_LINES = 50
 @click.pass_obj
 def command(  # noqa: PLR0913 - one parameter per option
     _called: Session,
-    name: str,
+    name: str | None,
     where: Where,
     workers: tuple[str, ...],
     task: str | None,
@@ -58,10 +58,11 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Show the logs of the workers of the application NAME, each line behind its worker's name, in order of time.
 
-    NAME is as for `millpond status`. If a worker's container was started again a short time ago, the end of its log
-    before that is shown first.
+    NAME is as for `millpond status`; it may be left out if one session runs on this machine. If a worker's container
+    was started again a short time ago, the end of its log before that is shown first.
 
     \b
+    millpond logs -f
     millpond logs --kubernetes delays --since 10m
     millpond logs --kubernetes delays --task 0_3 -f
     """  # noqa: D301 - click's mark for lines that are not wrapped
@@ -72,6 +73,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             raise click.UsageError("--since and --timestamps are for --kubernetes.")
         print_files(session(name), workers, task, follow=follow, tail=tail)
         return
+    name = streamapp(name)
     with connected(where) as (cluster, applications):
         logs = _Logs(cluster, applications, name, workers, task)
         printer = Printer(logs.names(), timestamps=timestamps)

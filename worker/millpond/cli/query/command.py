@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from millpond.cli.cluster.options import Where, cluster_options
-from millpond.cli.options import verbose_option
+from millpond.cli.options import output_options, verbose_option
 from millpond.cli.session import Session
 from millpond.queries import FailureReason, QueryFailed
 from millpond.queries.failures import Failure
@@ -69,19 +69,28 @@ __all__ = ("command",)
     help="The format of keys in options and arguments.",
 )
 @click.option("--raw", is_flag=True, help="Show the bytes of keys and values as base64.")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object per line."
-)
+@output_options
 @verbose_option
 @click.pass_obj
 def command(  # noqa: PLR0913 - one parameter per option
-    called: Session, /, store: str | None, key: str | None, output: str, app: str | None, cluster: Where, **given: Any
+    called: Session,
+    /,
+    store: str | None,
+    key: str | None,
+    app: str | None,
+    cluster: Where,
+    *,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Show the value of KEY in STORE; without KEY, rows of STORE; without STORE, the application's stores.
 
     Without options, the workers are those of the session of `millpond dev` on this machine. Any worker answers for the
     whole application. Only committed rows are shown, unless --uncommitted is given.
     Keys are written as text if the store's keys are text, otherwise as JSON.
+
+    Of a versioned store, the versions of KEY are shown, each with the times between which it was valid: timestamp and
+    valid_to. The present version has no valid_to; if there is none, the key is deleted.
 
     \b
     millpond query
@@ -93,7 +102,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     """  # noqa: D301 - click's mark for lines that are not wrapped
     files = {name: given.pop(name) for name in ("token_file", "ca_file")}
     addresses = {name: given.pop(name) for name in _ADDRESS_OPTIONS}
-    shown = JsonOutput(called.out) if output == "json" else TableOutput(called.out)
+    shown = JsonOutput(called.out) if as_json else TableOutput(called.out)
     with contextlib.ExitStack() as stack:
         if app is None:
             transport = Transport(worker_urls(**addresses), **files)

@@ -103,7 +103,8 @@ class TableOutput:
             return
         columns = _columns([row["value"] for row in found])
         names = ["key", *(["from", "to"] if "window" in found[0] else []), *columns]
-        table = _table(*names, *(["timestamp"] if "timestamp" in found[0] else []))
+        times = [name for name in ("timestamp", "valid_to") if name in found[0]]
+        table = _table(*names, *times)
         for column, name in zip(table.columns[len(names) - len(columns) :], columns, strict=False):
             if all(isinstance(_cell(row["value"], name), int | float | None) for row in found):
                 column.justify = "right"
@@ -112,12 +113,11 @@ class TableOutput:
             if "window" in row:
                 cells += [Text(_time(row["window"][end])) for end in ("start", "end")]
             cells += [Text(_shown(_cell(row["value"], name))) for name in columns]
-            if "timestamp" in row:
-                cells.append(Text(_time(row["timestamp"]), style="dim"))
+            cells += [Text("-" if row[name] is None else _time(row[name]), style="dim") for name in times]
             table.add_row(*cells)
         self._console.print(table)
         if more:
-            self._console.print(Text("… and more: see --limit, or --output json for all", style="dim"))
+            self._console.print(Text("… and more: see --limit, or --json for all", style="dim"))
 
 
 def _table(*names: str, **justified: Any) -> Table:

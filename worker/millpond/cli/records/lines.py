@@ -63,11 +63,14 @@ class Target:
         self.partitions = partitions
         self._keep_partitions = keep_partitions
         self._moved: Counter[str] = Counter()
+        self._addressed: Counter[str] = Counter()
         self._without_headers = 0
 
     def partition(self, line: dict[str, Any]) -> int:
         """Return the partition that a record keeps from its line; -1 for that of its key."""
         origin = _origin(line)
+        if origin not in (None, self.topic) and "offset" not in line:  # no line of `millpond consume`: written by hand
+            self._addressed[str(origin)] += 1
         keep = self._keep_partitions
         if keep is None and origin in (None, self.topic):
             keep = True
@@ -89,6 +92,14 @@ class Target:
     def notes(self) -> list[str]:
         """Return sentences about what was not kept of the lines, for people."""
         found = []
+        if self._addressed:
+            names = "names" if self._addressed.total() == 1 else "name"
+            topics = ", ".join(f"{topic} ({count:,})" for topic, count in sorted(self._addressed.items()))
+            found.append(
+                f"{_count(self._addressed.total())} {names} another topic: {topics}. All go to {self.topic}, since "
+                '"topic" says where a line was read, and chooses no topic: give each topic a file and a command of '
+                "its own."
+            )
         if self._moved:
             topics = ", ".join(sorted(self._moved))
             found.append(
@@ -252,7 +263,11 @@ class _Raw(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _lines(number: int) -> str:
-    return "1 line was" if number == 1 else f"{number:,} lines were"
+    return f"{_count(number)} {'was' if number == 1 else 'were'}"
+
+
+def _count(number: int) -> str:
+    return "1 line" if number == 1 else f"{number:,} lines"
 
 
 def _origin(line: dict[str, Any]) -> str | None:

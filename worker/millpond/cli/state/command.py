@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from millpond.cli.options import configuration_options, verbose_option
+from millpond.cli.options import configuration_options, output_options, verbose_option
 from millpond.cli.query.output import JsonOutput, TableOutput
 from millpond.cli.session import Session
 from millpond.errors import StateError
@@ -166,9 +166,7 @@ def export(  # noqa: PLR0913 - one parameter per option
     "-n", "--limit", type=click.IntRange(1), metavar="COUNT", help=f"Rows; default for tables: {_SHOWN_ROWS}."
 )
 @click.option("--snapshot", "version", metavar="VERSION", help="A version of the snapshot. Default: the newest one.")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json: one object per line."
-)
+@output_options
 @source_options
 @configuration_options
 @verbose_option
@@ -179,10 +177,11 @@ def show(  # noqa: PLR0913 - one parameter per option
     store: str,
     limit: int | None,
     version: str | None,
-    output: str,
     file: Path | None,
     flags: dict[str, object],
     target: str | None,
+    *,
+    as_json: bool,
     **given: Any,
 ) -> None:
     """Show rows of STORE, by partition and key: from a snapshot, from running workers, or from stopped workers."""
@@ -191,7 +190,7 @@ def show(  # noqa: PLR0913 - one parameter per option
         opened = open_store(stack, sources, store, version)
         decode = RowDecoder(opened.layout, opened.logged).row
         rows = (decode(*row) for row in all_rows(opened.places, store))
-        if output == "json":
+        if as_json:
             JsonOutput(session.out).rows(rows, limit)
         else:
             shown = limit or _SHOWN_ROWS

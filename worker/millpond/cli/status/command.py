@@ -20,7 +20,7 @@ from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
 
 from .progress import progress_of
-from .sources import cluster_report, connected, now_ms, session
+from .sources import cluster_report, connected, name_option, now_ms, session
 from .view import applications_table, grid, screen
 
 __all__ = ("command",)
@@ -29,8 +29,8 @@ _INTERVAL_S = 2.0
 
 
 @click.command("status", short_help="Show running applications.")
-@click.argument("name", required=False)
 @where_options
+@name_option
 @click.option("-A", "--all-namespaces", is_flag=True, help="Without NAME: list the StreamApps of all namespaces.")
 @click.option("--watch/--once", default=None, help="Redraw until Ctrl-C, or show once. Default: redraw on a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="Show everything once, as JSON for programs.")

@@ -9,48 +9,50 @@ import click
 import msgspec
 
 from millpond.cli.cluster.options import Where, where_options
-from millpond.cli.dev.status import SessionStatus
 from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
 from millpond.errors import MillpondError
-from millpond.protocol.overview import CopyOverview, MoveOverview, TaskOverview
+from millpond.protocol.overview import MoveOverview, TaskOverview
 
-from .sources import cluster_report, connected, session
+from .sources import cluster_report, connected, name_option, session, streamapp
 from .tasks_view import chosen, tasks_table
 
 __all__ = ("command",)
 
 
 @click.command("tasks", short_help="Show the tasks of a running application.")
-@click.argument("name")
 @where_options
+@name_option
 @click.option("--worker", metavar="WORKER", help="Only tasks that this worker runs, owns or has a copy of.")
 @click.option("--waiting", is_flag=True, help="Only tasks that do not run, or wait for something.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON for programs.")
 @verbose_option
 @click.pass_obj
 def command(  # noqa: PLR0913 - one parameter per option
-    called: Session, name: str, where: Where, worker: str | None, *, waiting: bool, as_json: bool
+    called: Session, name: str | None, where: Where, worker: str | None, *, waiting: bool, as_json: bool
 ) -> None:
     """Show the tasks of the application NAME: worker, owner, state, lag, standbys, and what each waits for.
 
-    NAME is as for `millpond status`. The lag of a task is in records of its inputs, that of a standby in records of
-    its changelogs.
+    NAME is as for `millpond status`; it may be left out if one session runs on this machine. The lag of a task is in
+    records of its inputs, that of a standby in records of its changelogs.
 
     \b
+    millpond tasks
     millpond tasks delays --waiting
     millpond tasks --kubernetes delays -n shop --worker delays-2
     """  # noqa: D301 - click's mark for lines that are not wrapped
     moves: tuple[MoveOverview, ...] = ()
     missing: tuple[str, ...] = ()
     if where.on_cluster:
+        name = streamapp(name)
         with connected(where) as (_, applications):
             report = cluster_report(applications, name)()
         tasks, moves, missing = report.overview.tasks, report.overview.moves, report.missing
         workers = [each.worker for each in report.overview.workers]
     else:
         status = session(name).status()
-        tasks, workers = _of_session(status), [each.worker for each in status.workers]
+        name = status.application
+        tasks, workers = status.details, [each.worker for each in status.workers]
     worker = None if worker is None else _named(worker, name, workers, tasks)
     shown = chosen(tasks, moves, worker, waiting=waiting)
     if as_json:
@@ -73,22 +75,3 @@ def _named(text: str, app: str, workers: Iterable[str], tasks: Iterable[TaskOver
     near = difflib.get_close_matches(text, known, n=1, cutoff=0.8)
     hint = f"did you mean '{near[0]}'?" if near else f"it has: {', '.join(known[:10]) or 'none'}."
     raise MillpondError(f"'{app}' has no worker '{text}': {hint}")
-
-
-def _of_session(status: SessionStatus) -> tuple[TaskOverview, ...]:
-    """Return the tasks of a session. Their rates and lags are known for workers only."""
-    from millpond.cli.cluster.overview import sorted_tasks
-
-    active = {task: each.worker for each in status.workers for task in each.active}
-    named = {*active, *status.running, *status.waiting}
-    return tuple(
-        TaskOverview(
-            task=task,
-            worker=active.get(task, ""),
-            state="running" if task in status.running else "",
-            standbys=tuple(CopyOverview(worker=each.worker) for each in status.workers if task in each.standby),
-            warm_ups=tuple(CopyOverview(worker=each.worker) for each in status.workers if task in each.warm_up),
-            note=status.waiting.get(task, ""),
-        )
-        for task in sorted_tasks(named)
-    )

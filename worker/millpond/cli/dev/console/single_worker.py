@@ -110,6 +110,7 @@ class WorkerConsole:
             workers=() if worker is None else (row,),
             tasks=len(tasks),
             running=running,
+            details=tasks,
         )
 
     async def run(self) -> None:
