@@ -6,6 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -15,12 +16,13 @@ from millpond.cli.cluster.printable import printable
 from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
 from millpond.durations import Duration, milliseconds
+from millpond.serdes.fail_fast import failing_fast
 
 from .application_coders import Coders
 from .broker import Place, broker_options
 from .choices import format_options
 from .coders import base64_of, json_bytes
-from .decoding import decode
+from .decoding import Decoded, decode
 from .lines import epoch_ms
 from .reading import Wanted, admin_of, counted, newest, quiet, records
 from .window_hints import TIME, kind_of_windows
@@ -98,8 +100,11 @@ def command(  # noqa: PLR0913 - one parameter per option
     until_ms = None if last is None else _time_ms("--until", last)
     quiet(session)
     place = find()
-    session.err.print(f"broker {place.where}", style="dim", markup=False, highlight=False, soft_wrap=True)
-    shown = _Shown(coders(place, topic, reading=True), most, wanted, until_ms, wanted_key, stack_traces=stack_traces)
+    _say(session, f"broker {place.where}")
+    shown = _Shown(
+        coders(place, topic, reading=True), most, wanted, until_ms, wanted_key, partial(_say, session),
+        stack_traces=stack_traces,
+    )  # fmt: skip
     admin = admin_of(place.config)
     with contextlib.suppress(*([KeyboardInterrupt] if follow else [])):
         if newest_count is not None:
@@ -116,9 +121,12 @@ def command(  # noqa: PLR0913 - one parameter per option
 def _tell(session: Session, told: str, now: str) -> str:
     """Say that the brokers do not answer, or answer again, if that has changed; return what is said."""
     if now != told:
-        text = now or "the brokers answer again"
-        session.err.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+        _say(session, now or "the brokers answer again")
     return now
+
+
+def _say(session: Session, text: str) -> None:
+    session.err.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 class _Shown:
@@ -131,11 +139,14 @@ class _Shown:
         wanted: Wanted,
         until_ms: int | None,
         key: str | None,
+        note: Callable[[str], None],
         *,
         stack_traces: bool,
     ) -> None:
         self.count = 0
         self.undecoded = 0
+        self.without_registry = 0
+        """Number of these that need a schema registry which did not answer."""
         self.without_traces = 0
         """Number of dead letters of which the stack trace was left out."""
         self.of_application: bool = coders.choose is not None
@@ -143,6 +154,8 @@ class _Shown:
         """The value of `--window` that the keys seem to need."""
         self.problems: list[str] = []
         """Of the first records that could not be decoded."""
+        self._note = note
+        self._told_no_registry = False
         self._coders = coders
         self._stack_traces = stack_traces
         self._left = most
@@ -153,9 +166,7 @@ class _Shown:
 
     def accepts(self, message: Message) -> bool:
         """Return whether a record is of the wanted times and key."""
-        return self._in_time(message) and (
-            self._key is None or _is_key(decode(message, self._coders).line["key"], self._key)
-        )
+        return self._in_time(message) and (self._key is None or _is_key(self._decoded(message).line["key"], self._key))
 
     def lines(self, batch: list[Message]) -> bool:
         """Write the wanted records of a batch; return whether more records are wanted."""
@@ -163,10 +174,11 @@ class _Shown:
         for message in batch:
             if not self._in_time(message):
                 continue
-            line, problem, without_trace = decode(message, self._coders, stack_traces=self._stack_traces)
+            line, problem, without_trace, no_registry = self._decoded(message)
             if self._key is not None and not _is_key(line["key"], self._key):
                 continue
             self.undecoded += bool(problem)
+            self.without_registry += bool(no_registry)
             if not self.windows and not problem and self._coders.key.name == _AUTO:
                 self.windows = _windows_of(line["key"], message)
             self.without_traces += without_trace
@@ -181,6 +193,15 @@ class _Shown:
             sys.stdout.write("\n".join(text) + "\n")
             sys.stdout.flush()
         return self.count != self._left
+
+    def _decoded(self, message: Message) -> Decoded:
+        """Decode a record. Once the schema registry has not answered, no record waits for it again."""
+        call = partial(decode, message, self._coders, stack_traces=self._stack_traces, needs_key=self._key is not None)
+        found = failing_fast(call) if self._told_no_registry else call()
+        if found.no_registry and not self._told_no_registry:
+            self._told_no_registry = True
+            self._note(f"{found.no_registry} Keys and values that need it are shown as base64 until it answers.")
+        return found
 
     def _in_time(self, message: Message) -> bool:
         timestamp = message.timestamp()[1]
@@ -219,14 +240,19 @@ def _report(session: Session, wanted: Wanted, shown: _Shown) -> None:
     if shown.undecoded:
         lines.append(f"{counted(shown.undecoded)} could not be decoded, and shown as JSON, text or base64:")
         lines += [f"  {printable(each)}" for each in shown.problems]
-        if shown.of_application:
+        if shown.without_registry:
+            lines.append(
+                f"{counted(shown.without_registry)} of these need a schema registry that did not answer: consume them "
+                "again when it does"
+            )
+        elif shown.of_application:
             lines.append('to send one again: correct it, remove "error", and give the line to `millpond produce`')
         else:
             lines.append("choose other formats by --key and --value, or give --application")
     if shown.without_traces:
         lines.append("stack traces of dead letters are left out; --stack-traces shows them")
     for line in lines:
-        session.err.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
+        _say(session, line)
 
 
 def _time_ms(option: str, text: str) -> int:
