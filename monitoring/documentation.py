@@ -20,6 +20,10 @@ Every metric with its meaning, and a query in PromQL that works as it is. [Monit
 All of them have the labels `application_id` and `worker`; those of tasks have `task`, those of inputs `topic`, those of stores `store`, those of
 nodes `node`. Metrics of nodes, and of the flushes of stores, need `metrics.recording.level = "DEBUG"`.
 
+Counters begin with 0 in each process, so a restart, or `kill -9`, sets them back. `increase()` and `rate()` of Prometheus go on over that. So a total is
+`sum by (application_id) (increase(millpond_task_dropped_records_total[1d]))` over the time that you ask for, and not the value of the metric. What a process counted
+after its last scrape is in no total; the log has it.
+
 {workers}
 
 ## Metrics of the operator

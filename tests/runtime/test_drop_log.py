@@ -74,8 +74,9 @@ def test_the_latest_of_several_late_records_is_shown(lines: Any) -> None:
         log.note("sums", Drop.LATE, task, LateWindow(START, START + 60_000, START + 90_000, START + 90_000 + late_by))
     log.report()
     assert lines()[1] == (
-        "node 'sums' dropped 3 late records in the last 1 min: the window of the latest one, at views-3 offset 2, from "
-        "2027-01-15T08:00:00Z to 2027-01-15T08:01:00Z ended 37.25 s before stream time, and closed 30 s after its end. "
+        "node 'sums' dropped late records for 3 closed windows in the last 1 min: the window of the latest one, at "
+        "views-3 offset 2, from 2027-01-15T08:00:00Z to 2027-01-15T08:01:00Z ended 37.25 s before stream time, and "
+        "closed 30 s after its end. "
         "A grace= that is longer by more than 7.25 s keeps such records."
     )
 

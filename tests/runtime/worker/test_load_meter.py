@@ -66,14 +66,9 @@ class Scene:
         self.brokers = Brokers()
         self.metrics: Any = SimpleNamespace(busy_seconds=0.0, records_processed=0)
         self.running: list[Any] = []
-        self.disk_reads = 0
         self.meter = LoadMeter(
-            self.metrics, lambda: self.running, self.brokers, self.brokers, self._usage, directory, lambda: NOW_MS
+            self.metrics, lambda: self.running, self.brokers, self.brokers, directory, lambda: NOW_MS
         )
-
-    def _usage(self) -> dict[str, int]:
-        self.disk_reads += 1
-        return {"sst_bytes": 123}
 
     def at(self, now: float) -> WorkerLoad:
         self.meter.turn(now)
@@ -87,11 +82,15 @@ class Scene:
 def test_it_measures_at_most_once_a_second(tmp_path: Path) -> None:
     """However many turns the loop has; sizes on disk every ten seconds."""
     scene = Scene(tmp_path)
+    (tmp_path / "database").mkdir()
+    (tmp_path / "database" / "000004.log").write_bytes(bytes(100))
+    (tmp_path / "model").write_bytes(bytes(23))
     measured = {scene.at(turn / 100).measured_ms for turn in range(1_000)}
     assert len(measured) == 10
-    assert scene.disk_reads == 1
+    (tmp_path / "database" / "000007.sst").write_bytes(bytes(7))
+    assert scene.at(9.99).state_bytes == 123
     load = scene.at(10.0)
-    assert (load.state_bytes, scene.disk_reads) == (123, 2)
+    assert load.state_bytes == 130
     assert 0 < load.volume_free_bytes <= load.volume_bytes
 
 

@@ -49,7 +49,7 @@ class WorkerLoad(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     tasks: dict[str, TaskLoad] = {}
     """By task id: the active tasks that run."""
     state_bytes: Int64 = 0
-    """Size of the state's data files on disk (RocksDB's SST files), in bytes."""
+    """Size of all files in the state directory, in bytes: data files, RocksDB's log, files of processors."""
     volume_bytes: Int64 = 0
     """Size of the file system with the state directory, in bytes; 0 if unknown."""
     volume_free_bytes: Int64 = 0

@@ -212,8 +212,9 @@ INPUT_LAGS = (
 LOAD = (
     MetricRow(
         "millpond_worker_state_bytes",
-        "Bytes of the files of all stores of the worker, on disk. Bad when it grows without limit: a store "
-        "keeps keys for ever, or windows for too long.",
+        "Bytes of all files in the worker's state directory: the files of its stores, RocksDB's log, which has the "
+        "newest rows, and the files of processors; measured every 10 s. Bad when it grows without limit: a store keeps "
+        "keys for ever, or windows for too long.",
         _of("state_bytes"),
     ),
     MetricRow(
@@ -383,8 +384,8 @@ ROCKSDB = tuple(
         ),
         (
             "sst_bytes",
-            "Bytes of the files (SST) of all stores, on disk. Bad when it grows without limit: a store keeps keys "
-            "for ever, or windows for too long.",
+            "Bytes of the files (SST) of all stores, on disk, without RocksDB's log: 0 until the first flush. Bad when "
+            "it grows without limit: a store keeps keys for ever, or windows for too long.",
         ),
         (
             "open_iterators",

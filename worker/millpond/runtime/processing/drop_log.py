@@ -240,21 +240,25 @@ def _late_for_join(join: str, drops: _Drops, window: LateForJoin, several: str) 
 
 
 def _late(node: str, drops: _Drops, window: LateWindow, several: str) -> str:
-    which = "its window" if drops.count == 1 else f"the window of the latest one, at {drops.place},"
-    place = f" at {drops.place}" if drops.count == 1 else ""
+    what, which = f"a late record at {drops.place}", "its window"
+    if drops.count > 1:  # not records: one that is late for several windows counts for each of them
+        what, which = (
+            f"late records for {drops.count} closed windows",
+            f"the window of the latest one, at {drops.place},",
+        )
     missing = _lasting(window.stream_time - window.closes)
     closed = f"has no grace. A grace= of more than {missing} keeps such records"
     if window.closes != window.end:
         open_for = _lasting(window.closes - window.end)
         closed = f"closed {open_for} after its end. A grace= that is longer by more than {missing} keeps such records"
     return (
-        f"node '{node}' dropped {_records(drops, 'late ')}{place}{several}: {which} from {moment(window.start)} to "
+        f"node '{node}' dropped {what}{several}: {which} from {moment(window.start)} to "
         f"{moment(window.end)} ended {_lasting(_after_end(window))} before stream time, and {closed}."
     )
 
 
-def _records(drops: _Drops, kind: str = "") -> str:
-    return f"a {kind}record" if drops.count == 1 else f"{drops.count} {kind}records"
+def _records(drops: _Drops) -> str:
+    return "a record" if drops.count == 1 else f"{drops.count} records"
 
 
 def _lateness(window: LateWindow | LateForJoin) -> int:

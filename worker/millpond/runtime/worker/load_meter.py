@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -55,7 +56,6 @@ class LoadMeter:
         running: returns the active tasks that run.
         consumer: reads the inputs.
         ends: requests the ends of partitions.
-        usage: returns the sizes of the state's files, as `StateFile.usage` does.
         directory: the state directory.
         now_ms: the wall clock, epoch milliseconds.
 
@@ -69,7 +69,6 @@ class LoadMeter:
         running: Callable[[], Sequence[StreamTask]],
         consumer: EndReader,
         ends: EndOffsetSource,
-        usage: Callable[[], Mapping[str, int]],
         directory: Path,
         now_ms: Callable[[], int],
     ) -> None:
@@ -82,7 +81,6 @@ class LoadMeter:
         #: The end of each partition that is not read to its end, and when it was seen first, in monotonic seconds.
         self._seen: dict[Partition, tuple[int, float]] = {}
         self._requested: dict[Partition, int] = {}
-        self._usage = usage
         self._directory = directory
         self._now_ms = now_ms
         self._next = self._next_disk = 0.0
@@ -177,13 +175,24 @@ class LoadMeter:
         return None if offsets is None or offsets[1] < 0 else offsets[1]
 
     def _disk(self) -> tuple[int, int, int]:
-        """Return the size of the state, and the size and the free space of its file system, in bytes."""
+        """Return the size of the state directory, and the size and the free space of its file system, in bytes."""
+        state = _bytes_in(self._directory)
         try:
             volume = os.statvfs(self._directory)
         except OSError as error:
             log.debug("state directory: cannot read the size of its file system: %s", error)
-            return self._usage().get("sst_bytes", 0), 0, 0
-        return self._usage().get("sst_bytes", 0), volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+            return state, 0, 0
+        return state, volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+
+def _bytes_in(directory: Path) -> int:
+    """Return the size of all files in a directory, in bytes. Files that are deleted meanwhile are passed over."""
+    size = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with suppress(OSError):
+                size += os.stat(os.path.join(folder, name), follow_symlinks=False).st_size  # noqa: PTH116, PTH118 - many files
+    return size
 
 
 def _bounded(tasks: dict[str, TaskLoad]) -> dict[str, TaskLoad]:

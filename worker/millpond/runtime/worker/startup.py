@@ -80,7 +80,6 @@ class Startup:
             lambda: assembly.executor.running,
             assembly.consumer,
             assembly.cluster,
-            assembly.state_file.usage,
             parts.config.directory,
             assembly.environment.now_ms,
         )
