@@ -12,6 +12,7 @@ from millpond.errors import BrokerError, ConfigError, SerializationError
 from millpond.serdes.fail_fast import failing_fast, fails_fast
 from millpond.serdes.registry import asking
 from millpond.serdes.registry.asking import Asking, Retries
+from millpond.serdes.waits import telling_waits
 
 
 class Registry:
@@ -53,6 +54,21 @@ def test_worker_asks_again_before_it_gives_up(caplog: pytest.LogCaptureFixture) 
     assert [record.getMessage() for record in caplog.records] == [
         "the registry at http://r does not answer. Asking again, up to 3 times; what needs it waits."
     ]
+
+
+def test_worker_is_told_of_the_wait() -> None:
+    """From the first failure to the end, by an answer or not; a query does not wait."""
+    registry, told = Registry(), []
+    with telling_waits(lambda error: told.append(None if error is None else str(error))):
+        with pytest.raises(BrokerError) as raised:
+            registry.ask()
+        assert told == [str(raised.value)] * 3 + [None]
+        with pytest.raises(BrokerError):
+            registry.ask_fast()
+        assert len(told) == 4
+    with pytest.raises(BrokerError):
+        registry.ask()
+    assert len(told) == 4
 
 
 def test_credentials_that_are_rejected_are_sent_once() -> None:

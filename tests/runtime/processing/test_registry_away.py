@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,9 +12,10 @@ from confluent_kafka import Message
 
 import millpond as mp
 from millpond.errors import BrokerError
+from millpond.protocol import Trouble
 from millpond.runtime.processing.record_queue import Decoder
 from millpond.serdes.registry import Avro, SchemaRegistry
-from tests.runtime.running import GUARANTEES, failure_of, run_until
+from tests.runtime.running import GUARANTEES, Running, failure_of, run_until
 from tests.serdes.registry_server import RegistryServer, serve
 from tests.support import kafka
 
@@ -114,3 +117,47 @@ def test_worker_asks_a_registry_once_and_loses_no_record(
     rows = run_until(topology(), broker.bootstrap_servers, app_id, tmp_path, target, _RECORDS, settings)
     assert [row.value for row in rows] == [b"v%d" % each for each in range(_RECORDS)]
     assert kafka.read(broker.bootstrap_servers, letters) == []
+
+
+def test_worker_that_asks_again_is_not_ready_and_says_why(
+    broker: Any,
+    create_topic: Any,
+    app_id: str,
+    tmp_path: Any,
+    server: RegistryServer,
+    connect: Callable[..., SchemaRegistry],
+) -> None:
+    """The coordinator gets the reason, too. When the registry answers, the worker goes on."""
+    source, target = create_topic("in"), create_topic("out")
+    written = Avro(registry=connect(), schema='"string"').for_topic(source, is_key=False)
+    kafka.produce(broker.bootstrap_servers, source, [(b"k", written.serialize("v"), 1_000)])
+    registry = SchemaRegistry(server.url, {"max.retries": 2})
+    builder = mp.StreamsBuilder()
+    avro = Avro(registry=registry)
+    builder.stream(source, key=mp.String, value=avro).to(target, key=mp.String, value=mp.String)
+    running = Running(builder.build(), broker.bootstrap_servers, app_id, tmp_path, {"http.port": 0})
+    seen: list[tuple[int, str]] = []
+    reported: list[Trouble | None] = []
+
+    def meanwhile(_seconds: float) -> None:
+        port = running.worker.metrics.port
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=20) as answer:
+                seen.append((answer.status, answer.read().decode()))
+        except urllib.error.HTTPError as error:
+            with error:
+                seen.append((error.code, error.read().decode()))
+        reported.append(running.worker.waiting.trouble())
+        if len(seen) == 2:
+            server.failing = None
+
+    registry._asking._sleep = meanwhile
+    server.failing = 503
+    with running:
+        running.wait(lambda: kafka.read(broker.bootstrap_servers, target), "the record is processed")
+        assert running.worker.waiting.trouble() is None
+        assert running.worker.metrics.ready()
+    registry.close()
+    assert [status for status, _ in seen] == [503, 503]
+    assert all(f"SchemaRegistry({server.url}) cannot be used now" in text for _, text in seen)
+    assert all(each is not None and server.url in each.message for each in reported)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import AbstractContextManager
 
-from millpond.errors import MillpondError
+from millpond.errors import BrokerError, MillpondError
 from millpond.protocol import Trouble
+from millpond.serdes.waits import telling_waits
 
 __all__ = ("Blockers",)
 
 #: A shorter wait is not reported.
 _REPORTED_AFTER_S = 10.0
+_REGISTRY = "schema registry"
 
 
 class Blockers:
@@ -37,6 +40,23 @@ class Blockers:
         """Remove the blocker with this name, if any."""
         with self._lock:
             self._blockers.pop(name, None)
+
+    def waits_of_serdes(self) -> AbstractContextManager[None]:
+        """Return the block in which waits for a schema registry in this thread are blockers, reported at once."""
+
+        def tell(error: BrokerError | None) -> None:
+            if error is None:
+                self.remove(_REGISTRY)
+            else:
+                self.add(_REGISTRY, error, 0.0)
+
+        return telling_waits(tell)
+
+    @property
+    def wait_for_registry(self) -> bool:
+        """Whether the worker waits for a schema registry, and processes nothing meanwhile."""
+        with self._lock:
+            return _REGISTRY in self._blockers
 
     def trouble(self, after_s: float | None = None) -> Trouble | None:
         """Return the oldest blocker to report; with `after_s`, the oldest of at least that age in seconds."""

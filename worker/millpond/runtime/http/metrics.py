@@ -262,6 +262,7 @@ class WorkerMetrics:
             and worker.state is WorkerState.RUNNING
             and worker.rejection is None
             and not worker.contact.lost
+            and not worker.waiting.wait_for_registry
         )
 
     # Reading

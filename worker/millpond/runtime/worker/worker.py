@@ -353,7 +353,7 @@ class Worker:
         outcome: StreamThreadExceptionResponse | None = None
         stopped = False
         try:
-            with self.metrics.serving(self), self._garbage(), ExitStack() as at_end:
+            with self.metrics.serving(self), self._garbage(), self.waiting.waits_of_serdes(), ExitStack() as at_end:
                 try:
                     self._open()
                     at_end.callback(self._close)

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from millpond.errors import BrokerError, ConfigError
 from millpond.serdes.fail_fast import fails_fast
+from millpond.serdes.waits import tell_wait
 
 __all__ = ("Asking", "Retries")
 
@@ -100,16 +101,20 @@ class Asking:
 
     def _ask_patiently(self, request: Callable[[], T]) -> T:
         most, wait_s, longest_wait_s = self._retries
-        for attempt in range(most):
-            try:
-                return self._noted(request)
-            except BrokerError as error:
-                if not self._may_pass(error):
-                    raise
-                if attempt == 0:
-                    log.warning("%s Asking again, up to %d times; what needs it waits.", error, most)
-                self._sleep(random.random() * min(wait_s * 2**attempt, longest_wait_s))
-        return self._noted(request)
+        try:
+            for attempt in range(most):
+                try:
+                    return self._noted(request)
+                except BrokerError as error:
+                    if not self._may_pass(error):
+                        raise
+                    if attempt == 0:
+                        log.warning("%s Asking again, up to %d times; what needs it waits.", error, most)
+                    tell_wait(error)
+                    self._sleep(random.random() * min(wait_s * 2**attempt, longest_wait_s))
+            return self._noted(request)
+        finally:
+            tell_wait(None)
 
     def _ask_once(self, request: Callable[[], T]) -> T:
         self._raise_remembered()
