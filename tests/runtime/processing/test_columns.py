@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import millpond as mp
+from millpond.errors import BrokerError
 from millpond.serdes import Serde
 from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka
@@ -158,3 +159,19 @@ def test_a_value_is_encoded_once_for_changelog_and_sink(windowed: bool, tmp_path
         rows = flushed(task, [("a", "x", 5, None), ("b", "x", 6, None), ("a", "x", 7, None)])
     assert [(row[1], row[6]) for row in rows] == [(b"1", 6), (b"2", 7)]
     assert encoded == [1, 1, 2]
+
+
+def test_a_registry_that_does_not_answer_is_asked_once(tmp_path: Path) -> None:
+    """Other errors of a column are those of one record, which is sent again by itself; this one is not."""
+    asked = []
+
+    def unreachable(value: int) -> bytes:
+        asked.append(value)
+        raise BrokerError("the schema registry does not answer")
+
+    def shape(records: mp.KStream[str, str]) -> Any:
+        return records.group_by_key().count(), mp.String, Serde("Avro", unreachable, int)
+
+    with running(tmp_path, shape, one_by_one=False) as task, pytest.raises(BrokerError, match="does not answer"):
+        flushed(task, [(key, "v", 1_000, None) for key in "abc"])
+    assert len(asked) == 1

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from millpond.errors import StateError
+from millpond.errors import BrokerError, StateError
 from millpond.runtime.config.model import Config
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.processing.handlers import Handlers
 from millpond.runtime.restoring.global_tables import global_layout, reason_not_plain
 from millpond.runtime.topics.plan import changelog_topic
 from millpond.serdes import Serde, Windowed
+from millpond.serdes.fail_fast import failing_fast
 from millpond.serdes.plain import plain_json
 from millpond.snapshots.layouts import StoreKind, StoreLayout, covered, layout_of
 from millpond.snapshots.store_columns import split_function
@@ -81,7 +82,11 @@ def find_store(stores: dict[str, LoggedStore], name: str) -> LoggedStore:
 
 
 class RowDecoder:
-    """The decoder of the rows of one store."""
+    """The decoder of the rows of one store.
+
+    Attributes:
+        no_registry: why a schema registry did not decode a row so far; empty if none has failed.
+    """
 
     def __init__(self, layout: StoreLayout, store: LoggedStore | None = None) -> None:
         """Prepare the serdes.
@@ -90,6 +95,7 @@ class RowDecoder:
             layout: the layout of the rows.
             store: the store of the application; None to show bytes as hexadecimal text.
         """
+        self.no_registry: str = ""
         self._split = split_function(layout)
         self._windowed = layout.windowed
         self._size: int | None = getattr(None if store is None else store.builder, "window_size_ms", None)
@@ -97,9 +103,24 @@ class RowDecoder:
         self._value: Callable[[bytes], Any] = _hex
         if store is not None:
             key, value = store_serdes(store.builder, store.topic)
-            self._key = _or_hex(key)
+            self._key = self._or_hex(key)
             if layout.kind is not StoreKind.OUTER_JOIN:  # a list of values of both sides
-                self._value = _or_hex(value)
+                self._value = self._or_hex(value)
+
+    def _or_hex(self, serde: Serde[Any]) -> Callable[[bytes], Any]:
+        decode = serde.deserialize
+
+        def decoded(data: bytes) -> Any:
+            try:
+                found = failing_fast(decode, data)  # else each row would wait for a registry that does not answer
+                return found if isinstance(found, Windowed) else _plain(found)
+            except BrokerError as error:
+                self.no_registry = self.no_registry or str(error)
+            except Exception:  # noqa: BLE001 - serdes are user code
+                pass
+            return data.hex()
+
+        return decoded
 
     def row(self, key: bytes, value: bytes) -> dict[str, Any]:
         """Return a row as plain data: key, value, and if present, window (start and end) and timestamp, in epoch ms.
@@ -143,19 +164,6 @@ class RowDecoder:
 
 def _hex(data: bytes) -> str:
     return data.hex()
-
-
-def _or_hex(serde: Serde[Any]) -> Callable[[bytes], Any]:
-    decode = serde.deserialize
-
-    def decoded(data: bytes) -> Any:
-        try:
-            found = decode(data)
-            return found if isinstance(found, Windowed) else _plain(found)
-        except Exception:  # noqa: BLE001 - serdes are user code
-            return data.hex()
-
-    return decoded
 
 
 def _plain(value: Any) -> Any:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from millpond.errors import BrokerError
 from millpond.serdes import Bytes, Serde, Windowed
 from millpond.state.builders import StoreBuilder, store_serdes
 from millpond.state.formats import (
@@ -283,13 +284,19 @@ class StoreColumns:
 def _decoded(
     column: Column, decode: Callable[[bytes], Any], raw: Sequence[bytes | None]
 ) -> tuple[pa.Array, list[bytes | None], int]:
-    """Return the column of the decoded objects, the bytes that cannot be decoded, and their number."""
+    """Return the column of the decoded objects, the bytes that cannot be decoded, and their number.
+
+    Raises:
+        BrokerError: a schema registry does not answer.
+    """
     objects: list[Any] = []
     failed: list[bytes | None] = []
     for data in raw:
         try:
             objects.append(None if data is None else decode(data))
             failed.append(None)
+        except BrokerError:
+            raise  # a schema registry that does not answer: the rows are right
         except Exception:  # noqa: BLE001  # the serde is the user's
             objects.append(None)
             failed.append(data)

@@ -168,6 +168,8 @@ def of_serde(serde: Serde[Any], *, is_key: bool = False) -> Coder:
             raise NotEncodable(str(serde.encoding_failed(found, error)).removesuffix(".")) from error
         try:
             read = serde.deserialize(data)
+        except BrokerError:
+            raise
         except Exception as error:  # as above
             raise NotEncodable(f"{serde.name} does not accept it: {_line(error)}") from error
         return serde.serialize(read) if is_key else data

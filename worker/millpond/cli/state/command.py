@@ -188,13 +188,18 @@ def show(  # noqa: PLR0913 - one parameter per option
     sources = Sources.of(file, flags, target, **given)
     with ExitStack() as stack:
         opened = open_store(stack, sources, store, version)
-        decode = RowDecoder(opened.layout, opened.logged).row
-        rows = (decode(*row) for row in all_rows(opened.places, store))
+        decoder = RowDecoder(opened.layout, opened.logged)
+        rows = (decoder.row(*row) for row in all_rows(opened.places, store))
         if as_json:
             JsonOutput(session.out).rows(rows, limit)
         else:
             shown = limit or _SHOWN_ROWS
             TableOutput(session.out).rows(islice(rows, shown + 1), shown)
+    if decoder.no_registry:
+        session.err.print(
+            f"{decoder.no_registry} Keys and values that need it are shown as hexadecimal text.",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
 
 
 @contextmanager

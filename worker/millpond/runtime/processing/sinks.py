@@ -155,6 +155,8 @@ def _column_sink(
             if partition_by is not None and count is not None:
                 inner = columns.raw_keys if key_serde.inner is columns.key_serde else map(partition_by, raw_keys)
                 partitions = list(map(murmur2, inner, repeat(count)))
+        except BrokerError:
+            raise  # a schema registry does not answer, and would be asked again for the record by itself
         except Exception:  # noqa: BLE001 - serdes may be user code
             return False  # the record fails again when it is sent by itself, and then the handler is called
         outbox.extend(zip(repeat(topic), data, raw_keys, partitions, repeat(None), repeat(None), columns.timestamps))
