@@ -105,3 +105,14 @@ def test_ambiguous_keys_are_read_as_json():
     assert raw_key(store, '{"b":1,"a":2}', KeyFormat.TEXT) == b'{"a":2,"b":1}'
     assert raw_key(info(mp.Json(str)), "5", KeyFormat.TEXT) == b'"5"'
     assert msgspec.json.decode(raw_key(info(mp.Json(Point)), '{"x":1,"y":2}', KeyFormat.TEXT)) == {"y": 2, "x": 1}
+
+
+def test_row_of_another_type_is_an_error_with_the_cure():
+    """It names the store and the field that needs a default."""
+    with pytest.raises(QueryFailed) as raised:
+        renderer(info(mp.String, mp.Json(Point)), Format.JSON)((b"k", 0, b'{"x":1}'))
+    assert "store 'store': Json(Point) cannot decode 7 bytes" in str(raised.value)
+    assert (
+        "because it was written as another type: give the field `y` a default, with which old rows are read, or use "
+        "format=base64 to get the bytes." in str(raised.value)
+    )

@@ -15,14 +15,14 @@ from millpond.runtime.worker.embedding import local_stores
 from millpond.runtime.worker.embedding.local_stores import ReadOnlyKeyValueStore
 from millpond.serdes.fail_fast import fails_fast
 
-_ROW = (b"k", b"", b"{")
-
 
 class Rows(local_stores._Reading):
     """A store with one row."""
 
+    row = b"{"
+
     def rows(self, **_bounds: Any) -> Any:
-        return iter([_ROW])
+        return iter([(b"k", b"", self.row)])
 
 
 def store(value: mp.Serde[Any], key: mp.Serde[Any] = mp.String) -> ReadOnlyKeyValueStore[Any, Any]:
@@ -36,6 +36,14 @@ def unreachable(_given: Any) -> Any:
 
 
 DOWN: mp.Serde[Any] = mp.Serde("Avro", unreachable, unreachable)
+
+
+class Newer(mp.Struct):
+    """A type with a required field that the row lacks."""
+
+    x: int
+
+
 READS: list[Callable[[ReadOnlyKeyValueStore[Any, Any]], Any]] = [
     lambda rows: rows.get("k"),
     lambda rows: list(rows.all()),
@@ -57,3 +65,13 @@ def test_row_that_cannot_be_decoded_fails_a_read(read: Any) -> None:
     with pytest.raises(QueryFailed, match=r"cannot read store 'rows': Json\(dict\) cannot decode") as raised:
         read(store(mp.Json(dict)))
     assert (raised.value.reason, raised.value.passing) == (FailureReason.STORE_EXCEPTION, False)
+
+
+@pytest.mark.parametrize("read", READS)
+def test_row_of_another_type_fails_a_read_with_the_cure(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The field that the type requires needs a default."""
+    monkeypatch.setattr(Rows, "row", b"{}")
+    older = "because it was written as another type: give the field `x` a default, with which old rows are read"
+    with pytest.raises(QueryFailed, match=r"cannot read store 'rows': Json\(Newer\) cannot decode") as raised:
+        read(store(mp.Json(Newer)))
+    assert older in str(raised.value)

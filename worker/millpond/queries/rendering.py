@@ -18,6 +18,7 @@ import msgspec
 from millpond.errors import BrokerError, MillpondError
 from millpond.serdes import Serde, Windowed
 from millpond.serdes.plain import plain_json
+from millpond.state.unreadable_rows import cure_of
 
 from .catalog import QueryableKind, StoreInfo
 from .failures import FailureReason, QueryFailed
@@ -186,9 +187,11 @@ def _decoder(info: StoreInfo, serde: Serde[Any]) -> Callable[[bytes], Any]:
             raise QueryFailed(away.reason, f"{away} Ask again later, or use format=base64 to get the bytes.") from error
         except Exception as error:
             failed = error if isinstance(error, MillpondError) else serde.decoding_failed(data, error)
+            cure = cure_of(error)
+            older = f", because it was written as another type: {cure}, or" if cure else ";"
             raise QueryFailed(
                 FailureReason.STORE_EXCEPTION,
-                f"store '{info.name}': {failed}; use format=base64 to get the bytes.",
+                f"store '{info.name}': {failed}{older} use format=base64 to get the bytes.",
             ) from error
 
     return decoded

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from millpond.errors import BrokerError, MillpondError, SerializationError
 from millpond.serdes import Serde
 
-__all__ = ("UnreadableRow", "raise_error", "reader_of", "row_error")
+__all__ = ("UnreadableRow", "cure_of", "raise_error", "reader_of", "row_error")
 
 #: Of msgspec, and so of Json and MsgPack.
 _MISSING_FIELD = re.compile(r"missing required field `([^`]+)`")
@@ -43,12 +43,17 @@ def _reason(store: _Store, error: Exception) -> str:
     """Return the cause and the cures, as the rest of a sentence."""
     if isinstance(error, SerializationError):  # of a schema registry: its message has them
         return f": {str(error).removesuffix('.')}"
-    missing = _MISSING_FIELD.search(str(error))
-    default = f"give the field `{missing[1]}` a default, with which old rows are read, " if missing else ""
+    default = f"{cure}, " if (cure := cure_of(error)) else ""
     return (
         f" ({type(error).__name__}: {' '.join(str(error).split())}), because it was written as another type. The input "
         f"record is not the cause: {default}keep the old type, {_OF_TOPIC if store.of_topic else _OF_CHANGELOG}"
     )
+
+
+def cure_of(error: Exception) -> str:
+    """Return the simplest cure for a row without a field that its type requires; no text for other errors."""
+    missing = _MISSING_FIELD.search(str(error))
+    return f"give the field `{missing[1]}` a default, with which old rows are read" if missing else ""
 
 
 _OF_TOPIC = "or produce the rows of its topic again"

@@ -27,6 +27,7 @@ from millpond.state import (
     VersionedRecord,
     WindowStore,
 )
+from millpond.state.unreadable_rows import cure_of
 
 __all__ = (
     "ReadOnlyKeyValueStore",
@@ -152,7 +153,9 @@ class _Reading(NamedTuple):
         if isinstance(error, BrokerError):
             return registry_unavailable(self.info, error)
         shown = error if isinstance(error, MillpondError) else serde.decoding_failed(raw, error)
-        return QueryFailed(FailureReason.STORE_EXCEPTION, f"cannot read store '{self.info.name}': {shown}")
+        cure = cure_of(error)
+        older = f", because it was written as another type: {cure}" if cure else ""
+        return QueryFailed(FailureReason.STORE_EXCEPTION, f"cannot read store '{self.info.name}': {shown}{older}")
 
     def bounds(self, key_from: Any, key_to: Any) -> dict[str, Any]:
         """Return the bounds of a range of keys, both inclusive; None is no bound."""
