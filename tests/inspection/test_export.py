@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from millpond import serdes
+from millpond.inspection.decoding import LoggedStore, RowDecoder
 from millpond.snapshots.layouts import layout_of
 from millpond.snapshots.locations import open_location
 from millpond.state import KeyValueStoreBuilder, StateFile, WindowStoreBuilder
@@ -133,6 +134,26 @@ def test_show_prints_the_same_rows(millpond: Millpond, app: str, options: tuple[
         "state", "show", "counts", "--app", app, "--application-id", "app", "--state-dir", "state", "-o", "json"
     )
     assert msgspec.json.decode(ended.out) == {"key": "a", "value": 3, "timestamp": 7_000}
+
+
+def test_show_says_why_rows_are_hexadecimal(millpond: Millpond, app: str, options: tuple[object, ...]) -> None:
+    """It has the error of the first one."""
+    ended = millpond("state", "show", "delays", "--app", app, *options)
+    assert ended.err == (
+        "Some keys or values are shown as hexadecimal text. The first: Json(Delay) cannot decode 7 bytes: JSON is "
+        "malformed: invalid character (byte 4).\n"
+    )
+
+
+def test_row_of_another_type_is_shown_with_the_cure() -> None:
+    """It names the field that needs a default."""
+    store = KeyValueStoreBuilder(name="delays", key=serdes.String, value=serdes.Json(Delay), timestamped=False)
+    decoder = RowDecoder(layout_of(store), LoggedStore(store, "changelog", layout_of(store)))
+    assert decoder.row(bytes(4) + b"k", b"{}") == {"key": "k", "value": "7b7d"}
+    assert decoder.undecoded == (
+        "Json(Delay) cannot decode 2 bytes: Object missing required field `minutes`, because it was written as another "
+        "type: give the field `minutes` a default, with which old rows are read"
+    )
 
 
 BAD = [

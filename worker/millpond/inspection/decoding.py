@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from millpond.errors import BrokerError, StateError
+from millpond.errors import BrokerError, MillpondError, StateError
 from millpond.runtime.config.model import Config
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.processing.handlers import Handlers
@@ -20,6 +20,7 @@ from millpond.serdes.plain import plain_json
 from millpond.snapshots.layouts import StoreKind, StoreLayout, covered, layout_of
 from millpond.snapshots.store_columns import split_function
 from millpond.state.builders import store_serdes
+from millpond.state.unreadable_rows import cure_of
 from millpond.topology import Topology
 
 __all__ = ("LoggedStore", "RowDecoder", "find_store", "stores_of")
@@ -86,6 +87,7 @@ class RowDecoder:
 
     Attributes:
         no_registry: why a schema registry did not decode a row so far; empty if none has failed.
+        undecoded: why the first row was not decoded for another reason; empty if all were.
     """
 
     def __init__(self, layout: StoreLayout, store: LoggedStore | None = None) -> None:
@@ -96,6 +98,7 @@ class RowDecoder:
             store: the store of the application; None to show bytes as hexadecimal text.
         """
         self.no_registry: str = ""
+        self.undecoded: str = ""
         self._split = split_function(layout)
         self._windowed = layout.windowed
         self._size: int | None = getattr(None if store is None else store.builder, "window_size_ms", None)
@@ -116,8 +119,11 @@ class RowDecoder:
                 return found if isinstance(found, Windowed) else _plain(found)
             except BrokerError as error:
                 self.no_registry = self.no_registry or str(error)
-            except Exception:  # noqa: BLE001 - serdes are user code
-                pass
+            except Exception as error:  # noqa: BLE001 - serdes are user code
+                if not self.undecoded:
+                    failed = error if isinstance(error, MillpondError) else serde.decoding_failed(data, error)
+                    cure = cure_of(error)
+                    self.undecoded = f"{failed}{f', because it was written as another type: {cure}' if cure else ''}"
             return data.hex()
 
         return decoded

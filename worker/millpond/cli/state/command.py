@@ -200,6 +200,11 @@ def show(  # noqa: PLR0913 - one parameter per option
             f"{decoder.no_registry} Keys and values that need it are shown as hexadecimal text.",
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
+    if decoder.undecoded:
+        session.err.print(
+            f"Some keys or values are shown as hexadecimal text. The first: {decoder.undecoded.removesuffix('.')}.",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
 
 
 @contextmanager
