@@ -7,6 +7,7 @@ import millpond as mp
 from .operators import (
     aggregate,
     buffered,
+    cogrouped,
     foreign,
     global_join,
     grouped,
@@ -146,6 +147,21 @@ CASES: dict[str, Case] = {
         for kind in ("join", "left_join", "outer_join")
         for side, other in (("left", "right"), ("right", "left"))
     },
+    **{
+        f"{kind} of cached tables, {side} store": Case(
+            side, table_join(kind, caching=True), [(side, "a", 1, 0)], [(other, "a", 2, 1)]
+        )
+        for kind in ("join", "left_join", "outer_join")
+        for side, other in (("left", "right"), ("right", "left"))
+    },
+    "put over a row of cached tables": Case(
+        "left", table_join("outer_join", caching=True), [("left", "a", 1, 0)], [("left", "a", 2, 1)]
+    ),
+    "cogroup": Case("totals", cogrouped, ONE, AGAIN),
+    "table aggregate, cached": Case("totals", lambda b, t: table_aggregate(b, t, caching=True), ONE, AGAIN),
+    "sliding windows, cached": Case(
+        "totals", lambda b, t: out(aggregate(windowed(b, mp.SlidingWindows(MINUTE)), t, caching=True)), ONE, AGAIN
+    ),
     "table aggregate": Case("totals", table_aggregate, ONE, AGAIN),
     "rows that a table's subtractor gets": Case("in", rows_of_a_group, ONE, AGAIN),
     "foreign key join, left row": Case("left", foreign("join"), [("left", "a", 1, 0)], [("right", "r1", 2, 1)]),

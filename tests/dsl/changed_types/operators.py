@@ -79,7 +79,12 @@ def self_join(b: mp.StreamsBuilder, t: Types) -> None:
     out(left.join(left, pair, windows, this_value=t.serde, other_value=t.serde, store="pairs", key=mp.String))
 
 
-def table_aggregate(b: mp.StreamsBuilder, t: Types) -> None:
+def cogrouped(b: mp.StreamsBuilder, t: Types) -> None:
+    groups = grouped(b).cogroup(lambda _, number, total: t.add(number, total))
+    out(groups.aggregate(lambda: t.make(0), store="totals", value=t.serde))
+
+
+def table_aggregate(b: mp.StreamsBuilder, t: Types, **options: Any) -> None:
     numbers = b.stream("in", key=mp.String, value=mp.Long).to_table(key=mp.String, value=mp.Long, store="numbers")
     groups = numbers.group_by(lambda key, number: (key, number), key=mp.String, value=mp.Long)
     out(
@@ -89,6 +94,7 @@ def table_aggregate(b: mp.StreamsBuilder, t: Types) -> None:
             lambda _, number, total: t.add(-number, total),
             store="totals",
             value=t.serde,
+            **options,
         )
     )
 

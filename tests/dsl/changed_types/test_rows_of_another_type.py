@@ -54,6 +54,11 @@ WAITED: dict[str, tuple[list[Record], list[tuple[str, str | None]], str]] = {
         [("a", "3/7")],
         "waiting record",
     ),
+    "join with a grace period, table": (
+        [("in", "a", 2, 1), ("rows", "b", 4, 1), ("in", "b", 3, 5 * M), ("in", "z", 0, 20 * M)],
+        [("b", "3/4")],
+        "waiting record",
+    ),
     "unmatched records of the left side": (
         [("left", "b", 3, 9 * M), ("right", "b", 4, 9 * M), ("left", "c", 5, 9 * M), ("left", "z", 0, 20 * M)],
         [("b", "3/4"), ("c", "5/-")],

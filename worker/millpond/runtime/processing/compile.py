@@ -14,6 +14,7 @@ from millpond.errors import BrokerError, OwnershipError, ProcessingFailed, State
 from millpond.runtime.offsets.metadata import Remembered
 from millpond.runtime.offsets.operator_times import value_of
 from millpond.serdes import Serde
+from millpond.state.formats import RecordContext
 from millpond.state.unreadable_rows import UnreadableRow
 from millpond.topology import Body, ProcessorNode, SinkNode, SourceNode
 
@@ -117,8 +118,11 @@ class NodeBinding:
             raise error
         error = explain_store_error(error, key, self._stores)
         context = self._handlers.describe("Processing", self.name, self.task, (key, value, timestamp))
-        if isinstance(error, UnreadableRow) and error.waited:
-            context = context._replace(dead_letter_topic=None)  # the current record is not the one that is lost
+        if isinstance(error, UnreadableRow):
+            if isinstance(self.task.origin, RecordContext):
+                error.waited = error.waited or "waiting record"
+            if error.waited:
+                context = context._replace(dead_letter_topic=None)  # the current record is not the one that is lost
         self._handlers.handle(self._handlers.processing, context, error, self.task)
         if self._figures is not None:
             self._figures.dropped += 1

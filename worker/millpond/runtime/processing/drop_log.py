@@ -208,13 +208,13 @@ def _failed(node: str, drops: _Drops, failure: Failure, several: str) -> str:
     if failure.topics:
         topics = " and ".join(f"'{topic}'" for topic in failure.topics)
         fate = f"sent to {topics}" if one else f"all are sent to {topics}"
+    elif failure.waited:
+        fate = f"{'it is' if one else 'they are'} dropped, and input records are not"
+    elif failure.of_row:
+        which_are = "the input record is" if one else "the input records are"
+        fate = f"{which_are} dropped all the same ('errors.dead.letter.queue.topic.name' keeps a copy)"
     else:
         fate = f"{'it is' if one else 'they are'} dropped ('errors.dead.letter.queue.topic.name' keeps a copy)"
-        if failure.of_row:
-            fate = fate.replace("it is" if one else "they are", f"the input {'record is' if one else 'records are'}", 1)
-            fate = fate.replace("dropped", "dropped all the same", 1)
-    if failure.waited:
-        fate = f"{'it is' if one else 'they are'} dropped, and input records are not"
     what = (f"a {failure.waited}" if one else f"{drops.count} {failure.waited}s") if failure.waited else _records(drops)
     place = f" at {drops.place}" if one else ""
     which = "" if one else f"the first, at {drops.place}: "
