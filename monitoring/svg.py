@@ -22,6 +22,8 @@ _COLORS = {
     "dark-red": "#c4162a",
 }
 _AXIS, _TOP, _TICKS, _LEGEND_LINE = 60, 10, 4, 16
+#: The width of a time on the axis with its space, in pixels.
+_TIME_WIDTH = 64
 _Span = tuple[float, float]
 
 
@@ -177,8 +179,9 @@ def _frame(  # noqa: PLR0913 - the scales of a chart
         parts.append(
             f'<text x="{_AXIS - 6}" y="{y(tick) + 4:.1f}" text-anchor="end" font-size="10" fill="#8e8e9c">{shown(tick, unit)}</text>'
         )
-    for number in range(_TICKS + 1):
-        at = span[0] + (span[1] - span[0]) * (number + 0.5) / (_TICKS + 1)
+    times = max(1, min(_TICKS + 1, (width - _AXIS) // _TIME_WIDTH))
+    for number in range(times):
+        at = span[0] + (span[1] - span[0]) * (number + 0.5) / times
         text = time.strftime("%H:%M:%S", time.gmtime(at))
         parts.append(
             f'<text x="{x(at):.1f}" y="{plot + _TOP + 16}" text-anchor="middle" font-size="10" fill="#8e8e9c">{text}</text>'
