@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
 from datetime import timedelta
 
@@ -14,7 +16,7 @@ CATALOG = b'{"application":"a","worker":"w1","stores":[]}'
 
 
 def test_the_next_worker_is_asked_when_one_is_silent() -> None:
-    """A share of the time is left for it, and the silent one is asked last from then on."""
+    """Its probe is silent, too, and it is asked last from then on."""
     asked = 0
 
     async def answer(_request: web.Request) -> web.Response:
@@ -30,12 +32,37 @@ def test_the_next_worker_is_asked_when_one_is_silent() -> None:
         with Client(address, server.url, timeout=timedelta(seconds=2)) as client:
             for _ in range(3):
                 assert client.stores() == []
-        accepted, _ = silent.accept()
-        accepted.close()
-        try:
-            silent.accept()
-        except BlockingIOError:
-            again = False
-        else:
-            again = True
-    assert (asked, again) == (3, False)
+        connections = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                silent.accept()[0].close()
+                connections += 1
+    assert (asked, connections) == (3, 2)  # the first query and its probe
+
+
+def test_a_worker_that_waits_is_not_abandoned() -> None:
+    """One that has not begun to answer, but lives, is waited for: it may wait for the next owner of a task."""
+    asked: list[str] = []
+    probed = asyncio.Event()
+
+    async def slow(_request: web.Request) -> web.Response:
+        asked.append("slow")
+        await probed.wait()
+        return web.Response(body=CATALOG, content_type="application/json")
+
+    async def probe(_request: web.Request) -> web.Response:
+        probed.set()
+        return web.Response()
+
+    async def other(_request: web.Request) -> web.Response:
+        asked.append("other")
+        return web.Response(body=CATALOG, content_type="application/json")
+
+    first, second = HttpServer("127.0.0.1", 0), HttpServer("127.0.0.1", 0)
+    first.route("GET", "/v1/stores", slow)
+    first.route("GET", "/healthz", probe)
+    second.route("GET", "/v1/stores", other)
+    with first, second, Client(first.url, second.url, timeout=timedelta(seconds=60)) as client:
+        assert client.stores() == []
+        assert client.stores() == []
+    assert asked == ["slow", "slow"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import selectors
 import socket
 import ssl
 import threading
@@ -38,8 +39,9 @@ Connect = Callable[[str, int], socket.socket]
 Find = Callable[[float], Iterable[str]]
 """Returns the URLs of workers within some seconds."""
 _MIN_FIND_S = 0.1
-#: The shortest wait for one of several workers.
-_LEAST_S = 0.1
+#: A worker that has not begun to answer for so long is probed, if others can be asked.
+_SILENT_S = 1.0
+_PROBE = "/healthz"
 _CONNECTION_ERRORS = (OSError, http.client.HTTPException)
 
 
@@ -225,19 +227,12 @@ class Transport:
     def _ask(
         self, address: _Address, path: str, left_s: float, others: int
     ) -> tuple[_Connection, http.client.HTTPResponse]:
-        """Send a request to a worker, and leave time for so many others.
-
-        A worker that was stopped accepts connections, and does not answer: it is asked last from then on.
-        """
-        share = max(left_s / (others + 1), _LEAST_S) if others else left_s + _GRACE_S
+        """Send a request to a worker. One that is silent leaves time for the others, and is asked last from then on."""
         try:
-            connection, answer = self._send(address, path, share)
+            return self._send(address, path, left_s + _GRACE_S, others)
         except TimeoutError:
             self._addresses = [*(each for each in self._addresses if each != address), address]
             raise
-        if connection.sock is not None:
-            connection.sock.settimeout(left_s + _GRACE_S)
-        return connection, answer
 
     def _no_answer(self, error: Exception) -> QueryFailed:
         if not self._addresses:
@@ -259,22 +254,56 @@ class Transport:
             return error
         return None
 
-    def _send(self, address: _Address, path: str, timeout_s: float) -> tuple[_Connection, http.client.HTTPResponse]:
+    def _send(
+        self, address: _Address, path: str, timeout_s: float, others: int
+    ) -> tuple[_Connection, http.client.HTTPResponse]:
         while True:
             with self._lock:
                 kept = self._idle[address].pop() if self._idle[address] else None
             connection = kept or self._connection(address)
-            connection.timeout = timeout_s
-            if connection.sock is not None:
-                connection.sock.settimeout(timeout_s)
             try:
+                if connection.sock is None:
+                    connection.timeout = timeout_s / (others + 1)
+                    connection.connect()
+                connection.sock.settimeout(timeout_s)
                 connection.request("GET", path, headers=self._headers())
+                if others:
+                    self._await_answer(address, connection, timeout_s)
                 return connection, connection.getresponse()
             except _CONNECTION_ERRORS as error:
                 connection.close()
                 if kept is None or isinstance(error, TimeoutError):
                     raise
                 # The worker closed the idle connection: retry with a new one.
+
+    def _await_answer(self, address: _Address, connection: _Connection, timeout_s: float) -> None:
+        """Wait until an answer begins, as long as the worker is alive.
+
+        A worker may wait for the next owner of a task. One that was stopped accepts connections and is silent, which
+        its probe tells.
+
+        Raises:
+            TimeoutError: the worker is silent, or takes longer than it may.
+        """
+        deadline = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(connection.sock, selectors.EVENT_READ)
+            while not waiting.select(_SILENT_S):
+                if time.monotonic() >= deadline or not self._lives(address):
+                    raise TimeoutError("timed out")
+
+    def _lives(self, address: _Address) -> bool:
+        probe = self._connection(address)
+        probe.timeout = _SILENT_S
+        try:
+            probe.request("GET", _PROBE)
+            probe.getresponse()
+        except _CONNECTION_ERRORS:
+            return False
+        else:
+            return True
+        finally:
+            probe.close()
 
     def _connection(self, address: _Address) -> _Connection:
         if self._connect is not None:
