@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import millpond as mp
 from millpond.runtime.processing.partition_group import PartitionGroup
-from millpond.runtime.processing.punctuation import PunctuationQueue
+from millpond.runtime.processing.punctuation import PunctuationQueue, WallClockQueue
 from tests.runtime.running import Running, run_until
 from tests.support import kafka
 
@@ -262,3 +262,24 @@ def test_input_far_ahead_is_not_buffered_without_bound(broker, create_topic, app
         kafka.produce(servers, right, [("r", "v", last)])
         running.wait(lambda: task.processed >= count, "the input that was left alone is read on")
         assert len(kafka.read_until(servers, target, count)) == count
+
+
+@given(
+    intervals=st.lists(st.integers(1, 50), min_size=1, max_size=5),
+    steps=st.lists(st.integers(0, 30), min_size=1, max_size=20),
+    back=st.integers(1, 10**8),
+)
+def test_wall_clock_punctuators_go_on_when_the_clock_is_set_back(intervals, steps, back):
+    """As many fire as with a clock that was not set back, in the same order, after the same waits."""
+    fired: dict[int, list[int]] = {0: [], back: []}
+    for shift, seen in fired.items():
+        queue, now = WallClockQueue(), 10**9
+        for number, interval in enumerate(intervals):
+            queue.schedule(now + interval, interval, lambda _now, number=number, seen=seen: seen.append(number))
+        queue.fire(now)
+        now -= shift
+        queue.fire(now)
+        for step in steps:
+            now += step
+            queue.fire(now)
+    assert fired[0] == fired[back]

@@ -23,7 +23,7 @@ from .drop_log import LateWindow
 from .encoding_errors import explain_store_error
 from .environment import Environment
 from .node_figures import NodeFigures
-from .punctuation import PunctuationQueue, Schedule
+from .punctuation import PunctuationQueue, Schedule, WallClockQueue
 from .quiet_windows import Look
 from .sinks import bind_sink
 
@@ -199,7 +199,7 @@ class TaskHooks:
         self.memories: dict[str, Callable[[], int]] = {}
         self.shared: dict[str, Callable[[], int]] = {}
         self.stream_time: PunctuationQueue = PunctuationQueue()
-        self.wall_clock: PunctuationQueue = PunctuationQueue()
+        self.wall_clock: PunctuationQueue = WallClockQueue()
         self.closers: list[Callable[[], None]] = []
         self.batch_ends: list[Callable[[], None]] = []
         self.held_back: list[tuple[str, Look]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 __all__ = ("JavaHeap",)
@@ -22,6 +22,9 @@ class JavaHeap(Generic[T]):
     def __init__(self, time_of: Callable[[T], int]) -> None:
         self._items: list[T] = []
         self._time_of: Callable[[T], int] = time_of
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
 
     def first(self) -> T | None:
         """Return the item with the smallest time; None without one."""

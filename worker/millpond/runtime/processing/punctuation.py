@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from .java_heap import JavaHeap
 
-__all__ = ("PunctuationQueue", "Schedule")
+__all__ = ("PunctuationQueue", "Schedule", "WallClockQueue")
 
 Punctuator = Callable[[int], None]
 
@@ -68,3 +68,25 @@ class PunctuationQueue:
                     heap.offer(schedule)
             fired += 1
         return fired
+
+
+class WallClockQueue(PunctuationQueue):
+    """Schedules of the wall clock. If the clock is set back, they go on after the rest of their intervals.
+
+    In Kafka Streams they wait until the clock has caught up (docs/differences.md).
+    """
+
+    __slots__ = ("_last_ms",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_ms = 0
+
+    def fire(self, now_ms: int) -> int:
+        """Fire all punctuators that are due at `now_ms`; return how many fired."""
+        back_ms = self._last_ms - now_ms
+        if back_ms > 0:
+            for schedule in self._heap:
+                schedule.due_ms -= back_ms
+        self._last_ms = now_ms
+        return super().fire(now_ms)
