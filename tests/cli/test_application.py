@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from millpond.cli.application import load_topology
+from millpond.cli.application import ApplicationError, load_topology
 from millpond.errors import TopologyError
+from millpond.runtime.loading import check_not_loading
 from tests.cli.conftest import COUNT, Application, Millpond
 
 
@@ -89,3 +90,59 @@ def test_topology_errors_of_the_application_are_shown(millpond: Millpond, applic
         load_topology(f"{name}:build")
     ended = millpond("topology", f"{name}:build")
     assert (ended.status, ended.err) == (1, f"millpond: {refused.value}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "told"),
+    [
+        (
+            "import sys\n\nsys.exit(3)",
+            "{0}:x",
+            "module '{0}' exits when it is imported ({0}.py, line 3): put that under",
+        ),
+        ("def x():\n    raise SystemExit", "{0}:x", "'{0}:x' exits ({0}.py, line 2), but should return the topology."),
+        (
+            "import millpond as mp\n\nmp.App('x').run()",
+            "{0}:x",
+            "module '{0}' starts a worker when it is imported ({0}.py, line 3): put that under "
+            "`if __name__ == '__main__':`.",
+        ),
+        (
+            "import millpond as mp\n\napp = mp.App('x')\napp.foreach('views', key=mp.String, value=mp.String)(print)\n"
+            "app.worker(bootstrap_servers='127.0.0.1:1').start()",
+            "{0}:app",
+            "module '{0}' starts a worker when it is imported ({0}.py, line 5): put that under",
+        ),
+        (
+            "import millpond as mp\n\ndef x():\n    mp.App('x').run()",
+            "{0}:x",
+            "'{0}:x' starts a worker ({0}.py, line 4), but should return the topology: the command starts the worker.",
+        ),
+    ],
+)
+def test_modules_that_exit_or_start_a_worker_are_refused(
+    millpond: Millpond, application: Application, text: str, target: str, told: str
+) -> None:
+    """Every command that loads an application says what its module does, and where, and starts no worker."""
+    name = application(text)
+    for command in ("check", "topology", "run"):
+        ended = millpond(command, target.format(name))
+        assert ended.status in {1, 2}
+        assert ended.out == ""
+        assert told.format(name) in ended.err
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_async_function_is_no_application(millpond: Millpond, application: Application) -> None:
+    """Its coroutine is closed, so that Python has nothing to warn of."""
+    ended = millpond("topology", f"{application('async def x(): return 1')}:x")
+    assert (ended.status, ended.out) == (2, "")
+    assert "is an async def, whose result nothing awaits: write a plain def" in ended.err
+
+
+def test_workers_start_after_an_application_was_loaded(application: Application) -> None:
+    """Only while a command loads an application, workers are refused."""
+    name = application("import millpond as mp\n\nmp.App('x').run()")
+    with pytest.raises(ApplicationError):
+        load_topology(f"{name}:x")
+    check_not_loading()

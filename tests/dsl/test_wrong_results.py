@@ -225,11 +225,12 @@ def test_async_listener_is_rejected() -> None:
         async def committed(self, stats: Any) -> None:  # type: ignore[override]
             pass
 
+    topology = mp.Topology().add_source("views", "views", key=mp.String, value=mp.String)
     config = mp.Config.of(application_id="x", bootstrap_servers="127.0.0.1:1", http_port=-1)
     with pytest.raises(mp.MillpondError, match=r"Listener.committed\(\) is an async def"):
-        mp.Worker(mp.Topology(), config, Listener())
+        mp.Worker(topology, config, Listener())
     with pytest.raises(mp.MillpondError, match="not the class Listener"):
-        mp.Worker(mp.Topology(), config, Listener)  # type: ignore[arg-type]
+        mp.Worker(topology, config, Listener)  # type: ignore[arg-type]
 
 
 def _counted(builder: mp.StreamsBuilder) -> None:
@@ -317,3 +318,13 @@ def test_handler_that_returns_no_result_is_an_error() -> None:
         ),
     ):
         driver.create_input_topic("in", key=mp.String, value=mp.String).pipe_input("k", "v", 5)
+
+
+def test_a_worker_refuses_a_topology_without_an_input() -> None:
+    """As KafkaStreams does; one of global tables alone can run, as there."""
+    config = mp.Config.of(application_id="x", bootstrap_servers="127.0.0.1:1", http_port=-1)
+    with pytest.raises(mp.MillpondError, match="the topology reads no topic"):
+        mp.Worker(mp.StreamsBuilder().build(), config)
+    builder = mp.StreamsBuilder()
+    builder.global_table("countries", key=mp.String, value=mp.String)
+    mp.Worker(builder.build(), config).close()

@@ -80,7 +80,8 @@ def said_by(mistake: Mistake, directory: Path, capsys: pytest.CaptureFixture[str
 def _of_command(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     program, *arguments = shlex.split(command)
     assert program == "millpond"
-    return command_output(arguments, capsys).splitlines()[0].removeprefix("millpond: ")
+    lines = command_output(arguments, capsys).splitlines()
+    return next((line for line in lines if ": note: " in line), lines[0]).removeprefix("millpond: ")
 
 
 def _of_code(mistake: Mistake) -> tuple[str, str]:

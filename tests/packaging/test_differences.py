@@ -136,7 +136,7 @@ def test_names_of_kafka_streams_lead_from_a_worker_to_what_takes_their_place(
     """Also of methods of KafkaStreams, which is a Worker here."""
     config = mp.Config.of({"application.id": "app", "bootstrap.servers": "none:1", "state.dir": str(tmp_path)})
     with pytest.raises(AttributeError, match=re.escape(cure)):
-        getattr(mp.Worker(mp.Topology(), config), name)
+        getattr(mp.Worker(mp.Topology().add_source("views", "views", key=mp.String, value=mp.String), config), name)
 
 
 def test_lookups_of_python_itself_are_undisturbed() -> None:

@@ -190,6 +190,9 @@ class App:
         Raises:
             MillpondError: the worker cannot continue.
         """
+        from millpond.runtime.loading import check_not_loading
+
+        check_not_loading()  # before a setting is missing, which is not the mistake then
         worker = self.worker(config, **settings)
         with _stopped_by_signals(worker.stop):
             worker.run()

@@ -16,10 +16,13 @@ from millpond.dsl.optimizing.rules import default_optimization
 from millpond.errors import ConfigError, MillpondError
 from millpond.names import OF_STREAMS
 from millpond.runtime.config.parsers import nearest
+from millpond.runtime.loading import StartedWhileLoading, loading
 from millpond.topology import Topology
 from millpond.topology.optimization import check_optimization, parse_optimization
 
 __all__ = ("ApplicationError", "attribute_name", "load_topology")
+
+_UNDER_MAIN = "put that under `if __name__ == '__main__':`"
 
 
 class ApplicationError(ConfigError):
@@ -42,7 +45,7 @@ def load_topology(target: str, optimization: str = "none") -> Topology:
         ApplicationError: the module or the attribute does not exist, is not an application, or raised an error.
         MillpondError: the application's code raised one of millpond's errors.
     """
-    with default_optimization(parse_optimization(optimization)):
+    with default_optimization(parse_optimization(optimization)), loading():
         topology = _load(target)
     check_optimization(topology.rewrites, optimization)
     return topology
@@ -75,6 +78,12 @@ def _import(name: str) -> ModuleType:
         sys.path.insert(0, directory)
     try:
         return importlib.import_module(name)
+    except StartedWhileLoading as error:
+        raise ApplicationError(
+            f"module '{name}' starts a worker when it is imported{_place(error)}: {_UNDER_MAIN}."
+        ) from error
+    except SystemExit as error:
+        raise ApplicationError(f"module '{name}' exits when it is imported{_place(error)}: {_UNDER_MAIN}.") from error
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             raise ApplicationError(f"module '{error.name}' does not exist{_modules_near(error.name)}.") from error
@@ -90,6 +99,11 @@ def _import(name: str) -> ModuleType:
 def _topology(found: Any, target: str) -> Topology:
     if callable(found) and not isinstance(found, Topology | StreamsBuilder):
         found = _call(found, target)
+    if inspect.iscoroutine(found):
+        found.close()  # or Python would warn that nothing awaited it
+        raise ApplicationError(
+            f"'{target}' is an async def, whose result nothing awaits: write a plain def that returns the topology."
+        )
     if isinstance(found, StreamsBuilder):
         found = found.build()
     if isinstance(found, Topology):
@@ -117,6 +131,12 @@ def _call(function: Callable[[], Any], target: str) -> Any:
         )
     try:
         return function()
+    except StartedWhileLoading as error:
+        raise ApplicationError(
+            f"'{target}' starts a worker{_place(error)}, but should return the topology: the command starts the worker."
+        ) from error
+    except SystemExit as error:
+        raise ApplicationError(f"'{target}' exits{_place(error)}, but should return the topology.") from error
     except MillpondError:
         raise
     except Exception as error:
@@ -131,10 +151,15 @@ def _cause(error: Exception) -> str:
     hint = ""
     if isinstance(error, AttributeError) and error.obj is None and error.name in OF_STREAMS:
         hint = f"; to() and foreach() end a stream and return None, so call {error.name}() before them"
+    return f"{text}{_place(error)}{hint}"
+
+
+def _place(error: BaseException) -> str:
+    """Return the line of the application that raised an error, as ` (app.py, line 3)`; empty if it is elsewhere."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith("<") and Path(frame.filename).is_relative_to(Path.cwd()):
-            return f"{text} ({Path(frame.filename).relative_to(Path.cwd())}, line {frame.lineno}){hint}"
-    return text + hint
+            return f" ({Path(frame.filename).relative_to(Path.cwd())}, line {frame.lineno})"
+    return ""
 
 
 def _modules_near(name: str) -> str:

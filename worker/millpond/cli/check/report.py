@@ -12,7 +12,8 @@ from millpond.cli.options import config_file
 from millpond.errors import MillpondError
 from millpond.runtime.config.model import Config
 from millpond.runtime.config.sources import REGISTRY_VARIABLE
-from millpond.topology.settings.checking import check_configured
+from millpond.topology.loops import looping_topics
+from millpond.topology.settings.checking import check_startable
 
 __all__ = ("Report",)
 
@@ -58,7 +59,7 @@ class Report:
             # As for a run: an application makes its SchemaRegistry while it is loaded.
             with _environment({**(environ or {}), **({REGISTRY_VARIABLE: address} if address else {})}):
                 topology = load_topology(target, config.topology_optimization)
-            check_configured(topology, config)
+            check_startable(topology, config)
         except MillpondError as error:
             self.faults.append(f"{where}{target}: {error}")
             return False
@@ -69,6 +70,11 @@ class Report:
                 f"{where}{target}: note: names are generated for {topology.unnamed}, and change when operators are "
                 f"added before them; {topology.unnamed.cure}."
             )
+        self.lines.extend(
+            f"{where}{target}: note: what is read from '{topic}' is written to '{topic}' again, without an end unless "
+            "the topology drops such records: write to another topic if that is not meant."
+            for topic in looping_topics(topology)
+        )
         return True
 
     def fault_of(self, environ: Mapping[str, str]) -> str | None:

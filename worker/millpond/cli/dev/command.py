@@ -26,7 +26,7 @@ from millpond.cli.session import Session
 from millpond.errors import BrokerError, MillpondError
 from millpond.runtime.config.model import Config
 from millpond.topology import Topology
-from millpond.topology.settings.checking import check_configured
+from millpond.topology.settings.checking import check_startable
 
 from .actions import ACTIONS, KEYS
 from .child_processes import ChildReaper
@@ -197,7 +197,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 def _load(target: str, config: Config) -> Topology:
     topology = load_topology(target, config.topology_optimization)
-    check_configured(topology, config)
+    check_startable(topology, config)
     return topology
 
 

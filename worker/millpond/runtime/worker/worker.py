@@ -27,6 +27,7 @@ from millpond.runtime.http.query_server import query_interface
 from millpond.runtime.kafka.broker_contact import BrokerContact, make_probe
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
 from millpond.runtime.listeners import WorkerListener, check_listener
+from millpond.runtime.loading import check_not_loading
 from millpond.runtime.states import WorkerState
 from millpond.runtime.tasks.held_tasks import TaskView
 from millpond.state import (
@@ -39,7 +40,7 @@ from millpond.state import (
     WindowStore,
 )
 from millpond.topology import TaskId, Topology
-from millpond.topology.settings.checking import check_configured, check_topology
+from millpond.topology.settings.checking import check_startable, check_topology
 
 from .admission import Admission
 from .embedding import local_stores as reads
@@ -93,7 +94,7 @@ class Worker:
     ) -> None:
         check_topology("Worker", topology)
         check_config(config)
-        check_configured(topology, config)
+        check_startable(topology, config)
         self.topology = topology
         self.config = config
         self.exception: BaseException | None = None
@@ -321,6 +322,7 @@ class Worker:
         self._run_begun()
 
     def _begin(self, method: str) -> None:
+        check_not_loading()
         with self._controls.changed:
             if self._controls.begun or self.state is not WorkerState.CREATED:
                 raise WorkerStateError(

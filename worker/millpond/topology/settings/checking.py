@@ -12,7 +12,7 @@ from millpond.topology.topology import Topology
 from .serdes import check_serdes
 from .unnamed import check_names
 
-__all__ = ("check_configured", "check_topology")
+__all__ = ("check_configured", "check_startable", "check_topology")
 
 
 def check_topology(what: str, given: object) -> None:
@@ -39,3 +39,23 @@ def check_configured(topology: Topology, config: Any) -> None:
     check_optimization(topology.rewrites, config.topology_optimization)
     check_names(topology.unnamed, explicit=config.ensure_explicit_internal_resource_naming)
     check_serdes(topology, config.default_key_serde, config.default_value_serde)
+
+
+def check_startable(topology: Topology, config: Any) -> None:
+    """Check that a worker could start with a topology: it is as the settings say, and reads a topic.
+
+    As in Kafka Streams, a topology of global tables alone reads one, and an empty topology ends the start.
+
+    Args:
+        topology: the topology.
+        config: the settings, a `Config`.
+
+    Raises:
+        TopologyError: it reads nothing, or see `check_configured`.
+    """
+    if not topology.global_stores and not any(each.sources for each in topology.subtopologies()):
+        raise TopologyError(
+            "the topology reads no topic, so a worker would have nothing to do: read one by stream(), table() or "
+            "global_table() of the builder whose topology this is, before build()."
+        )
+    check_configured(topology, config)
