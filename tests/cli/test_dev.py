@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 import signal
 import urllib.error
 import urllib.request
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from millpond.cli.dev.command import missing_topics
@@ -107,6 +109,41 @@ def test_one_command_runs_an_application_from_nothing(
     assert "start `millpond dev`" in millpond("query").err
     assert list(scratch.iterdir()) == []
     assert not (tmp_path / "state-home").exists()
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_brokers")
+@pytest.mark.parametrize("options", [(), ("--workers", 2, "--data-dir", "kept")], ids=["one worker", "two workers"])
+def test_a_session_whose_kafka_was_killed_says_so_and_ends(
+    options: tuple[object, ...],
+    start: Callable[..., Process],
+    application: Application,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its workers have ended, too, and the last line has Kafka's log and the command that starts the session again."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    target = f"{application(COUNT)}:count"
+    dev = start("dev", target, "--partitions", 2, *options)
+    ran = "tasks are processed: " if options else "-> running"
+    kafka.eventually(lambda: dev.says(ran), "the tasks are processed", timeout_s=110)
+    family = psutil.Process(dev.pid).children(recursive=True)
+    (java,) = (each for each in family if "kafka.Kafka" in each.cmdline())
+    java.kill()
+    kafka.eventually(lambda: "Kafka was killed by SIGKILL; if nobody" in dev.said, "the end is told", timeout_s=10)
+    assert dev.wait(20) == 1, dev.said
+    (log,) = scratch.glob("millpond-kafka-*.log") if not options else (tmp_path / "kept/kafka/broker.log",)
+    assert log.stat().st_size > 0
+    last = dev.said.splitlines()[-1]
+    assert last.startswith("millpond: Kafka was killed by SIGKILL; if nobody sent it, "), dev.said
+    assert f". The log of Kafka is {log}. " in last
+    command = f"`{shlex.join(['millpond', 'dev', target, '--partitions', '2', *map(str, options)])}`"
+    assert command in last
+    assert psutil.wait_procs(family, 10)[1] == []
+    assert list(scratch.iterdir()) == ([] if options else [log])
 
 
 def _topology() -> Topology:

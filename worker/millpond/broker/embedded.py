@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import shutil
 import signal
 import socket
@@ -25,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 from millpond.errors import BrokerError
 
 from . import jars, java, settings, start_cache, watchdog
+from .endings import CAUSE, end_of_kafka
 
 __all__ = ("EmbeddedBroker",)
 
@@ -32,8 +32,7 @@ _LOCK_TIMEOUT_S = 10.0  # a broker whose owner was killed ends within seconds
 _POLL_S = 0.02  # between two checks of a port or a process
 _PORT_ATTEMPTS = 3  # another program may take a free port before the broker binds it
 _LOG_LINES = 5  # log lines in an error message
-# The first line of an exception or of its cause, or a line logged as an error; not a stack frame, not a quoting INFO.
-_CAUSE = re.compile(r"(Caused by: |Exception in thread \S+ )?[\w.$]+(Exception|Error)\b|\S+ \S+ \[[^]]*\] ERROR ")
+_LOG_END_BYTES = 256 * 1024  # read of the log of a broker that has ended
 _ARCHIVE_OPTION = "-XX:SharedArchiveFile="
 _KAFKA = "kafka.Kafka"
 _STORAGE_TOOL = "kafka.tools.StorageTool"
@@ -109,6 +108,7 @@ class EmbeddedBroker:
         self._failed = False
         self._crashed = False
         self._lock: BinaryIO | None = None
+        self._log_start = 0  # the size of the log before the last start
 
     @property
     def bootstrap_servers(self) -> str:
@@ -148,6 +148,19 @@ class EmbeddedBroker:
     def running(self) -> bool:
         """Whether the broker's process is alive."""
         return self._process is not None and self._process.poll() is None
+
+    def unexpected_end(self) -> str | None:
+        """Return how the broker's process has ended by itself, and why, as a sentence without its full stop.
+
+        None while it runs, before the start, and after `stop()`. The reason is from the end of `log_file`.
+        """
+        if self._process is None or self.running:
+            return None
+        log: list[str] = []
+        with contextlib.suppress(OSError), self.log_file.open("rb") as file:
+            file.seek(max(self._log_start, self._log_size() - _LOG_END_BYTES))
+            log = file.read().decode(errors="replace").splitlines()
+        return end_of_kafka(self._process.returncode, log, self.data_dir)
 
     def start(self) -> Self:
         """Start the broker and return when it answers a metadata request. A restart uses the same port and data.
@@ -311,7 +324,7 @@ class EmbeddedBroker:
         properties = settings.server_properties(self._host, self._port, self._controller_port, data)
         server.write_text(settings.render(properties | self._properties), encoding="utf-8")
         deadline = time.monotonic() + self._start_timeout.total_seconds()
-        log_start = self._log_size()
+        self._log_start = log_start = self._log_size()
         if not (data / "meta.properties").exists():
             classpath = command[-1]
             cacheable = not self._properties.keys() & _STORED
@@ -424,7 +437,7 @@ class EmbeddedBroker:
 
 def _error_lines(log: Sequence[str]) -> list[str]:
     """Return the log lines that explain a failure: the first exceptions and errors, or else the last lines."""
-    errors = [line.strip() for line in log if _CAUSE.match(line)]
+    errors = [line.strip() for line in log if CAUSE.match(line)]
     return list(dict.fromkeys(errors))[:_LOG_LINES] or [line for line in log if line.strip()][-_LOG_LINES:]
 
 

@@ -30,6 +30,7 @@ from millpond.topology.settings.checking import check_startable
 
 from .actions import ACTIONS, KEYS
 from .child_processes import ChildReaper
+from .own_broker import OwnBroker, own_broker
 
 __all__ = ("command", "missing_topics")
 
@@ -38,8 +39,8 @@ log: logging.Logger = logging.getLogger("millpond.cli")
 _SEVERAL = "millpond.cli.dev.session_run"
 _TIMEOUT_S = 30.0
 _SESSION = ("--session", "--app")
-_WAITS = ("starting", "formatting", "stopping")
-"""How steps of the broker begin that take a while; others are results."""
+_ARGUMENTS = "millpond.cli.dev.arguments"
+"""The key of the command's arguments in click's context."""
 
 
 def _examples() -> str:
@@ -63,12 +64,15 @@ class _Dev(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
+        given = list(args)
         named, rest = _session_of(args)
         if rest and (rest[0] == "status" or rest[0] in ACTIONS):
             from .verbs import VERBS
 
             return VERBS[rest[0]].make_context(f"{info_name} {rest[0]}", [*named, *rest[1:]], parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
+        context = super().make_context(info_name, args, parent, **extra)
+        context.meta[_ARGUMENTS] = given
+        return context
 
 
 def _session_of(args: list[str]) -> tuple[list[str], list[str]]:
@@ -169,9 +173,11 @@ def command(  # noqa: PLR0913 - one parameter per option
         _import_ahead(
             *(("millpond.cli.run.worker_process", "millpond.cli.dev.console") if workers is None else (_SEVERAL,))
         )
-        own_broker = not config.bootstrap_servers
-        if own_broker:
-            flags["bootstrap.servers"] = stack.enter_context(_broker(session, directory / "kafka", port))
+        broker = None
+        if not config.bootstrap_servers:
+            again = click.get_current_context().meta[_ARGUMENTS]
+            broker = stack.enter_context(own_broker(session, directory / "kafka", port, again, data_dir))
+            flags["bootstrap.servers"] = broker.servers
             # State belongs to its topics: both are kept, or both are deleted.
             flags["state.dir"] = str(directory / "state")
         if "commit.interval.ms" not in config.origins and not config.exactly_once:
@@ -183,15 +189,17 @@ def command(  # noqa: PLR0913 - one parameter per option
         session.err.print(f"[bold]broker {config.bootstrap_servers}[/]   Ctrl-C stops")
         if workers is None:
             # An earlier session may have had more workers; with a broker of its own, none of them runs now.
-            again = functools.partial(_load_again, ApplicationFiles(Path.cwd()), target, file, flags, partitions)
-            _run_one((topology, config), again, session, title, console_port or 0, take_over=own_broker or take_over)
+            load = functools.partial(_load_again, ApplicationFiles(Path.cwd()), target, file, flags, partitions)
+            _run_one((topology, config), load, session, title, console_port or 0, broker, take_over=take_over)
         else:
             from .session_run import run_fleet
             from .worker import Launch
 
             launch = Launch(target, config, flags, file, (directory / "workers").absolute(), session.verbose)
-            workers = run_fleet(launch, workers, session, title, reaper, console_port or 0, coordinator_port or 0)
-    if own_broker:
+            workers = run_fleet(
+                launch, workers, session, title, reaper, console_port or 0, coordinator_port or 0, broker
+            )
+    if broker is not None:
         session.err.print(escape(_how_to_go_on(target, data_dir, workers or 1)), soft_wrap=True)
 
 
@@ -256,6 +264,7 @@ def _run_one(  # noqa: PLR0913 - the parts of a session
     session: Session,
     title: str,
     console_port: int,
+    broker: OwnBroker | None,
     *,
     take_over: bool,
 ) -> None:
@@ -281,8 +290,9 @@ def _run_one(  # noqa: PLR0913 - the parts of a session
                 return False
             loaded = None
             return run_worker(
-                topology, config, session, title=title, footer=where, take_over=take_over, on_created=console.attach
-            )
+                topology, config, session, title=title, footer=where, take_over=broker is not None or take_over,
+                on_created=console.attach,
+            )  # fmt: skip
 
         def parked() -> None:
             console.detach()
@@ -292,7 +302,8 @@ def _run_one(  # noqa: PLR0913 - the parts of a session
                 soft_wrap=True,
             )
 
-        run_switched(run, console.switch, parked)
+        with contextlib.nullcontext() if broker is None else broker.watched(console.switch.end):
+            run_switched(run, console.switch, parked)
 
 
 def _how_to_go_on(target: str, data_dir: Path | None, workers: int) -> str:
@@ -315,33 +326,6 @@ def _registry(directory: Path, port: int | None) -> Iterator[str]:
         log.info("schema registry: %s, for development: it accepts any schema; for programs of your own, "
                  "export SCHEMA_REGISTRY_URL=%s", url, url)  # fmt: skip
         yield url
-
-
-@contextlib.contextmanager
-def _broker(session: Session, directory: Path, port: int | None) -> Iterator[str]:
-    from millpond.broker.quick import quick_broker
-
-    status = session.err.status("")
-    shown = False
-
-    def tell(step: str) -> None:
-        nonlocal shown
-        if session.live and step.startswith(_WAITS):
-            status.update(step)
-            if not shown:
-                status.start()
-            shown = True
-        else:
-            log.info("%s", step)
-
-    with contextlib.ExitStack() as stack:
-        try:
-            broker = stack.enter_context(quick_broker(directory, tell, port=port or 0))
-        finally:
-            status.stop()
-            shown = False
-        yield broker.bootstrap_servers
-    status.stop()
 
 
 def _import_ahead(*names: str) -> None:

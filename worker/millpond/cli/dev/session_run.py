@@ -20,6 +20,7 @@ from .console import SessionConsole, serving_console, session_overview
 from .control_server import serving
 from .keys import listening
 from .observer import Observer
+from .own_broker import POLL_S, OwnBroker
 from .supervisor import Fleet
 from .view import table
 from .worker import Launch
@@ -45,6 +46,7 @@ def run_fleet(  # noqa: PLR0913 - the parts of a session
     reaper: ChildReaper,
     console_port: int = 0,
     coordinator_port: int = 0,
+    broker: OwnBroker | None = None,
 ) -> int:
     """Run an application's workers and their coordinator until SIGINT or SIGTERM; return the usual number of workers.
 
@@ -58,17 +60,19 @@ def run_fleet(  # noqa: PLR0913 - the parts of a session
         reaper: kills the processes when this process dies for any reason.
         console_port: the port of the console; 0 for a free one.
         coordinator_port: the port of the coordinator; 0 for a free one.
+        broker: the session's broker, if it has one of its own.
 
     Raises:
+        BrokerError: that broker has ended.
         MillpondError: the coordinator or the workers cannot start.
         click.Abort: the session was interrupted twice.
     """
     fleet = Fleet(launch, count, reaper, patient=session.live, coordinator_port=coordinator_port)
-    asyncio.run(_run(fleet, session, title, console_port))
+    asyncio.run(_run(fleet, session, title, console_port, broker))
     return fleet.usual
 
 
-async def _run(fleet: Fleet, session: Session, title: str, console_port: int) -> None:
+async def _run(fleet: Fleet, session: Session, title: str, console_port: int, broker: OwnBroker | None) -> None:
     shown = SessionConsole(fleet.launch.config.application_id)
     async with serving_console(shown, console_port) as console:
         observer = Observer(fleet, title, console)
@@ -78,7 +82,7 @@ async def _run(fleet: Fleet, session: Session, title: str, console_port: int) ->
         with _stopped_by_signals(fleet) as signals:
             async with (
                 serving(fleet, observer.detailed),
-                _showing(fleet, observer, session),
+                _showing(fleet, observer, session, broker),
                 listening(fleet, session),
             ):
                 await fleet.run()
@@ -126,7 +130,7 @@ class _Shown:
 
 
 @contextlib.asynccontextmanager
-async def _showing(fleet: Fleet, observer: Observer, session: Session) -> AsyncIterator[None]:
+async def _showing(fleet: Fleet, observer: Observer, session: Session, broker: OwnBroker | None) -> AsyncIterator[None]:
     """Show the session while the block runs: redrawn on a terminal, periodic log lines elsewhere."""
     with contextlib.ExitStack() as stack:
         if session.live:
@@ -134,8 +138,10 @@ async def _showing(fleet: Fleet, observer: Observer, session: Session) -> AsyncI
         tasks = [asyncio.create_task(observer.run())]
         if not session.live:
             tasks.append(asyncio.create_task(_log_lines(observer)))
+        if broker is not None:
+            tasks.append(asyncio.create_task(_end_with(broker, fleet)))
         for task in tasks:
-            task.add_done_callback(lambda _: fleet.stop())  # only a bug ends them
+            task.add_done_callback(lambda _: fleet.stop())  # only a bug ends them, or the end of the broker
         try:
             yield
         finally:
@@ -145,6 +151,16 @@ async def _showing(fleet: Fleet, observer: Observer, session: Session) -> AsyncI
             for ended in await asyncio.gather(*tasks, return_exceptions=True):
                 if isinstance(ended, Exception):
                     raise ended
+
+
+async def _end_with(broker: OwnBroker, fleet: Fleet) -> None:
+    """Fail when the broker has ended: then no worker can process or commit anything."""
+    while True:
+        if (failure := broker.failure()) is not None:
+            fleet.broker_ended = True
+            fleet.add_event(f"{broker.end}: stopping the workers", logging.ERROR)
+            raise failure
+        await asyncio.sleep(POLL_S)
 
 
 async def _log_lines(observer: Observer) -> None:

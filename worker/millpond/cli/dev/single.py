@@ -24,11 +24,13 @@ class WorkerSwitch:
     Attributes:
         stop: stops the worker that runs now.
         stopped: whether a command has stopped a worker whose end was not noticed yet.
+        over: whether the session is to end.
     """
 
     def __init__(self) -> None:
         self.stop: Callable[[], None] = lambda: None
         self.stopped: bool = False
+        self.over: bool = False
         self._wanted = threading.Event()
         self._wanted.set()
 
@@ -65,13 +67,19 @@ class WorkerSwitch:
         self._wanted.clear()
         self.stopped = True
 
+    def end(self) -> None:
+        """Stop the worker, and let the session end, since its broker has."""
+        self.over = True
+        self._wanted.clear()
+        self.stop()
+
     def wait(self, timeout_s: float) -> bool:
         """Wait until the worker is to run, for some seconds; return whether it is."""
         return self._wanted.wait(timeout_s)
 
 
 def run_switched(run: Callable[[], bool], switch: WorkerSwitch, parked: Callable[[], None]) -> None:
-    """Run a worker, again after each stop by a command, until a signal ends the session.
+    """Run a worker, again after each stop by a command, until a signal or `WorkerSwitch.end` ends the session.
 
     Args:
         run: runs a worker until it ends; returns whether a signal stopped it.
@@ -79,14 +87,14 @@ def run_switched(run: Callable[[], bool], switch: WorkerSwitch, parked: Callable
         parked: called when the worker has stopped and is not to run for now.
     """
     with _signals() as received:
-        while not run() and switch.stopped:
+        while not run() and switch.stopped and not switch.over:
             switch.stopped = False
             if not switch.wanted:
                 parked()
             # Short waits: an endless one in this thread could not be interrupted by a signal that sets the event.
-            while not received and not switch.wait(_POLL_S):
+            while not received and not switch.over and not switch.wait(_POLL_S):
                 pass
-            if received:
+            if received or switch.over:
                 return
 
 

@@ -40,6 +40,7 @@ _RESTART_BACKOFF = Backoff(timedelta(seconds=RESTART_AFTER_S), timedelta(seconds
 _POLL_S = 0.05
 _REPORT_TIMEOUT_S = 2.0
 _DRAIN_TIMEOUT_S = 120.0
+_STOP_WITHOUT_BROKER_S = 2.0
 _EVENTS_KEPT = 200
 _STATUS_USAGE = 2
 
@@ -61,6 +62,7 @@ class Fleet:
         died: set when there are new deaths.
         started_at: the start of the session, in monotonic seconds.
         ran: whether any worker has ever been in state RUNNING.
+        broker_ended: whether the session's broker has ended, so that workers cannot commit when they stop.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Fleet:
         self.deaths: deque[tuple[str, float]] = deque()
         self.died: asyncio.Event = asyncio.Event()
         self.ran = False
+        self.broker_ended = False
         self._ports: dict[str, int] = {}  # by worker: the port on which it served last
         self._numbers = itertools.count(1)
         self.started_at: float = time.monotonic()
@@ -388,6 +391,8 @@ class Fleet:
     @property
     def _stop_timeout_s(self) -> float:
         """The time that a worker may take to stop, in seconds: `shutdown.timeout.ms` and some seconds more."""
+        if self.broker_ended:
+            return _STOP_WITHOUT_BROKER_S
         return self.launch.config.shutdown_timeout_ms / 1000 + 5
 
     # The coordinator
@@ -457,7 +462,7 @@ class Fleet:
         running = [worker for worker in self.workers.values() if worker.child is not None]
         stopping = [worker.child.stop(self._stop_timeout_s) for worker in running if worker.child is not None]
         for worker, status in zip(running, await asyncio.gather(*stopping), strict=True):
-            if status != 0:
+            if status != 0 and not self.broker_ended:
                 self.add_event(f"{worker.id} {ending(status)} while stopping; log: {worker.log.path}")
         background = list(self._background)
         for task in background:
