@@ -50,10 +50,10 @@ def _reason(store: _Store, error: Exception) -> str:
     )
 
 
-def cure_of(error: Exception) -> str:
-    """Return the simplest cure for a row without a field that its type requires; no text for other errors."""
+def cure_of(error: Exception, *, of: str = "rows") -> str:
+    """Return the simplest cure for a row, or record, without a field that its type requires; no text for others."""
     missing = _MISSING_FIELD.search(str(error))
-    return f"give the field `{missing[1]}` a default, with which old rows are read" if missing else ""
+    return f"give the field `{missing[1]}` a default, with which old {of} are read" if missing else ""
 
 
 _OF_TOPIC = "or produce the rows of its topic again"

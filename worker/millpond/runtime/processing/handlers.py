@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from millpond.checks import kind_of
 from millpond.errors import MillpondError, ProcessingFailed, SerializationError, TopologyError
-from millpond.state.unreadable_rows import UnreadableRow
+from millpond.state.unreadable_rows import UnreadableRow, cure_of
 from millpond.user_code import place_of
 
 from .context import TaskContext, headers_of
@@ -26,6 +26,7 @@ __all__ = (
     "Handlers",
     "Response",
     "Result",
+    "UnreadableInternalRecord",
     "continue_on_error",
     "dead_letter",
     "fail_on_error",
@@ -101,6 +102,24 @@ class ErrorContext(NamedTuple):
 
 
 Handler = Callable[[ErrorContext, Exception], Response | Result]
+
+
+class UnreadableInternalRecord(SerializationError):
+    """A record of one of the application's own topics cannot be decoded: to drop it would lose a part of its results.
+
+    Args:
+        topic: the topic.
+        error: what the serde said.
+    """
+
+    def __init__(self, topic: str, error: Exception) -> None:
+        default = f"{cure}, or " if (cure := cure_of(error, of="records")) else ""
+        super().__init__(
+            f"{str(error).removesuffix('.')}. '{topic}' is the application's own topic, so an earlier version wrote "
+            f"the record, as another type: {default}run the earlier version until it has processed that topic, and "
+            "change the type then"
+        )
+        self.__cause__ = error
 
 
 def fail_on_error(context: ErrorContext, error: Exception) -> Response:
@@ -226,7 +245,7 @@ class Handlers:
             return response.result
         if response.result is not Result.CONTINUE:
             cause = _cause(error, context.record)
-            if isinstance(error, TopologyError | UnreadableRow):
+            if isinstance(error, TopologyError | UnreadableRow | UnreadableInternalRecord):
                 raise ProcessingFailed(f"{where}: {cause}. Its offset is not committed.") from error
             raise ProcessingFailed(
                 f"{where}: {cause}. Its offset is not committed. Fix the cause and restart, or set "

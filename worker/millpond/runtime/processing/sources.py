@@ -16,7 +16,7 @@ from millpond.user_code import place_of
 from .context import TaskContext, headers_of
 from .drop_log import moment
 from .environment import Environment
-from .handlers import Handlers
+from .handlers import Handlers, UnreadableInternalRecord
 from .record_queue import BadRecord, Decoder, ExtractTimestamp
 
 __all__ = ("make_decoder", "on_bad_record")
@@ -30,10 +30,14 @@ def make_decoder(source: SourceNode, topic: str, task: TaskContext, environment:
     if isinstance(extractor, FailOnInvalidTimestamp):
         extractor = None  # `_extraction` does the same, without a call per record
 
+    internal = topic in map(environment.real_topic, environment.internal_topics)
+
     def dropped() -> None:
         task.drop(source.name, Drop.INVALID_TIMESTAMP)
 
     def in_seconds(timestamp: int) -> None:
+        if internal:
+            return  # it has been told of the input
         environment.drop_log.warn_once(
             ("seconds", topic),
             "source %r: a record of topic %r has the timestamp %d, which is %s in milliseconds, and looks like "
@@ -46,24 +50,33 @@ def make_decoder(source: SourceNode, topic: str, task: TaskContext, environment:
         value.deserialize,
         _extraction(extractor, source.name, task),
         trust_timestamps=extractor is None,
-        on_bad_record=on_bad_record(source.name, task, environment.handlers, key, value),
+        on_bad_record=on_bad_record(source.name, task, environment.handlers, key, value, internal=internal),
         dropped=dropped,
         in_seconds=in_seconds,
     )
 
 
-def on_bad_record(
-    node: str, task: TaskContext, handlers: Handlers, key: Serde[Any], value: Serde[Any]
+def on_bad_record(  # noqa: PLR0913 - what is known of the source
+    node: str, task: TaskContext, handlers: Handlers, key: Serde[Any], value: Serde[Any], *, internal: bool = False
 ) -> Callable[[BadRecord], None]:
-    """Return the function that calls the deserialization handler (KIP-161) for a bad record, with the serde's words."""
+    """Return the function that calls the deserialization handler (KIP-161) for a bad record, with the serde's words.
+
+    Args:
+        node: the name of the source.
+        task: the task.
+        handlers: the handlers of the application.
+        key: the serde of keys.
+        value: the serde of values.
+        internal: whether the topic is the application's own.
+    """
 
     def explained(bad: BadRecord) -> Exception:
         serde, data = (key, bad.message.key()) if bad.part == "key" else (value, bad.message.value())
-        if isinstance(bad.error, SerializationError) or not isinstance(data, bytes):
-            return bad.error
-        error = serde.decoding_failed(data, bad.error)
-        error.__cause__ = bad.error
-        return error
+        error = bad.error
+        if not isinstance(error, SerializationError) and isinstance(data, bytes):
+            error = serde.decoding_failed(data, error)
+            error.__cause__ = bad.error
+        return UnreadableInternalRecord(bad.message.topic() or "", error) if internal else error
 
     def handle(bad: BadRecord) -> None:
         task.message = bad.message
