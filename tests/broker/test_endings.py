@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millpond.broker.endings import end_of_kafka
-from millpond.cli.dev.own_broker import ended_text
+from millpond.cli.own_broker import ended_text
 
 FULL = [
     "2026-01-01 00:00:00,000 [data-plane] ERROR Error while appending records to words-0 in dir /d (kafka.log)",

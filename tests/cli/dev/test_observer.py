@@ -17,6 +17,7 @@ from millpond.cli.dev.process_log import ProcessLog
 from millpond.cli.dev.status import WorkerPhase
 from millpond.cli.dev.view import table
 from millpond.cli.dev.worker import STEADY_S, WorkerProcess
+from millpond.cli.dev.worker_metrics import Input, RecentMetrics, Scrape
 from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskReport, TaskState, TopologySummary, View
 from millpond.runtime.config.model import Config
 
@@ -84,6 +85,45 @@ def test_a_frozen_worker_is_told_as_lost_and_so_is_who_takes_its_tasks(session: 
     assert session.sees(frozen, member("w1", "0_1")) == []
     (told,) = session.sees(frozen, member("w1", *TASKS))
     assert told.startswith("w0's tasks are processed again: 0_0 on w1 after 6.")
+
+
+def test_a_worker_that_is_lost_again_is_told_with_the_likely_cause(session: Session) -> None:
+    """As one whose function holds the GIL for each try of a record: from the second time on, with that record."""
+    metrics = RecentMetrics()
+    inputs = {("0_0", "words"): Input(17), ("0_1", "words"): Input(4)}
+    metrics.add(Scrape(inputs=inputs), 1.0)
+    session.observer._metrics["w0"] = (100, metrics)
+    running = member("w0", "0_0"), member("w1", "0_1")
+    session.sees(*running)
+    frozen = member("w0", "0_0", alive=False, silent_ms=6_000)
+    assert session.sees(frozen, running[1]) == [
+        "w0 (pid 100) is lost: it has sent no heartbeat for 6.0 s; it processed 0_0"
+    ]
+    for times in (2, 3):
+        session.sees(*running)
+        (told,) = session.sees(frozen, running[1])
+        assert told == (
+            f"w0 (pid 100) is lost ({times} times so far): it has sent no heartbeat for 6.0 s; it processed 0_0. The "
+            "likely cause is a function that holds the GIL for longer than the session timeout of 6 s, such as a "
+            "regular expression that backtracks or a call into C: look at the next records of words-0 from offset 17, "
+            "and give that function a limit of time."
+        )
+        assert session.observer.status.warnings == (told,)
+        assert session.sees(frozen, running[1]) == []
+
+
+def test_the_next_worker_that_is_lost_with_the_same_task_is_told_with_the_likely_cause(session: Session) -> None:
+    """It meets the same record. A worker that was paused by a command is lost for that reason."""
+    session.sees(member("w0", "0_0"), member("w1", "0_1"))
+    frozen = member("w0", "0_0", alive=False, silent_ms=6_000)
+    session.sees(frozen, member("w1", *TASKS))
+    (told,) = session.sees(frozen, member("w1", *TASKS, alive=False, silent_ms=6_000))
+    assert "is lost: it has sent no heartbeat for 6.0 s; it processed 0_0 0_1. The likely cause is a fun" in told
+    assert "look at the next records of its tasks" in told
+    session.sees(member("w0", "0_0"), member("w1", "0_1"))
+    session.fleet.workers["w0"].phase = WorkerPhase.PAUSED
+    (told,) = session.sees(frozen, member("w1", "0_1"))
+    assert told == "w0 (pid 100) is lost (2 times so far): it has sent no heartbeat for 6.0 s; it processed 0_0"
 
 
 def test_a_worker_that_died_is_told_once(session: Session) -> None:

@@ -21,6 +21,7 @@ from rich.markup import escape
 
 from millpond.cli.application import attribute_name, load_topology
 from millpond.cli.options import configuration_options, load_config, target_argument, verbose_option
+from millpond.cli.own_broker import OwnBroker, own_broker
 from millpond.cli.reloading import ApplicationFiles
 from millpond.cli.session import Session
 from millpond.errors import BrokerError, MillpondError
@@ -30,7 +31,6 @@ from millpond.topology.settings.checking import check_startable
 
 from .actions import ACTIONS, KEYS
 from .child_processes import ChildReaper
-from .own_broker import OwnBroker, own_broker
 
 __all__ = ("command", "missing_topics")
 

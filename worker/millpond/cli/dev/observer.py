@@ -18,6 +18,7 @@ from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskRepor
 
 from .coordinator import CoordinatorUnavailable
 from .input_ends import InputEnds, Partition
+from .losses import RepeatedLosses
 from .status import Restoring, SessionEventKind, SessionStatus, WorkerPhase, WorkerStatus
 from .supervisor import Fleet
 from .worker import WorkerProcess
@@ -69,7 +70,8 @@ class Observer:
         self._losses: list[_Loss] = []
         self._was_complete = False
         self._told_complete = False
-        self._told_lost: dict[str, str] = {}  # by worker: the incarnation that was last told as dead or lost
+        self._told_dead: dict[str, str] = {}  # by worker: the incarnation that was last told as dead
+        self._repeated = RepeatedLosses(config.coordinator_session_timeout_ms / 1000)
         self._skip_complete_event = False
         self._processed_before = 0
         self._warnings: dict[str, str] = {}  # of the present workers: what each is about, and the first text
@@ -132,7 +134,7 @@ class Observer:
         member = members.get(worker)
         if member is None:
             return
-        self._told_lost[worker] = member.incarnation
+        self._told_dead[worker] = member.incarnation
         tasks = _active(member)
         for loss in list(self._losses):  # it had taken over tasks, of which nothing was told yet
             again = {task for task in loss.tasks & tasks if loss.regained.get(task, ("", 0))[0] == worker}
@@ -164,17 +166,34 @@ class Observer:
                 continue  # it has said that it leaves, and its process is about to end
             if self._fleet.stopping or worker is None or worker.child is None or worker.leaving:
                 continue
-            if self._told_lost.get(name) == member.incarnation or not (tasks := _active(member)):
+            if self._told_dead.get(name) == member.incarnation or not (tasks := _active(member)):
                 continue
-            self._told_lost[name] = member.incarnation
             self._losses.append(_Loss(name, time.monotonic() - now.silent_ms / 1000, tasks, ""))
-            self._fleet.add_event(
-                f"{name} (pid {worker.child.pid}) is lost: it has sent no heartbeat for {now.silent_ms / 1000:.1f} s; "
-                f"it processed {_task_names(tasks)}",
-                logging.WARNING,
-                kind=SessionEventKind.LOST,
-                worker=name,
-            )
+            self._tell_silent(worker, worker.child.pid, now.silent_ms / 1000, tasks)
+
+    def _tell_silent(self, worker: WorkerProcess, pid: int, silent_s: float, tasks: frozenset[str]) -> None:
+        """Tell that a worker is lost, with the likely cause if it is not the first time."""
+        times = self._repeated.note(worker.id, tasks)
+        lost = f"is lost ({times} times so far)" if times > 1 else "is lost"
+        text = (
+            f"{worker.id} (pid {pid}) {lost}: it has sent no heartbeat for {silent_s:.1f} s; "
+            f"it processed {_task_names(tasks)}"
+        )
+        if worker.phase is not WorkerPhase.PAUSED and (
+            cause := self._repeated.cause(worker.id, tasks, self._next_records(worker.id, tasks))
+        ):
+            self._warnings["lost workers"] = text = f"{text}. {cause}"
+        self._fleet.add_event(text, logging.WARNING, kind=SessionEventKind.LOST, worker=worker.id)
+
+    def _next_records(self, worker: str, tasks: frozenset[str]) -> dict[Partition, int]:
+        """Return the offsets of the next records of a worker's tasks, as of its last metrics."""
+        _, metrics = self._metrics.get(worker, (0, None))
+        inputs = {} if metrics is None else metrics.last.inputs
+        return {
+            (topic, _partition(task)): found.position
+            for (task, topic), found in inputs.items()
+            if task in tasks and not found.caught_up
+        }
 
     def _note_regained_tasks(self) -> None:
         """Record which tasks of lost workers are processed again, and tell it once it is likely to last."""

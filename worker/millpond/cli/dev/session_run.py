@@ -12,6 +12,7 @@ import click
 from rich.console import RenderableType
 from rich.live import Live
 
+from millpond.cli.own_broker import POLL_S, OwnBroker
 from millpond.cli.session import Session
 
 from .actions import ACTIONS, KEYS
@@ -20,7 +21,6 @@ from .console import SessionConsole, serving_console, session_overview
 from .control_server import serving
 from .keys import listening
 from .observer import Observer
-from .own_broker import POLL_S, OwnBroker
 from .supervisor import Fleet
 from .view import table
 from .worker import Launch
