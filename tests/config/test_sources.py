@@ -215,6 +215,7 @@ def test_a_java_class_leads_to_the_serde_of_that_name() -> None:
         ("sasl.pasword", "sasl.password"),
         ("topic.segment.byte", "topic.segment.bytes"),
         ("max.task.idle", "max.task.idle.ms"),
+        ("COMMIT.INTERVAL.MS", "commit.interval.ms"),
     ],
 )
 def test_a_misspelled_setting_is_named_with_the_nearest_right_one(key: str, near: str) -> None:
@@ -254,6 +255,38 @@ def test_broken_file_error_names_the_place_not_the_text(tmp_path: Path, text: st
     with pytest.raises(ConfigError, match=r"is not valid TOML: .*\(at ") as refused:
         load(toml(tmp_path, text))
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_file_of_windows_may_begin_with_a_mark(tmp_path: Path) -> None:
+    """Editors there write UTF-8's byte order mark."""
+    assert load(toml(tmp_path, "\ufeffcommit.interval.ms = 7")).commit_interval_ms == 7
+
+
+@pytest.mark.parametrize(
+    ("servers", "said"),
+    [
+        ("http://127.0.0.1:9092", "without 'http://'; did you mean '127.0.0.1:9092'?"),
+        ("https://kafka.example.com/", "without 'https://'; did you mean 'kafka.example.com:9092'?"),
+        ("kafka:9092/", "host:port,host:port; did you mean 'kafka:9092'?"),
+        ("a:9092,kafka:port", "did you mean 'kafka:9092'?"),
+        ("user:pw@kafka:9093", "did you mean 'kafka:9093'?"),
+        ("SASL_SSL://kafka:9092", "set 'security.protocol' to SASL_SSL, or remove SASL_SSL://."),
+    ],
+)
+def test_addresses_that_no_client_takes_are_refused(servers: str, said: str) -> None:
+    """The clients only log them, and then waits for ever for a broker."""
+    with pytest.raises(ConfigError) as refused:
+        Config.of(GIVEN | {"bootstrap.servers": servers})
+    assert str(refused.value).endswith(said)
+
+
+@pytest.mark.parametrize(
+    "servers", ["kafka:9092", "a:1, b:2,", "[::1]:9092", "::1", "my_host.svc", "PLAINTEXT://kafka:9092", "ssl://kafka"]
+)
+def test_addresses_that_clients_take_are_accepted(servers: str) -> None:
+    """Also with the protocol that the clients use."""
+    more = {"security.protocol": "SSL"} if servers.startswith("ssl") else {}
+    assert Config.of(GIVEN | more | {"bootstrap.servers": servers}).bootstrap_servers == servers
 
 
 def test_missing_file_is_an_error(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from millpond.errors import ConfigError
 
 from . import client_settings as clients
 from .client_properties import ALIASES
-from .parsers import Secret
+from .parsers import Secret, protocols_of
 from .settings import PARSERS, REQUIRED, WorkerSettings, settings
 from .sources import Collected, key_of, read_toml, variable_for
 
@@ -153,6 +153,14 @@ class Config(WorkerSettings):
                 f"({config.commit_interval_ms}), so the broker would abort every transaction before its commit: raise "
                 "the former, or lower the latter."
             )
+        for protocol in protocols_of(config.bootstrap_servers):
+            for client in clients.CLIENTS:
+                chosen = str(getattr(config, client).get("security.protocol", "plaintext")).upper()
+                if protocol != chosen:
+                    raise ConfigError(
+                        f"'bootstrap.servers' has {protocol}://, but 'security.protocol' of the {client} is {chosen}, "
+                        f"so no client would connect: set 'security.protocol' to {protocol}, or remove {protocol}://."
+                    )
         return config
 
     @property

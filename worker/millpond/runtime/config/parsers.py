@@ -39,6 +39,7 @@ __all__ = (
     "as_reset",
     "as_serde",
     "as_server",
+    "as_servers",
     "as_text",
     "as_topic",
     "as_url",
@@ -46,6 +47,7 @@ __all__ = (
     "import_object",
     "is_secret",
     "nearest",
+    "protocols_of",
     "shown_default",
 )
 
@@ -67,6 +69,10 @@ _SIZES = {
 _QUANTITY = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s/:]+):\d{1,5}")
+_BROKER = re.compile(
+    r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\s/:;@\[\]]+)(:(?P<port>\d{1,5}))?|(?:[0-9a-fA-F]*:){2,}[0-9a-fA-F]*"
+)
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MAX_MS = 2**63 - 1
 
 
@@ -117,6 +123,26 @@ def as_text(given: object) -> str:
     if not isinstance(given, str) or not given.strip():
         raise ValueError("expected a text")
     return given.strip()
+
+
+def as_servers(given: object) -> str:
+    """Return addresses of brokers, as librdkafka takes them: also `SASL_SSL://host:port`, and without a port (9092)."""
+    text = as_text(given)
+    for entry in (each.strip() for each in text.split(",")):
+        protocol, separator, address = entry.rpartition("://")
+        known = not separator or protocol.upper() in _PROTOCOLS
+        if entry and not (known and _BROKER.fullmatch(address)):
+            form = "expected host:port,host:port" + ("" if known else f", without '{protocol}://'")
+            near = _BROKER.match(address.rpartition("@")[2])
+            if near and near["host"]:
+                raise ValueError(f"{form}; did you mean '{near['host']}:{near['port'] or 9092}'?")
+            raise ValueError(form)
+    return text
+
+
+def protocols_of(servers: str) -> list[str]:
+    """Return the protocols that addresses of brokers begin with, in upper case."""
+    return [each.partition("://")[0].strip().upper() for each in servers.split(",") if "://" in each]
 
 
 def as_topic(given: object) -> str:

@@ -27,6 +27,7 @@ from .parsers import (
     as_reset,
     as_serde,
     as_server,
+    as_servers,
     as_text,
     as_topic,
     as_url,
@@ -89,8 +90,10 @@ class WorkerSettings:
         "Name of the application. It is the consumer group, and the prefix of internal topics and transactional ids.",
     )  # fmt: skip
     bootstrap_servers: str = _setting(
-        "bootstrap.servers", as_text, "", "Brokers for the first connection, as `host:port,host:port`."
-    )
+        "bootstrap.servers", as_servers, "",
+        "Brokers for the first connection, as `host:port,host:port`. The port is 9092 if none is given. A protocol "
+        "before the host, such as `SASL_SSL://`, must be that of `security.protocol`, which chooses it.",
+    )  # fmt: skip
     schema_registry_url: str = _setting(
         "schema.registry.url", as_text, "", shown="$SCHEMA_REGISTRY_URL",
         doc="Address of the schema registry for `SchemaRegistry()` without an address. The `millpond` command reads it "

@@ -260,9 +260,9 @@ class Collected:
             self._clients.setdefault((client, found.name), {})[found.prefixed] = value
 
     def _suggestion(self, written: str) -> str:
-        if own := nearest(written, [*self._parsers, *self._aliases]):
+        if own := nearest(written.lower(), [*self._parsers, *self._aliases]):
             return f"; did you mean '{own}'?"
-        near = nearest(written, [*PROPERTIES, *REJECTED])
+        near = nearest(written.lower(), [*PROPERTIES, *REJECTED])
         if near is None:
             return "; an application's own settings begin with 'app.'"
         if reason := REJECTED.get(near):
@@ -298,11 +298,11 @@ def read_toml(path: Path) -> Iterator[tuple[str, object]]:
         ConfigError: the file cannot be read, or is not valid TOML.
     """
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # a BOM, as editors of Windows write
     except OSError as error:
         raise ConfigError(f"configuration file {path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"configuration file {path} cannot be read: it is not UTF-8.") from error
+        raise ConfigError(f"configuration file {path} cannot be read: it is not UTF-8: convert it.") from error
     except tomllib.TOMLDecodeError as error:  # its text names keys and characters, but never a value
         raise ConfigError(
             f'configuration file {path} is not valid TOML: {error}. Texts need quotes, as in application.id = "delays".'
