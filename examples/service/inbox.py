@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 
 from confluent_kafka import KafkaException, Message, Producer
 
 __all__ = ("Inbox",)
+
+#: The client's own lines. The worker beside it tells of brokers that are away; this client would repeat it each second.
+log: logging.Logger = logging.getLogger(__name__)
+log.setLevel(logging.CRITICAL)
 
 
 class Inbox:
@@ -27,7 +32,8 @@ class Inbox:
                 "enable.idempotence": True,
                 "linger.ms": 1,
                 "delivery.timeout.ms": int(timeout_s * 1000),
-            }
+            },
+            logger=log,  # without one, they would go to standard error, past the program's logs
         )
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="inbox", daemon=True)

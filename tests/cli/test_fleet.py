@@ -247,7 +247,7 @@ def test_a_session_must_be_named_when_there_are_several(millpond: Millpond) -> N
         async with sessions(first, second) as elsewhere:
             with pytest.raises(NoSession, match=r"several sessions run: one .*, two .*; name one by its application"):
                 await elsewhere(Remote.find)
-            with pytest.raises(NoSession, match="of 'three'"):
+            with pytest.raises(NoSession, match=r"no session of 'three' runs on this machine, only of one .*, two "):
                 await elsewhere(Remote.find, "three")
             assert await elsewhere(lambda: Remote.find("two").status()) == STATUS
 

@@ -67,7 +67,7 @@ def test_what_commands_say() -> None:
     for count, said in (
         (1, "1 worker runs already"),
         (0, "stopping the worker; the broker keeps running"),
-        (0, "no workers run already"),
+        (0, "no worker runs"),
         (1, "starting the worker, with the application as its files are now"),
     ):
         assert switch.perform(Command("scale", workers=count)) == said

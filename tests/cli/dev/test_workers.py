@@ -117,8 +117,9 @@ def test_a_fleet_of_no_workers_keeps_running(tmp_path: Path) -> None:
                 assert fleet.scale(1) == "draining w1"  # which never ends, as nobody takes its task
                 assert fleet.scale(0) == "stopping all workers; the broker keeps running"
                 await until(lambda: not fleet.workers)
-                assert fleet.scale(0) == "no workers run already"
+                assert fleet.scale(0) == "no worker runs"
                 assert fleet.scale(2) == "starting w0, w1"
+                assert fleet.scale(2) == "2 workers run already"
             await until(lambda: len(ports) == 6)
             assert ports == [0, 0, 9000, 9001, 9000, 9001]
             assert not fleet.stopping

@@ -125,6 +125,7 @@ def test_an_unwritable_directory_is_one_sentence(millpond: Millpond) -> None:
         ("Card_Payments", ", such as 'card-payments'."),
         ("2nd", ", such as 'nd'."),
         ("orders-", ", such as 'orders'."),
+        ("café", ", such as 'cafe'."),
         ("a" * 53, f", such as '{'a' * 52}'."),
         ("../orders", ", such as 'orders'."),
         ("42", "ending with '-'."),

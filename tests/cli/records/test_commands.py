@@ -220,8 +220,24 @@ def test_failed_records_are_told_with_the_lines_that_were_not_read(
     ended = cluster("produce", create_topic("orders"), lines)
     assert ended.status == 1
     assert "did not confirm 3 records (line 3: " in ended.err
-    assert "but 2 others" in ended.err
+    assert "; 2 others are written. " in ended.err
     assert "Lines after 5 were not read: go on with --from-line 6." in ended.err
+
+
+def test_a_timestamp_that_the_topic_does_not_allow_is_told_with_its_line(
+    cluster: _Cluster, create_topic: CreateTopic, tmp_path: Path
+) -> None:
+    """The broker names no record, and refuses the whole batch: the line with the wrong timestamp comes first."""
+    lines = tmp_path / "lines"
+    lines.write_text('\ufeff{"value": 1}\n{"value": 2, "timestamp": 1769860810000000}\n', encoding="utf-8")
+    ended = cluster("produce", create_topic("orders", 1), lines)
+    assert ended.status == 1
+    assert (
+        "the broker did not confirm 2 records (line 2: its timestamp 1769860810000000 is too far in the future for the "
+        "topic (message.timestamp.after.max.ms); timestamps are in ms, so divide microseconds by 1000; line 1: the "
+        "broker refused another record of its batch); no other is written. Correct the cause, and write the "
+        "unconfirmed lines again.\n"
+    ) in ended.err
 
 
 def test_an_interrupt_ends_the_wait_for_a_broker_that_does_not_confirm(

@@ -14,7 +14,7 @@ from confluent_kafka import murmur2
 
 from millpond.cli.records.application_coders import coders_of_topic, with_windows
 from millpond.cli.records.coders import FORMATS, json_bytes, json_value, named, of_serde
-from millpond.cli.records.lines import BadLine, Line, Target, epoch_ms, parser
+from millpond.cli.records.lines import BadLine, Line, Target, epoch_ms, parser, without_mark
 from millpond.cli.records.registry_formats import REGISTRY_FORMATS
 from millpond.cli.records.topics import TopicRow, application_of, retention
 from millpond.durations import Duration
@@ -126,8 +126,10 @@ def test_formats_for_options_are_those_that_have_coders() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "cause"),
     [
-        ("{", {}, "it is not JSON"),
-        ("[]", {}, "no JSON object"),
+        ('{"value"', {}, "it is not JSON"),
+        ("[]", {}, "`jq -c '.[]' FILE`"),
+        ("[", {}, "`jq -c '.[]' FILE`"),
+        ("{", {}, "`jq -c . FILE`"),
         ("{}", {}, 'no "value"'),
         ('{"value": 1, "kye": 2}', {}, 'Did you mean "key"?'),
         ('{"value": 1, "xyz": 2}', {}, "The fields are key, value"),
@@ -159,6 +161,34 @@ def test_a_line_that_is_no_record_says_why(text: str, options: dict[str, Any], c
     with pytest.raises(BadLine) as error:
         _parse(text, **options)
     assert cause in str(error.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"separator": ":"}])
+def test_lines_that_are_not_utf_8_are_told(options: dict[str, Any]) -> None:
+    """With the byte, with and without a separator."""
+    text = named("auto", "topic", is_key=True)
+    with pytest.raises(BadLine, match=r"it is not UTF-8 .* at byte 12"):
+        parser(text, text, Target("orders", 4), **options)(b'{"value": "\xc3\xa9'[:11] + b'a\xe9"}')
+
+
+def test_marks_at_the_beginning_of_a_file() -> None:
+    """That of UTF-8 is left out; UTF-16 is named."""
+    assert without_mark(b'\xef\xbb\xbf{"value": 1}') == b'{"value": 1}'
+    for text in ('{"value": 1}'.encode("utf-16-le"), '{"value": 1}'.encode("utf-16-be")):
+        assert without_mark(text) == text
+    with pytest.raises(BadLine, match="the file is UTF-16"):
+        without_mark('{"value": 1}'.encode("utf-16"))
+
+
+def test_timestamps_in_seconds_are_noted() -> None:
+    """They are written as they are: a record of 1970 is possible."""
+    target = Target("orders", 4)
+    for given in (1769860810, 1769860810000, '"1970-01-21"', 5):
+        assert _parse(f'{{"value": 1, "timestamp": {given}}}', target=target)
+    (note,) = target.notes()
+    assert note.startswith(
+        '1 line has a "timestamp" that looks like seconds, but is read as ms: 1769860810 is 1970-01-21.'
+    )
 
 
 def test_lines_with_a_separator_are_text_or_values_of_the_format() -> None:

@@ -13,6 +13,7 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -109,14 +110,17 @@ class Remote:
         if controlled:
             running = [each for each in running if not each.in_process] or running
         if not running:
+            if others := sessions():  # a name was given
+                raise NoSession(
+                    f"no session of '{name}' runs on this machine, only of {_named(others)}: name one of these."
+                )
             of = "" if name is None else f" of '{name}'"
             raise NoSession(
                 f"no session of 'millpond dev'{of} runs on this machine; start one in another terminal first."
             )
         if len(running) > 1:
-            found = ", ".join(f"{each.application} (process {each.pid})" for each in running)
             raise NoSession(
-                f"several sessions run: {found}; name one by its application or its process: --session NAME."
+                f"several sessions run: {_named(running)}; name one by its application or its process: --session NAME."
             )
         return cls(running[0])
 
@@ -165,6 +169,10 @@ class Remote:
                 f"the session of '{session.application}' (process {session.pid}) does not answer: {error}. Stop it, "
                 "and start it again."
             ) from error
+
+
+def _named(found: Iterable[SessionFile]) -> str:
+    return ", ".join(f"{each.application} (process {each.pid})" for each in found)
 
 
 def sessions() -> list[SessionFile]:

@@ -56,7 +56,7 @@ class WorkerSwitch:
             self._wanted.set()
             return "starting the worker, with the application as its files are now"
         if not self.wanted:
-            return "no workers run already"
+            return "no worker runs"
         self._wanted.clear()
         self.stopped = True
         self.stop()

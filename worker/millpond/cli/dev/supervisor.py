@@ -173,8 +173,9 @@ class Fleet:
         if started:
             return f"starting {', '.join(started)}"
         if not count:
-            return "stopping all workers; the broker keeps running" if leaving else "no workers run already"
-        return f"draining {', '.join(worker.id for worker in leaving)}" if leaving else f"{count} workers run already"
+            return "stopping all workers; the broker keeps running" if leaving else "no worker runs"
+        already = "1 worker runs already" if count == 1 else f"{count} workers run already"
+        return f"draining {', '.join(worker.id for worker in leaving)}" if leaving else already
 
     def kill(self, name: str, restart_after_s: float | None = RESTART_AFTER_S) -> str:
         """Send SIGKILL to a worker or the coordinator.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import re
 import shutil
+import unicodedata
 from pathlib import Path
 
 from millpond import __version__
@@ -41,8 +42,9 @@ class ProjectNotWritten(MillpondError):
 
 
 def proposed_name(text: str) -> str | None:
-    """Return a valid name that is near a text, or None if no letter is left of it."""
-    near = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")[:_LONGEST].rstrip("-")
+    """Return a valid name that is near a text, or None if no letter is left of it. Letters lose their accents."""
+    plain = "".join(each for each in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(each))
+    near = re.sub(r"[^a-z0-9]+", "-", plain).lstrip("-0123456789")[:_LONGEST].rstrip("-")
     return near or None
 
 

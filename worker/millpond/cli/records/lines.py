@@ -16,7 +16,7 @@ from millpond.serdes import Windowed
 
 from .coders import Coder, NotEncodable, json_value
 
-__all__ = ("BadLine", "Line", "Target", "epoch_ms", "parser")
+__all__ = ("BadLine", "Line", "Target", "epoch_ms", "parser", "without_mark")
 
 _FIELDS = ("key", "value", "timestamp", "headers", "partition", "window")
 _OF_ORIGIN = ("topic", "offset")
@@ -25,6 +25,10 @@ _OF_DEAD_LETTERS = "__streams.errors."
 """The headers that tell why a record is a dead letter begin so."""
 _NO_TOPIC = "an unnamed topic"
 _MAX_LONG = 2**63 - 1
+_FIRST_SECONDS, _LAST_SECONDS = 1_000_000_000, 9_999_999_999
+"""Timestamps between these are seconds by mistake, as the worker takes them: ms of 1970, and seconds since 2001."""
+_BOM = b"\xef\xbb\xbf"
+_BOMS_OF_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ANY = -1
 
@@ -65,6 +69,17 @@ class Target:
         self._moved: Counter[str] = Counter()
         self._addressed: Counter[str] = Counter()
         self._without_headers = 0
+        self._in_seconds = 0
+        self._first_seconds = 0
+
+    def timestamp_ms(self, line: dict[str, Any]) -> int:
+        """Return the timestamp of a line in epoch ms; 0 if it names none."""
+        given = line.get("timestamp")
+        found = _timestamp_ms(given)
+        if type(given) is int and _FIRST_SECONDS <= found <= _LAST_SECONDS:
+            self._in_seconds += 1
+            self._first_seconds = self._first_seconds or found
+        return found
 
     def partition(self, line: dict[str, Any]) -> int:
         """Return the partition that a record keeps from its line; -1 for that of its key."""
@@ -110,7 +125,28 @@ class Target:
             found.append(
                 f"{_lines(self._without_headers)} a dead letter: the headers {_OF_DEAD_LETTERS}* are left out."
             )
+        if self._in_seconds:
+            when = _EPOCH + timedelta(milliseconds=self._first_seconds)
+            has = "has" if self._in_seconds == 1 else "have"
+            found.append(
+                f'{_count(self._in_seconds)} {has} a "timestamp" that looks like seconds, but is read as ms: '
+                f"{self._first_seconds} is {when:%Y-%m-%d}. Multiply by 1000 if these are seconds."
+            )
         return found
+
+
+def without_mark(first: bytes) -> bytes:
+    """Return the first line of a file without UTF-8's byte order mark.
+
+    Raises:
+        BadLine: it has that of UTF-16.
+    """
+    if first.startswith(_BOMS_OF_UTF_16):
+        raise BadLine(
+            "the file is UTF-16, as `>` in Windows PowerShell writes it. Convert it to UTF-8: "
+            "`iconv -f UTF-16 -t UTF-8 FILE`, or `Out-File -Encoding utf8` in PowerShell"
+        )
+    return first.removeprefix(_BOM)
 
 
 def parser(key: Coder, value: Coder, target: Target, *, separator: str | None = None) -> Callable[[bytes], Line | None]:
@@ -129,9 +165,9 @@ def parser(key: Coder, value: Coder, target: Target, *, separator: str | None = 
         try:
             found = json_value(text)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadLine(
-                f'it is not JSON ({error}). Write an object such as {{"key": "a", "value": 1}}, or give --key-separator'
-            ) from None
+            raise BadLine(_not_json(text, error)) from None
+        if isinstance(found, list):
+            raise BadLine(_ARRAY)
         if not isinstance(found, dict):
             raise BadLine('it is no JSON object. Write {"key": …, "value": …}')
         _check_fields(found)
@@ -140,7 +176,7 @@ def parser(key: Coder, value: Coder, target: Target, *, separator: str | None = 
         return Line(
             raw_key,
             _encoded(value, found["value"], '"value"'),
-            _timestamp_ms(found.get("timestamp")),
+            target.timestamp_ms(found),
             target.headers(found),
             _partition_of_key(key, raw_key, target.partitions) if chosen == _ANY else chosen,
         )
@@ -150,7 +186,7 @@ def parser(key: Coder, value: Coder, target: Target, *, separator: str | None = 
         try:
             raw_key, found, raw_value = text.decode().rstrip("\r\n").partition(separator)
         except UnicodeDecodeError as error:
-            raise BadLine(f"it is not UTF-8 ({error.reason} at byte {error.start}). Convert the file") from None
+            raise BadLine(_not_utf_8(error)) from None
         if not found:
             raise BadLine(f"it has no {separator!r} between key and value. Add it, or choose another --key-separator")
         return Line(
@@ -158,6 +194,26 @@ def parser(key: Coder, value: Coder, target: Target, *, separator: str | None = 
         )
 
     return of_json if separator is None else separated
+
+
+_ARRAY = "it is a JSON array, and no JSON object. Write one object per line, as `jq -c '.[]' FILE` does"
+
+
+def _not_json(text: bytes, error: Exception) -> str:
+    try:
+        text.decode()
+    except UnicodeDecodeError as wrong:
+        return _not_utf_8(wrong)
+    stripped = text.strip()
+    if stripped.startswith(b"["):
+        return _ARRAY
+    if stripped == b"{":
+        return "the object does not end in its line. Write one object per line, as `jq -c . FILE` does"
+    return f'it is not JSON ({error}). Write an object such as {{"key": "a", "value": 1}}, or give --key-separator'
+
+
+def _not_utf_8(error: UnicodeDecodeError) -> str:
+    return f"it is not UTF-8 ({error.reason} at byte {error.start}). Convert the file"
 
 
 def _check_fields(found: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from millpond.topology import is_repartition_topic
 from .application_coders import Coders
 from .broker import Place, broker_options
 from .choices import format_options
-from .lines import BadLine, Line, Target, parser
+from .lines import BadLine, Line, Target, parser, without_mark
 from .reading import admin_of, counted, log, partitions_of, quiet
 
 __all__ = ("command",)
@@ -32,6 +32,11 @@ __all__ = ("command",)
 _DELIVERY_MS = 60_000
 _PROGRESS_S = 0.2
 _EXAMPLES = 3
+_INVALID_DIFFERENT_RECORD = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001 - a public error code
+_REFUSED = frozenset({KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD, _INVALID_DIFFERENT_RECORD})
+_WITH_ANOTHER = "the broker refused another record of its batch"
+_IN_MICROSECONDS = 100_000_000_000_000
+"""Timestamps from here on, which are ms of the year 5138, are microseconds or nanoseconds by mistake."""
 
 
 @click.command("produce", short_help="Write JSON lines to a topic, as records.")
@@ -107,8 +112,9 @@ def command(  # noqa: PLR0913 - one parameter per option
                 writer.finish()
         except BadLine as error:
             writer.finish()
+            ends = "" if str(error).endswith("?") else "."
             raise MillpondError(
-                f"line {writer.line}: {error}. {writer.so_far('after the correction, go on')}"
+                f"line {writer.line}: {error}{ends} {writer.so_far('after the correction, go on')}"
             ) from error
         finally:
             for note in target.notes():
@@ -152,7 +158,8 @@ def _write(
     with _interruptible(source) as lines:
         for text in lines:
             writer.line += 1
-            if writer.line >= from_line and (found := parse(text)) is not None:
+            line = without_mark(text) if writer.line == 1 else text
+            if writer.line >= from_line and (found := parse(line)) is not None:
                 writer.write(found)
             if writer.failures:
                 writer.stopped = True
@@ -217,6 +224,8 @@ class _Writer:
         self.written = 0
         self.failures: dict[int, str] = {}
         self.stopped = False
+        self._refused = 0
+        self._timestamps: dict[int, int] = {}
         fixed: dict[str, Any] = {
             "enable.idempotence": True,
             "acks": "all",
@@ -238,7 +247,11 @@ class _Writer:
             if error is None:
                 self.written += 1
             else:
-                self.failures[number] = error.str()
+                code = error.code()
+                self.failures[number] = _WITH_ANOTHER if code == _INVALID_DIFFERENT_RECORD else error.str()
+                self._refused += code in _REFUSED
+                if code == KafkaError.INVALID_TIMESTAMP:
+                    self._timestamps[number] = record.timestamp_ms
 
         while True:
             try:
@@ -280,16 +293,40 @@ class _Writer:
     def failed(self) -> str:
         """Return which lines are not written, as a message."""
         numbers = sorted(self.failures)
-        shown = "; ".join(f"line {each}: {self.failures[each]}" for each in numbers[:_EXAMPLES])
+        reasons = self._reasons()
+        # The lines that others failed with come last.
+        causes = sorted(numbers, key=lambda each: reasons[each] == _WITH_ANOTHER)
+        shown = "; ".join(f"line {each}: {reasons[each]}" for each in causes[:_EXAMPLES])
         all_lines = f"; these are the lines {_ranges(numbers)}" if len(numbers) > _EXAMPLES else ""
         unread = (
             f" Lines after {self.line} were not read: go on with --from-line {self.line + 1}." if self.stopped else ""
         )
+        others = f"{self.written:,} others are" if self.written > 1 else "1 other is" if self.written else "no other is"
+        maybe = "" if self._refused == len(numbers) else "; after a timeout they may have been written already"
         return (
-            f"the broker did not confirm {counted(len(numbers))} ({shown}{all_lines}), but {self.written:,} others. "
-            "Correct the cause, and write the unconfirmed lines again; after a timeout they may have been written "
-            f"already.{unread if self.stopped else ''}"
+            f"the broker did not confirm {counted(len(numbers))} ({shown}{all_lines}); {others} written. "
+            f"Correct the cause, and write the unconfirmed lines again{maybe}.{unread}"
         )
+
+    def _reasons(self) -> dict[int, str]:
+        """Return why the broker has not confirmed each record, by line.
+
+        It refuses a batch with a wrong timestamp as a whole. It takes old ones unless the topic says otherwise.
+        """
+        now_ms = time.time() * 1000
+        late = any(each > now_ms for each in self._timestamps.values())
+        return self.failures | {
+            line: _of_timestamp(given, now_ms) if given and (given > now_ms or not late) else _WITH_ANOTHER
+            for line, given in self._timestamps.items()
+        }
+
+
+def _of_timestamp(given_ms: int, now_ms: float) -> str:
+    """Return why the broker has refused a timestamp."""
+    if given_ms < now_ms:
+        return f"its timestamp {given_ms} is older than the topic allows (message.timestamp.before.max.ms)"
+    hint = "; timestamps are in ms, so divide microseconds by 1000" if given_ms >= _IN_MICROSECONDS else ""
+    return f"its timestamp {given_ms} is too far in the future for the topic (message.timestamp.after.max.ms){hint}"
 
 
 def _ranges(numbers: Sequence[int]) -> str:
