@@ -280,6 +280,12 @@ def test_addresses_that_no_client_takes_are_refused(servers: str, said: str) -> 
     assert str(refused.value).endswith(said)
 
 
+def test_a_protocol_is_compared_where_a_broker_is_used() -> None:
+    """`millpond check` may not have the credentials, which can choose the protocol."""
+    given = {"application.id": "x", "bootstrap.servers": "SASL_SSL://kafka:9092"}
+    assert Config.of(given, required=()).bootstrap_servers == "SASL_SSL://kafka:9092"
+
+
 @pytest.mark.parametrize(
     "servers", ["kafka:9092", "a:1, b:2,", "[::1]:9092", "::1", "my_host.svc", "PLAINTEXT://kafka:9092", "ssl://kafka"]
 )

@@ -151,9 +151,7 @@ class Fleet:
         """
         if count < 0:
             raise CommandFailed("there is no worker left to remove; Ctrl-C ends the session.")
-        staying = sorted(
-            (worker for worker in self.workers.values() if not worker.leaving), key=lambda worker: worker.ordinal
-        )
+        staying = sorted((each for each in self.workers.values() if not each.leaving), key=lambda each: each.ordinal)
         self.wanted, self.usual = count, count or self.usual
         leaving = staying[count:]
         for worker in leaving:
@@ -174,8 +172,8 @@ class Fleet:
             return f"starting {', '.join(started)}"
         if not count:
             return "stopping all workers; the broker keeps running" if leaving else "no worker runs"
-        already = "1 worker runs already" if count == 1 else f"{count} workers run already"
-        return f"draining {', '.join(worker.id for worker in leaving)}" if leaving else already
+        ids = ", ".join(each.id for each in leaving)
+        return f"draining {ids}" if ids else f"{count} worker{'s run' if count > 1 else ' runs'} already"
 
     def kill(self, name: str, restart_after_s: float | None = RESTART_AFTER_S) -> str:
         """Send SIGKILL to a worker or the coordinator.

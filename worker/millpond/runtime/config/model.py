@@ -153,7 +153,8 @@ class Config(WorkerSettings):
                 f"({config.commit_interval_ms}), so the broker would abort every transaction before its commit: raise "
                 "the former, or lower the latter."
             )
-        for protocol in protocols_of(config.bootstrap_servers):
+        # Where no broker is needed, as by `millpond check`, the credentials may be elsewhere, and this setting in them.
+        for protocol in protocols_of(config.bootstrap_servers) if required else ():
             for client in clients.CLIENTS:
                 chosen = str(getattr(config, client).get("security.protocol", "plaintext")).upper()
                 if protocol != chosen:
