@@ -5,9 +5,9 @@ from __future__ import annotations
 import sysconfig
 import traceback
 from pathlib import Path, PurePath
-from types import TracebackType
+from types import FrameType
 
-__all__ = ("is_library", "own_traceback", "place_of", "raised_in_millpond")
+__all__ = ("is_library", "is_the_users", "own_traceback", "place_of", "raised_in_millpond")
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
@@ -29,7 +29,7 @@ def place_of(error: BaseException) -> str | None:
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if _is_the_users(trace):
+        if is_the_users(trace.tb_frame):
             named = "" if code.co_name in ("<lambda>", "<module>") else f", in {code.co_name}()"
             found = f"{PurePath(code.co_filename).name}, line {trace.tb_lineno}{named}"
         trace = trace.tb_next
@@ -43,7 +43,7 @@ def own_traceback(error: BaseException) -> str:
     trace = error.__traceback__
     for frame in traceback.extract_tb(trace):
         assert trace is not None
-        if _is_the_users(trace):
+        if is_the_users(trace.tb_frame):
             own.append(frame)
         else:
             hidden += 1
@@ -56,9 +56,10 @@ def own_traceback(error: BaseException) -> str:
     return "".join([*lines, *traceback.format_exception_only(error)])
 
 
-def _is_the_users(trace: TracebackType) -> bool:
-    module = str(trace.tb_frame.f_globals.get("__name__", ""))
-    return not (_ours(module) or trace.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen")))
+def is_the_users(frame: FrameType) -> bool:
+    """Return whether a call is of the user's code, and not of millpond, the standard library or a package."""
+    module = str(frame.f_globals.get("__name__", ""))
+    return not (_ours(module) or frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen")))
 
 
 def raised_in_millpond(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -18,7 +19,17 @@ from millpond.cli.dev.status import WorkerPhase
 from millpond.cli.dev.view import table
 from millpond.cli.dev.worker import STEADY_S, WorkerProcess
 from millpond.cli.dev.worker_metrics import Input, RecentMetrics, Scrape
-from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskReport, TaskState, TopologySummary, View
+from millpond.protocol import (
+    Epoch,
+    Member,
+    Role,
+    SubtopologySummary,
+    TaskReport,
+    TaskState,
+    TopologySummary,
+    Trouble,
+    View,
+)
 from millpond.runtime.config.model import Config
 
 RUNNING = TaskReport(Role.ACTIVE, TaskState.RUNNING)
@@ -124,6 +135,29 @@ def test_the_next_worker_that_is_lost_with_the_same_task_is_told_with_the_likely
     session.fleet.workers["w0"].phase = WorkerPhase.PAUSED
     (told,) = session.sees(frozen, member("w1", "0_1"))
     assert told == "w0 (pid 100) is lost (2 times so far): it has sent no heartbeat for 6.0 s; it processed 0_0"
+
+
+def test_a_long_call_of_a_worker_is_told_and_stands_below_the_table_while_it_lasts(session: Session) -> None:
+    """Each new text that the worker reports is told once. What else it waits for is only shown."""
+    session.sees(member("w0", "0_0"), member("w1", "0_1"))
+
+    def reports(reason: str, text: str) -> Member:
+        return msgspec.structs.replace(member("w0", "0_0"), trouble=Trouble(reason, text))
+
+    def shown() -> str:
+        console = Console(width=100, file=io.StringIO())
+        console.print(table(session.observer.status))
+        return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+    for seconds in (10, 30):
+        text = f"worker w0 has processed nothing for {seconds} s: it is in one call"
+        assert session.sees(reports("WorkerStalled", text), member("w1", "0_1")) == [text]
+        assert session.sees(reports("WorkerStalled", text), member("w1", "0_1")) == []
+        assert f"w0: {text}" in shown()
+    assert session.sees(reports("BrokerError", "the registry is away"), member("w1", "0_1")) == []
+    assert "w0: the registry is away" in shown()
+    assert session.sees(member("w0", "0_0"), member("w1", "0_1")) == []
+    assert "w0: " not in shown()
 
 
 def test_a_worker_that_died_is_told_once(session: Session) -> None:

@@ -33,6 +33,8 @@ _FAST_POLL_S = 0.03  # while tasks do not run
 _SCRAPE_INTERVAL_S = 1.0
 _SCRAPE_TIMEOUT_S = 2.0
 _MAX_NAMED = 12
+_STALLED = "WorkerStalled"
+"""The kind of trouble of `millpond.runtime.worker.stalls`, which workers report."""
 _SILENT = 0.9  # of the session timeout: a worker that was silent for so long did not leave, it hangs
 
 
@@ -71,6 +73,7 @@ class Observer:
         self._was_complete = False
         self._told_complete = False
         self._told_dead: dict[str, str] = {}  # by worker: the incarnation that was last told as dead
+        self._told_troubles: dict[str, str] = {}  # by worker: what it reported of a long call
         self._repeated = RepeatedLosses(config.coordinator_session_timeout_ms / 1000)
         self._skip_complete_event = False
         self._processed_before = 0
@@ -357,11 +360,23 @@ class Observer:
             lag=self._lag(metrics.last) if metrics is not None else None,
             restoring=self._restoring(metrics.last, held) if metrics is not None else (),
             restarts=max(0, worker.restarts),
-            note=worker.shown_note,
+            note=worker.shown_note or self._trouble(worker, member),
             log=str(worker.log.path),
             metrics=worker.log.metrics,
             queries=(member.address or "") if member is not None and member.alive else "",
         )
+
+    def _trouble(self, worker: WorkerProcess, member: Member | None) -> str:
+        """Return what a worker reports as the reason why it processes nothing; tell each new text of a long call."""
+        alive = member is not None and member.alive and worker.phase is WorkerPhase.RUNNING
+        trouble = member.trouble if member is not None and alive else None
+        if trouble is None:
+            self._told_troubles.pop(worker.id, None)
+            return ""
+        if trouble.reason == _STALLED and self._told_troubles.get(worker.id) != trouble.message:
+            self._told_troubles[worker.id] = trouble.message
+            self._fleet.add_event(trouble.message, logging.WARNING, worker=worker.id)
+        return trouble.message
 
     def _restoring(self, scrape: Scrape, held: Mapping[str, TaskReport]) -> tuple[Restoring, ...]:
         """Return the store partitions that tasks wait for, without those of standbys, which always have some lag."""

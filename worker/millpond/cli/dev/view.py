@@ -49,7 +49,9 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
         return head
     parts: list[RenderableType] = [head, _Workers(status)]
     parts += [
-        Text(f" {worker.worker}: ", style="red").append(worker.note).append(f"  log: {worker.log}", style="dim not red")
+        Text(f" {worker.worker}: ", style="red")
+        .append(worker.note)
+        .append(f"  log: {worker.log}" if worker.log else "", style="dim not red")
         for worker in status.workers
         if _failed(worker)
     ]

@@ -61,6 +61,7 @@ from .parts import WorkerParts
 from .polling import Polling
 from .producers import Producers
 from .recovery import Recovery
+from .stalls import watch_for_stalls
 from .startup import Startup, rejected_by_kafka
 
 __all__ = ("Worker",)
@@ -413,6 +414,7 @@ class Worker:
     def _run(self) -> None:
         parts = self._parts
         self._startup.start()
+        watch_for_stalls(parts, lambda: self.last_turn)
         while not parts.stop.is_set():
             self._turn_or_recover()
         parts.become(WorkerState.PENDING_SHUTDOWN)

@@ -83,6 +83,7 @@ class WorkerConsole:
         tasks = () if seen is None else seen.tasks
         running = {each.task: config.worker_id for each in tasks if each.state == "running"}
         metrics = None if worker is None else worker.metrics.http.url
+        trouble = None if worker is None else worker.waiting.trouble()
         row = WorkerStatus(
             worker=config.worker_id,
             phase=WorkerPhase.RUNNING if worker and worker.state is WorkerState.RUNNING else WorkerPhase.STARTING,
@@ -95,6 +96,7 @@ class WorkerConsole:
             lag=None if seen is None else seen.summary.lag,
             metrics=f"{metrics}/metrics" if metrics else "",
             queries=self.queries,
+            note="" if trouble is None else trouble.message,
         )
         return SessionStatus(
             application=config.application_id,
