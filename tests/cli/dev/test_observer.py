@@ -131,6 +131,14 @@ def test_the_next_worker_that_is_lost_with_the_same_task_is_told_with_the_likely
     (told,) = session.sees(frozen, member("w1", *TASKS, alive=False, silent_ms=6_000))
     assert "is lost: it has sent no heartbeat for 6.0 s; it processed 0_0 0_1. The likely cause is a fun" in told
     assert "look at the next records of its tasks" in told
+    # The offset is that which the worker before it has told; 0_1 has no further record.
+    metrics = RecentMetrics()
+    metrics.add(Scrape(inputs={("0_0", "words"): Input(17, caught_up=True), ("0_1", "words"): Input(4)}), 1.0)
+    session.observer._metrics["w0"] = (100, metrics)
+    session.observer._ends.known.update({("words", 0): 18, ("words", 1): 4})
+    session.sees(frozen, member("w1", *TASKS))
+    (told,) = session.sees(frozen, member("w1", *TASKS, alive=False, silent_ms=6_000))
+    assert "look at the next records of words-0 from offset 17, and give" in told
     session.sees(member("w0", "0_0"), member("w1", "0_1"))
     session.fleet.workers["w0"].phase = WorkerPhase.PAUSED
     (told,) = session.sees(frozen, member("w1", "0_1"))

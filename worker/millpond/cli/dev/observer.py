@@ -183,20 +183,25 @@ class Observer:
             f"it processed {_task_names(tasks)}"
         )
         if worker.phase is not WorkerPhase.PAUSED and (
-            cause := self._repeated.cause(worker.id, tasks, self._next_records(worker.id, tasks))
+            cause := self._repeated.cause(worker.id, tasks, self._next_records(tasks))
         ):
             self._warnings["lost workers"] = text = f"{text}. {cause}"
         self._fleet.add_event(text, logging.WARNING, kind=SessionEventKind.LOST, worker=worker.id)
 
-    def _next_records(self, worker: str, tasks: frozenset[str]) -> dict[Partition, int]:
-        """Return the offsets of the next records of a worker's tasks, as of its last metrics."""
-        _, metrics = self._metrics.get(worker, (0, None))
-        inputs = {} if metrics is None else metrics.last.inputs
-        return {
-            (topic, _partition(task)): found.position
-            for (task, topic), found in inputs.items()
-            if task in tasks and not found.caught_up
-        }
+    def _next_records(self, tasks: frozenset[str]) -> dict[Partition, int]:
+        """Return the offsets of the next records of tasks, as of the last metrics of any worker.
+
+        A worker that has just taken a task over may not have told its offset yet. Partitions without a next record are
+        left out.
+        """
+        found: dict[Partition, int] = {}
+        for _, metrics in self._metrics.values():
+            for (task, topic), each in metrics.last.inputs.items():
+                if task in tasks:
+                    partition = topic, _partition(task)
+                    found[partition] = max(each.position, found.get(partition, 0))
+        ends = self._ends.known
+        return {partition: offset for partition, offset in found.items() if ends.get(partition, offset + 1) > offset}
 
     def _note_regained_tasks(self) -> None:
         """Record which tasks of lost workers are processed again, and tell it once it is likely to last."""
