@@ -36,8 +36,9 @@ def warn_of_left_changelogs(plan: Plan, existing: Mapping[str, int], application
     stores = [name[len(application_id) + 1 : -len(_SUFFIX)] for name in new]
     log.warning(
         "the store%s %s begin%s empty, and no store uses the changelog%s %s. If a store was renamed, its state stays "
-        "under the old name: rename it back to keep the state, or stop the workers, and run `millpond reset` with "
-        "`--internal-topics %s` to make the state again from the inputs. Topics of another application, whose id "
+        "under the old name: stop the workers, and run `millpond reset` with `--internal-topics %s` to make the state "
+        "again from the inputs. To rename it back keeps the state only if no record has been processed since: what was "
+        "processed under the new name is missing from it. Topics of another application, whose id "
         "begins with '%s-', are no reason to do anything.",
         "" if len(stores) == 1 else "s",
         ", ".join(f"'{each}'" for each in stores),
