@@ -22,7 +22,8 @@ nodes `node`. Metrics of nodes, and of the flushes of stores, need `metrics.reco
 
 Counters begin with 0 in each process, so a restart, or `kill -9`, sets them back. `increase()` and `rate()` of Prometheus go on over that. So a total is
 `sum by (application_id) (increase(millpond_task_dropped_records_total[1d]))` over the time that you ask for, and not the value of the metric. What a process counted
-after its last scrape is in no total; the log has it.
+after its last scrape is in no total; the log has it. Counters of a task (`task` is one of their labels) end at a worker when the task moves, and begin with 0 at the next one; so does
+the column `dropped` of `millpond dev`.
 
 {workers}
 
