@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from millpond.cli.dev import command as dev
+from millpond.cli.own_broker import OwnBroker
 from millpond.cli.run import command as run
 from millpond.cli.run import worker_process as running
 from millpond.cli.session import Session
@@ -61,7 +63,9 @@ def test_dev_takes_over_on_a_broker_of_its_own_alone(
     started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """No other worker runs with an own broker; with another broker, one may."""
-    monkeypatch.setattr(dev, "_broker", lambda *_arguments: contextlib.nullcontext("127.0.0.1:1"))
+    kafka: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", unexpected_end=lambda: None)
+    own = OwnBroker(kafka, (), None)
+    monkeypatch.setattr(dev, "own_broker", lambda *_arguments: contextlib.nullcontext(own))
     called(dev.command)
     called(dev.command, *SETTINGS)
     called(dev.command, *SETTINGS, "--take-over")
