@@ -6,8 +6,10 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Three test processes: one of them waits for a real API server most of the time. More processes are slower on small machines.
-JOBS ?= 3
+# Four test processes: one of them waits for a real API server most of the time, and others wait for brokers.
+JOBS ?= 4
+# Long tests start processes of their own.
+LONG_JOBS ?= 3
 # Plain tests wait for nothing, and each process collects all tests first.
 PLAIN_JOBS ?= 2
 # A test process that dies ends the run: xdist would wait for ever for the tests that it had to reassign.
@@ -47,7 +49,7 @@ test: venv spark ## Run the tests, on a real broker and a real API server; fetch
 
 .PHONY: test-long
 test-long: venv spark ## Run the tests that take ten seconds and more each
-	@$(BIN)/python -m pytest $(PYTEST_JOBS) -m long $(ARGS)
+	@$(BIN)/python -m pytest $(PYTEST_JOBS) -n $(LONG_JOBS) -m long $(ARGS)
 
 .PHONY: test-loaded
 RUNS ?= 10

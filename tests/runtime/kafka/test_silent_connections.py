@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -48,11 +49,12 @@ def behind_proxy(own_brokers, tmp_path_factory):
             yield SimpleNamespace(broker=broker, proxy=proxy, address=f"127.0.0.1:{proxy.port}")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def topic(behind_proxy):
-    """A topic with two partitions."""
-    kafka.create_topic(behind_proxy.address, "in", 2)
-    return "in"
+    """An empty topic with two partitions."""
+    name = f"in-{uuid.uuid4().hex[:8]}"
+    kafka.create_topic(behind_proxy.address, name, 2)
+    return name
 
 
 def config(address: str, directory: Path, guarantee: str = "exactly_once") -> Config:

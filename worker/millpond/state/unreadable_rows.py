@@ -36,7 +36,7 @@ class UnreadableRow(SerializationError):
         self.store: str = store.name
         self.waited: str = waited
         super().__init__(f"store '{store.name}' has a row that {serde.name} cannot decode{_reason(store, error)}")
-        self.__cause__ = error
+        self.__cause__: BaseException | None = error
 
 
 def _reason(store: _Store, error: Exception) -> str:

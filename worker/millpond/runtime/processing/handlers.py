@@ -119,7 +119,7 @@ class UnreadableInternalRecord(SerializationError):
             f"the record, as another type: {default}run the earlier version until it has processed that topic, and "
             "change the type then"
         )
-        self.__cause__ = error
+        self.__cause__: BaseException | None = error
 
 
 def fail_on_error(context: ErrorContext, error: Exception) -> Response:
