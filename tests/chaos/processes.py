@@ -205,6 +205,10 @@ class WorkerProcess:
             return str(refusals[-1]["sentence"])
         logs = sorted(self._directory.glob(f"{self.name}-*.log"))
         lines = [line for line in logs[-1].read_text(errors="replace").splitlines() if line.strip()] if logs else []
+        # A process that a library aborted: the library's line is followed by the stacks of all threads.
+        fatal = next((number for number, line in enumerate(lines) if line.startswith("Fatal Python error")), 0)
+        if fatal:
+            return lines[fatal - 1]
         return lines[-1] if lines else "it logged nothing"
 
 

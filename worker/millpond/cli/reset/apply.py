@@ -6,7 +6,6 @@ offsets; then follow offsets, topics and local state. A repeated reset gives the
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import time
@@ -17,6 +16,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime.commit.pipeline import is_fenced, portions
+from millpond.runtime.kafka import group_requests
 from millpond.runtime.kafka.clients import log, transactional_id
 from millpond.state.rocksdb.directory_lock import DirectoryLock
 
@@ -100,8 +100,9 @@ def _commit(cluster: Cluster, offsets: list[TopicPartition]) -> None:
     if not offsets:
         return
     request = ConsumerGroupTopicPartitions(cluster.config.application_id, offsets)
-    for future in cluster.admin.alter_consumer_group_offsets([request]).values():
-        done = cluster.ask(functools.partial(future.result, REQUEST_TIMEOUT_S), "to commit the new offsets")
+    asked = cluster.admin.alter_consumer_group_offsets([request], request_timeout=group_requests.REQUEST_TIMEOUT_S)
+    for future in asked.values():
+        done = cluster.answer(future, "to commit the new offsets")
         if failed := [each for each in done.topic_partitions if each.error is not None]:
             raise BrokerError(f"the offset of {failed[0].topic} cannot be changed: {failed[0].error.str()}.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -20,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from millpond.errors import BrokerError, ConfigError
 from millpond.runtime.config.model import Config
+from millpond.runtime.kafka import group_requests
 from millpond.runtime.kafka.clients import log
 from millpond.runtime.offsets.metadata import Partition, decode_metadata, text_of
 from millpond.runtime.ownership.presence import Presence, decode_presence, presence_group
@@ -80,6 +82,11 @@ class Cluster:
             raise BrokerError(
                 f"Kafka at '{self.config.bootstrap_servers}' was asked for {what.removeprefix('to ')} and answered: "
                 f"{error.args[0].str()}."
+            ) from error
+        except group_requests.FutureTimeout as error:
+            raise BrokerError(
+                f"Kafka at '{self.config.bootstrap_servers}' was asked for {what.removeprefix('to ')} and did not "
+                f"answer for {REQUEST_TIMEOUT_S:.0f} s. Check that its brokers are up."
             ) from error
 
     def topics(self) -> dict[str, int]:
@@ -162,10 +169,13 @@ class Cluster:
 
     def _of_group(self, id: str) -> list[TopicPartition]:
         asked = self.admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(id)], request_timeout=REQUEST_TIMEOUT_S
+            [ConsumerGroupTopicPartitions(id)], request_timeout=group_requests.REQUEST_TIMEOUT_S
         )
-        found = self.ask(lambda: asked[id].result(REQUEST_TIMEOUT_S), "the committed offsets")
-        return list(found.topic_partitions)
+        return list(self.answer(asked[id], "the committed offsets").topic_partitions)
+
+    def answer(self, future: Future[_Answer], what: str) -> _Answer:
+        """Wait for a group's coordinator, as `ask`, for a request sent with `group_requests.REQUEST_TIMEOUT_S`."""
+        return self.ask(lambda: group_requests.answer(future, REQUEST_TIMEOUT_S), what)
 
     def delete_group(self, id: str) -> None:
         """Delete a consumer group, unless it does not exist.
@@ -173,11 +183,13 @@ class Cluster:
         Raises:
             BrokerError: Kafka rejected the request, or did not answer in time.
         """
+        asked = self.admin.delete_consumer_groups([id], request_timeout=group_requests.REQUEST_TIMEOUT_S)
         try:
-            self.admin.delete_consumer_groups([id], request_timeout=REQUEST_TIMEOUT_S)[id].result(REQUEST_TIMEOUT_S)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-                raise BrokerError(f"the consumer group '{id}' cannot be deleted: {error.args[0].str()}.") from error
+            self.answer(asked[id], f"to delete the consumer group '{id}'")
+        except BrokerError as error:
+            cause = error.__cause__
+            if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise
 
     def active_members(self, groups: Collection[str]) -> list[str]:
         """Return a part of a sentence with the number of the group's members; an empty list without members.
@@ -190,9 +202,8 @@ class Cluster:
         id = self.config.application_id
         if id not in groups:
             return []
-        described = self.ask(
-            lambda: self.admin.describe_consumer_groups([id])[id].result(REQUEST_TIMEOUT_S), "the consumer group"
-        )
+        asked = self.admin.describe_consumer_groups([id], request_timeout=group_requests.REQUEST_TIMEOUT_S)
+        described = self.answer(asked[id], "the consumer group")
         if described.state in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD) or not described.members:
             return []
         return [f"the consumer group has {len(described.members)} active members"]

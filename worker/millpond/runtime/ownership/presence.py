@@ -15,7 +15,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ from confluent_kafka.admin import AdminClient
 
 from millpond.runtime.commit.pipeline import portions
 from millpond.runtime.kafka.clients import log as client_log
+from millpond.runtime.kafka.group_requests import REQUEST_TIMEOUT_S, FutureTimeout, answer
 from millpond.runtime.offsets.metadata import Partition, text_of
 
 __all__ = ("PERIOD_S", "Presence", "PresenceReports", "decode_presence", "presence_group")
@@ -127,9 +127,10 @@ class PresenceReports:
             return set()
         asked = ConsumerGroupTopicPartitions(self._group, [TopicPartition(*each) for each in inputs])
         try:
-            answers = self._admin().list_consumer_group_offsets([asked], request_timeout=_LAST_TIMEOUT_S / 2)
-            found = answers[self._group].result(_LAST_TIMEOUT_S / 2).topic_partitions
+            answers = self._admin().list_consumer_group_offsets([asked], request_timeout=REQUEST_TIMEOUT_S)
+            found = answer(answers[self._group], _LAST_TIMEOUT_S / 2).topic_partitions
         except (KafkaException, FutureTimeout) as error:
+            self._client = None
             log.debug("worker %s: cannot read the reports of workers: %r", self._presence.worker, error)
             return set()
         own = [each for each in found if decode_presence(text_of(each)) == self._presence]
@@ -143,7 +144,7 @@ class PresenceReports:
         try:
             self._commit((TopicPartition(*each, now_ms, text) for each in sorted(inputs)), timeout_s)
         except (KafkaException, FutureTimeout) as error:
-            self._client = None  # a client may not find its brokers again (see `kafka/reconnect.py`)
+            self._client = None  # it may not find its brokers again, and would send the request after all
             self._failed(error.args[0] if isinstance(error, KafkaException) else None)
         else:
             self._failure, self._failures = "", 0
@@ -157,8 +158,8 @@ class PresenceReports:
         client = self._admin()
         for part in portions(list(offsets)):
             request = [ConsumerGroupTopicPartitions(self._group, part)]
-            answers = client.alter_consumer_group_offsets(request, request_timeout=timeout_s)
-            for each in answers[self._group].result(timeout_s).topic_partitions:
+            answers = client.alter_consumer_group_offsets(request, request_timeout=REQUEST_TIMEOUT_S)
+            for each in answer(answers[self._group], timeout_s).topic_partitions:
                 if each.error is not None:
                     raise KafkaException(each.error)
 
