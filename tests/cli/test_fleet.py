@@ -20,10 +20,10 @@ from rich.console import Console
 
 from millpond.cli.dev import child_reaper, control_server, keys
 from millpond.cli.dev.actions import ACTIONS, KEYS
+from millpond.cli.dev.observing.worker_metrics import RecentMetrics, Scrape, parse
 from millpond.cli.dev.remote import CommandFailed, NoSession, Remote, SessionFile
 from millpond.cli.dev.status import Restoring, SessionStatus, WorkerPhase, WorkerStatus
 from millpond.cli.dev.view import table
-from millpond.cli.dev.worker_metrics import RecentMetrics, Scrape, parse
 from millpond.cli.state.sources import Sources
 from millpond.errors import ConfigError
 from millpond.protocol.overview import TaskOverview

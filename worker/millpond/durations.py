@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 from typing import Self
 
-__all__ = ("Duration", "DurationTooLong", "milliseconds")
+__all__ = ("Duration", "DurationTooLong", "milliseconds", "seem_seconds")
 
 _MILLISECOND = timedelta(milliseconds=1)
 _WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)", re.IGNORECASE)
@@ -67,3 +67,10 @@ def milliseconds(duration: timedelta) -> int:
     if rest:
         raise ValueError(f"{duration} is not a whole number of milliseconds; round it")
     return whole
+
+
+def seem_seconds(timestamp_ms: int) -> bool:
+    """Return whether a timestamp in epoch ms was written in seconds by mistake: a day of early 1970, or one of 2001 to
+    2286 in seconds.
+    """
+    return 1_000_000_000 <= timestamp_ms <= 9_999_999_999

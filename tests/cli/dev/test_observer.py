@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from millpond.cli.dev.observer import Observer
+from millpond.cli.dev.observing.observer import Observer
+from millpond.cli.dev.observing.worker_metrics import Input, RecentMetrics, Scrape
 from millpond.cli.dev.process_log import ProcessLog
 from millpond.cli.dev.status import WorkerPhase
 from millpond.cli.dev.view import table
 from millpond.cli.dev.worker import STEADY_S, WorkerProcess
-from millpond.cli.dev.worker_metrics import Input, RecentMetrics, Scrape
 from millpond.protocol import (
     Epoch,
     Member,

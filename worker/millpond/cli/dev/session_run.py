@@ -20,7 +20,7 @@ from .child_processes import ChildReaper
 from .console import SessionConsole, serving_console, session_overview
 from .control_server import serving
 from .keys import listening
-from .observer import Observer
+from .observing.observer import Observer
 from .supervisor import Fleet
 from .view import table
 from .worker import Launch

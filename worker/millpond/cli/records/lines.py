@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from confluent_kafka import murmur2
 
+from millpond.durations import seem_seconds
 from millpond.errors import MillpondError
 from millpond.runtime.config.parsers import nearest
 from millpond.serdes import Windowed
@@ -25,8 +26,6 @@ _OF_DEAD_LETTERS = "__streams.errors."
 """The headers that tell why a record is a dead letter begin so."""
 _NO_TOPIC = "an unnamed topic"
 _MAX_LONG = 2**63 - 1
-_FIRST_SECONDS, _LAST_SECONDS = 1_000_000_000, 9_999_999_999
-"""Timestamps between these are seconds by mistake, as the worker takes them: ms of 1970, and seconds since 2001."""
 _BOM = b"\xef\xbb\xbf"
 _BOMS_OF_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -76,7 +75,7 @@ class Target:
         """Return the timestamp of a line in epoch ms; 0 if it names none."""
         given = line.get("timestamp")
         found = _timestamp_ms(given)
-        if type(given) is int and _FIRST_SECONDS <= found <= _LAST_SECONDS:
+        if type(given) is int and seem_seconds(found):
             self._in_seconds += 1
             self._first_seconds = self._first_seconds or found
         return found

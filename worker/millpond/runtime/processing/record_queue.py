@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
+from millpond.durations import seem_seconds
 from millpond.errors import BrokerError
 
 __all__ = ("Chunk", "Decoder", "RecordQueue")
@@ -77,10 +78,6 @@ OnDropped = Callable[[], None]
 OnSeconds = Callable[[int], None]
 
 
-_FIRST_SECONDS, _LAST_SECONDS = 1_000_000_000, 9_999_999_999
-"""Timestamps that are days of early 1970 in milliseconds, and those of 2001 to 2286 in seconds."""
-
-
 class Decoder:
     """The decoder of one source node's messages into chunks.
 
@@ -135,7 +132,7 @@ class Decoder:
         raw_values = list(map(_value, messages))
         timestamps: list[int] = list(map(_second, map(_timestamp, messages)))
         lowest = min(timestamps)
-        if _FIRST_SECONDS <= lowest <= _LAST_SECONDS and self.trust_timestamps:
+        if self.trust_timestamps and seem_seconds(lowest):
             self._in_seconds(lowest)
         if self.trust_timestamps and all(raw_keys) and all(raw_values) and lowest >= 0:
             try:
@@ -184,7 +181,7 @@ class Decoder:
             keys.append(key)
             values.append(value)
             times.append(timestamp)
-        if times and not self.trust_timestamps and _FIRST_SECONDS <= times[0] <= _LAST_SECONDS:
+        if times and not self.trust_timestamps and seem_seconds(times[0]):
             self._in_seconds(times[0])
         return Chunk(kept, keys, values, times, next_offset, bad or None)
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from millpond.cli.dev.status import Restoring
 from millpond.drops import is_dropped
-
-from .status import Restoring
 
 __all__ = ("Input", "RecentMetrics", "Scrape", "parse")
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 import aiohttp
 import msgspec
 
+from millpond.cli.dev.coordinator import CoordinatorUnavailable
+from millpond.cli.dev.status import Restoring, SessionEventKind, SessionStatus, WorkerPhase, WorkerStatus
+from millpond.cli.dev.supervisor import Fleet
+from millpond.cli.dev.worker import WorkerProcess
 from millpond.console import tasks_of
 from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskReport, TaskState, View
 
-from .coordinator import CoordinatorUnavailable
 from .input_ends import InputEnds, Partition
 from .losses import RepeatedLosses
-from .status import Restoring, SessionEventKind, SessionStatus, WorkerPhase, WorkerStatus
-from .supervisor import Fleet
-from .worker import WorkerProcess
 from .worker_metrics import RecentMetrics, Scrape, parse
 
 __all__ = ("Observer",)

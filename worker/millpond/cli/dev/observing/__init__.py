@@ -1,0 +1,1 @@
+"""What a session shows of its workers: from the coordinator, their metrics and logs, and Kafka."""
