@@ -8,7 +8,7 @@ import pytest
 
 from millpond.cli.reset.internal_topics import Choice, internal_topics, of_commits, owner_of
 from millpond.errors import ConfigError
-from millpond.runtime.restoring.reusable_state import digest_of
+from millpond.runtime.topics.identity import digest_of
 from tests.cli.conftest import Ended, Millpond
 from tests.conftest import CreateTopic
 from tests.runtime.running import Running

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.runtime.restoring.reusable_state import ChangelogFacts, LocalRows, LocalRowsVerdict, digest_of, judge
-from millpond.runtime.topics.identity import TopicIdentity, delete_retention_ms
+from millpond.runtime.restoring.reusable_state import ChangelogFacts, LocalRows, LocalRowsVerdict, judge
+from millpond.runtime.topics.identity import TopicIdentity, delete_retention_ms, digest_of
 from millpond.state.provenance import Provenance
 
 DAY, HOUR = 86_400_000, 3_600_000

@@ -16,8 +16,8 @@ from millpond.cli.run.command import command as run
 from millpond.errors import BrokerError, OwnershipError, TopicError
 from millpond.protocol import Mark, Role, TaskState
 from millpond.runtime.offsets.metadata import Claim, OffsetMetadata, Partition
-from millpond.runtime.restoring.reusable_state import digest_of
 from millpond.runtime.tasks.events import Keep, TakenAway
+from millpond.runtime.topics.identity import digest_of
 from millpond.runtime.topics.plan import make_plan
 from millpond.runtime.worker.startup import announce, claim_everything
 from millpond.topology import TaskId

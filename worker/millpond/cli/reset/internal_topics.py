@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from millpond.errors import ConfigError
 from millpond.runtime.ownership.presence import presence_group
-from millpond.runtime.restoring.reusable_state import digest_of
+from millpond.runtime.topics.identity import digest_of
 from millpond.topology import is_repartition_topic
 
 __all__ = ("NO_CHOICE", "Choice", "InternalTopics", "internal_topics", "of_commits", "owner_of")

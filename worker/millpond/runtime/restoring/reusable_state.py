@@ -7,10 +7,7 @@ then nothing is dropped, and the worker stops (docs/decisions/0026-changelogs-th
 
 from __future__ import annotations
 
-import base64
 import enum
-import hashlib
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from millpond.runtime.topics.identity import TopicIdentity
@@ -21,7 +18,6 @@ __all__ = (
     "LocalRows",
     "LocalRowsVerdict",
     "Verdict",
-    "digest_of",
     "judge",
     "lacks_beginning",
     "longest_unwritten_ms",
@@ -125,11 +121,3 @@ def longest_unwritten_ms(facts: TopicIdentity) -> int:
     """Return the maximum age of the time on disk while no rows are written, in milliseconds."""
     retention = facts.delete_retention_ms
     return _MAX_UNWRITTEN_MS if retention is None else min(_MAX_UNWRITTEN_MS, retention // 4)
-
-
-def digest_of(ids: Iterable[str]) -> str:
-    """Return a digest of the topic ids of a task's changelogs, eight characters; empty if brokers do not return ids."""
-    known = sorted(ids)
-    if not known or not all(known):
-        return ""
-    return base64.urlsafe_b64encode(hashlib.sha256("\n".join(known).encode()).digest())[:8].decode()

@@ -17,11 +17,11 @@ from millpond.runtime.restoring.reusable_state import (
     LocalRows,
     LocalRowsVerdict,
     Verdict,
-    digest_of,
     judge,
     lacks_beginning,
 )
 from millpond.runtime.restoring.snapshot_choice import WantedStore
+from millpond.runtime.topics.identity import digest_of
 from millpond.runtime.topics.plan import Plan
 from millpond.runtime.topics.window_changelogs import missing_windows, warn_of_missing_windows
 from millpond.snapshots.layouts import covered, layout_of

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-__all__ = ("TopicIdentity", "delete_retention_ms", "deletion", "is_only_compacted", "topic_configs", "topic_ids")
+__all__ = (
+    "TopicIdentity",
+    "delete_retention_ms",
+    "deletion",
+    "digest_of",
+    "is_only_compacted",
+    "topic_configs",
+    "topic_ids",
+)
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -29,6 +39,14 @@ class TopicIdentity(NamedTuple):
     only_compacted: bool = False
     """Whether brokers never delete the newest record of a key. Such a topic starts at offset 0, unless a person deletes
     records."""
+
+
+def digest_of(ids: Iterable[str]) -> str:
+    """Return a digest of the topic ids of a task's changelogs, eight characters; empty if brokers do not return ids."""
+    known = sorted(ids)
+    if not known or not all(known):
+        return ""
+    return base64.urlsafe_b64encode(hashlib.sha256("\n".join(known).encode()).digest())[:8].decode()
 
 
 def topic_ids(admin: AdminClient, topics: Collection[str], timeout_s: float) -> dict[str, str]:

@@ -32,6 +32,7 @@ from millpond.runtime.tasks.task_stores import TaskStores
 from millpond.runtime.topics.left_changelogs import warn_of_left_changelogs
 from millpond.runtime.topics.lost_changelogs import check_changelogs
 from millpond.runtime.topics.plan import Plan, plan_with
+from millpond.runtime.topics.renamed_back import warn_of_stores_renamed_back
 from millpond.runtime.topics.state_of_earlier_life import check_no_earlier_life
 from millpond.runtime.topics.state_sources import state_sources, warn_of_deletions
 from millpond.runtime.topics.watch import TopicWatch
@@ -137,6 +138,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         bootstrap = open_bootstrap(config, stores.backend, environment.now_ms)
         newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
         warn_of_left_changelogs(plan, newest, config.application_id)
+        warn_of_stores_renamed_back(plan, newest, config.application_id, cluster.facts, offsets.survey)
         starts = StartPositions(plan, config, environment, "")
         check_no_earlier_life(plan, newest, offsets.survey, cluster.ranges, starts.from_beginning)
         windows = window_changelogs(plan)
