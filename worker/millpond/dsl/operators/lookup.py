@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from millpond.topology import NodeContext
 
@@ -17,6 +17,7 @@ __all__ = (
     "StoredBytes",
     "TimedGet",
     "WindowLookup",
+    "as_forwarded",
     "stored_bytes",
 )
 
@@ -47,6 +48,41 @@ class Lookup(Protocol):
 
     def bind_timed(self, node: NodeContext) -> TimedGet:
         """Return the function with which one task looks up a key and the timestamp of its value."""
+
+
+class _ForwardedStore:
+    """A store whose entries are as it has forwarded them."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.entry = store.forwarded
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class _WithForwardedStores:
+    """The context of a node whose stores are as they have forwarded their entries."""
+
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
+
+    def store(self, name: str) -> Any:
+        store = self._node.store(name)
+        return _ForwardedStore(store) if store.caching else store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+
+def as_forwarded(node: NodeContext) -> NodeContext:
+    """Return a context for `Lookup.bind`, so that the lookup reads what tables have forwarded.
+
+    A table with a cache forwards its changes at a commit, and none for a key that came and went in between. A join of
+    two tables has to read each as the other half of the join sees it: what it forwards for one change would otherwise
+    be of a row that is never forwarded, or is forwarded again later. Joins of a stream read the newest values.
+    """
+    return cast("NodeContext", _WithForwardedStores(node))
 
 
 def stored_bytes(lookup: Lookup, node: NodeContext) -> StoredBytes | None:

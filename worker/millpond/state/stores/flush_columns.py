@@ -31,7 +31,8 @@ F = TypeVar("F", bound=Callable[..., None])
 
 Change = tuple[Any, ...]
 """The change of one key since the last flush: key, value at the last flush, encoded value (None when it is not encoded
-yet), value as the store keeps it, timestamp in ms. A value of None is a deletion."""
+yet), value as the store keeps it, timestamp in ms, timestamp of the value at the last flush. A value of None is a
+deletion."""
 
 new_of: itemgetter[int] = itemgetter(3)
 timestamp_of: itemgetter[int] = itemgetter(4)

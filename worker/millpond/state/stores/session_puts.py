@@ -109,6 +109,14 @@ class SessionPuts(StagedStore[K, V]):
         value: V = kept if self.value_serde.immutable else self.value_serde.deserialize(kept)
         return value
 
+    def forwarded(self, raw_key: bytes, start: int, end: int) -> V | None:
+        """As `entry`, but as of the last flush of a caching store: the value that it has forwarded."""
+        put = self._dirty.get(raw_key + session_suffix(end, start)) if self.caching else None
+        if put is None:
+            return self.entry(raw_key, start, end)
+        before = put[3]
+        return before if before is None or self.value_serde.immutable else self.value_serde.deserialize(before)
+
     def find(self, raw_key: bytes, earliest_end: int, latest_start: int) -> list[Session]:
         """Return the sessions of a serialised key that end at or after a time, and start at or before one, by end."""
         held = self._sessions.get(raw_key)

@@ -67,6 +67,9 @@ class StagedKeyValues(StagedStore[K, V]):
     peek: Callable[[bytes], tuple[V | None, int]]
     """As `entry`, for queries: it does not count as a use of the entry, where uses count."""
 
+    forwarded: Callable[[bytes], tuple[V | None, int]]
+    """As `entry`, but as of the last flush of a caching store: the value that it has forwarded."""
+
     stage: Callable[[bytes, K, V | None, int, V | None], None]
     """Puts a value, or with None deletes: serialised key, key, value, timestamp in ms, the value before this put."""
 
@@ -105,6 +108,7 @@ class StagedKeyValues(StagedStore[K, V]):
 
     def _bind(self) -> None:
         self.entry = self.peek = self._immutable_entry() if self.value_serde.immutable else self._copied_entry()
+        self.forwarded = self._forwarded_entry() if self.caching else self.entry
         self.stage = self._immutable_stage() if self.value_serde.immutable else self._copied_stage()
         if self.caching and self._context is not None and not self.value_serde.immutable:
             self.stage = self._with_headers(self.stage, self._context)
@@ -138,8 +142,21 @@ class StagedKeyValues(StagedStore[K, V]):
 
         return entry
 
+    def _forwarded_entry(self) -> Callable[[bytes], tuple[V | None, int]]:
+        changed, entry = self._dirty.get, self.entry
+        decode = None if self.value_serde.immutable else self.value_serde.deserialize
+
+        def forwarded(raw_key: bytes, /) -> tuple[V | None, int]:
+            change = changed(raw_key)
+            if change is None:
+                return entry(raw_key)
+            value = change[1]
+            return (value if value is None or decode is None else decode(value)), change[5]
+
+        return forwarded
+
     def _immutable_stage(self) -> Callable[[bytes, K, V | None, int, V | None], None]:  # noqa: C901  # two hot paths
-        entries, dirty, take = self._entries, self._dirty, self._dirty.pop
+        entries, dirty, take, load = self._entries, self._dirty, self._dirty.pop, self._load
         encode, encoded = self.value_serde.serialize, self._encoded
         as_decoded, stable = self._as_decoded, self._stable_types
 
@@ -174,8 +191,12 @@ class StagedKeyValues(StagedStore[K, V]):
                     value = as_decoded(value, data)
             # Removed and inserted again, so that changes are forwarded in the order of the last puts.
             held = take(raw_key, None)
+            if held is None:
+                before, since = old, (entries.get(raw_key) or load(raw_key))[1]
+            else:
+                before, since = held[1], held[5]
             entries[raw_key] = (value, timestamp)
-            dirty[raw_key] = (key, old if held is None else held[1], data, value, timestamp)
+            dirty[raw_key] = (key, before, data, value, timestamp, since)
             if context.headers:
                 kept[raw_key] = context.headers
             elif kept:
@@ -185,7 +206,7 @@ class StagedKeyValues(StagedStore[K, V]):
 
     def _counting_stage(self) -> Callable[[bytes, K, V | None, int, V | None], None]:
         """Return a `stage` like `_immutable_stage`, for values that are always encodable: the flush encodes them."""
-        entries, dirty, take = self._entries, self._dirty, self._dirty.pop
+        entries, dirty, take, load = self._entries, self._dirty, self._dirty.pop, self._load
         if not self.caching:
 
             def stage(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
@@ -196,9 +217,13 @@ class StagedKeyValues(StagedStore[K, V]):
         context, kept = self._context or _NoHeaders(), self._dirty_headers
 
         def stage_for_flush(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
-            entries[raw_key] = (value, timestamp)
             held = take(raw_key, None)
-            dirty[raw_key] = (key, old if held is None else held[1], None, value, timestamp)
+            if held is None:
+                before, since = old, (entries.get(raw_key) or load(raw_key))[1]
+            else:
+                before, since = held[1], held[5]
+            entries[raw_key] = (value, timestamp)
+            dirty[raw_key] = (key, before, None, value, timestamp, since)
             if context.headers:
                 kept[raw_key] = context.headers
             elif kept:
@@ -218,8 +243,8 @@ class StagedKeyValues(StagedStore[K, V]):
                 held = take(raw_key, None)
                 # `old` may be the object that user code has just changed in place into `value`; the entry's bytes are
                 # not.
-                before = (entries.get(raw_key) or load(raw_key))[0] if held is None else held[1]
-                dirty[raw_key] = (key, before, data, data, timestamp)
+                before, since = (entries.get(raw_key) or load(raw_key)) if held is None else (held[1], held[5])
+                dirty[raw_key] = (key, before, data, data, timestamp, since)
             entries[raw_key] = (data, timestamp)
 
         return stage
@@ -313,7 +338,7 @@ class StagedKeyValues(StagedStore[K, V]):
         self._dirty_origins.clear()
         serde, changed = self.value_serde, changes.values()
         data, timestamps = encoded_changes(changed, serde), list(map(timestamp_of, changed))
-        self._entry_size.sample((raw_key, change[3:]) for raw_key, change in changes.items())
+        self._entry_size.sample((raw_key, change[3:5]) for raw_key, change in changes.items())
         self._encode(out, list(changes), data, timestamps)
         if self._listener is not None:
             if not headers and not origins and self._forward_columns(list(changes), changes.values(), data, timestamps):
@@ -321,7 +346,7 @@ class StagedKeyValues(StagedStore[K, V]):
             forward_changes(
                 self._listener,
                 self._context,
-                [(key, old, new, timestamp) for key, old, _, new, timestamp in changed],
+                [(key, old, new, timestamp) for key, old, _, new, timestamp, _ in changed],
                 [(headers.get(raw_key), origins.get(raw_key)) for raw_key in changes] if headers or origins else None,
                 None if serde.immutable else serde.deserialize,
             )

@@ -205,7 +205,7 @@ class StagedWindows(WindowPuts[K, V]):
                 changes = changed_since_flush(dirty, has_listener=self._listener is not None)
                 changed.append((start, changes))
                 if len(changes) < _FEW and len(touched) > 1:
-                    few = [(key, data, new, timestamp) for key, (_, _, data, new, timestamp) in changes.items()]
+                    few = [(key, data, new, timestamp) for key, (_, _, data, new, timestamp, _) in changes.items()]
                     self._encode_few(out, start, few)
                     continue
                 of_window = changes.values()

@@ -80,7 +80,7 @@ def forward_window_changes(  # noqa: PLR0913  # the columns, once per flush
     changes: list[_Change] = [
         (start, raw_key, key, old, new, timestamp)
         for start, of_window in changed
-        for raw_key, (key, old, _, new, timestamp) in of_window.items()
+        for raw_key, (key, old, _, new, timestamp, _) in of_window.items()
     ]
     if order:
         _sort_by_last_put(changes, order)

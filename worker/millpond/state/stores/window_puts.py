@@ -30,6 +30,9 @@ class WindowPuts(StagedStore[K, V]):
     entry: Callable[[bytes, int], tuple[V | None, int]]
     """Returns value and timestamp (ms), (None, -1) when absent, of a serialised key and a window start in ms."""
 
+    forwarded: Callable[[bytes, int], tuple[V | None, int]]
+    """As `entry`, but as of the last flush of a caching store: the value that it has forwarded."""
+
     stage: Callable[[bytes, int, K, V | None, int, V | None], None]
     """Puts a value (None deletes): serialised key, window start, key, value, timestamp, value before; times in ms."""
 
@@ -65,6 +68,7 @@ class WindowPuts(StagedStore[K, V]):
 
     def _bind(self) -> None:
         self.entry = self._immutable_entry() if self.value_serde.immutable else self._copied_entry()
+        self.forwarded = self._forwarded_entry() if self.caching else self.entry
         self.stage = self._immutable_stage() if self.value_serde.immutable else self._copied_stage()
         self.stage_count = self._counting_stage() if self.value_serde is Long else self.stage
         if self.caching and self._context is not None:
@@ -103,8 +107,23 @@ class WindowPuts(StagedStore[K, V]):
 
         return entry
 
-    def _immutable_stage(self) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
+    def _forwarded_entry(self) -> Callable[[bytes, int], tuple[V | None, int]]:
+        window_at, entry = self._windows.get, self.entry
+        decode = None if self.value_serde.immutable else self.value_serde.deserialize
+
+        def forwarded(raw_key: bytes, start: int, /) -> tuple[V | None, int]:
+            window = window_at(start)
+            change = None if window is None else window[1].get(raw_key)
+            if change is None:
+                return entry(raw_key, start)
+            value = change[1]
+            return (value if value is None or decode is None else decode(value)), change[5]
+
+        return forwarded
+
+    def _immutable_stage(self) -> Callable[[bytes, int, K, V | None, int, V | None], None]:  # hot
         window_at, opened, touched, caching = self._windows.get, self._open, self._touched, self.caching
+        load = self._load
         encode, encoded = self.value_serde.serialize, self._encoded
         as_decoded, stable = self._as_decoded, self._stable_types
         puts, order = self._puts.__next__, self._order
@@ -123,41 +142,49 @@ class WindowPuts(StagedStore[K, V]):
                     data = encoded(key, value)
                     value = as_decoded(value, data)
             window = window_at(start) or opened(start)
-            window[0][raw_key] = (value, timestamp)
-            dirty = window[1]
+            entries, dirty = window[0], window[1]
             if not dirty:
                 touched.append((start, window))
             if caching:
                 # Removed and inserted again, so that changes are forwarded in the order of the last puts.
                 held = dirty.pop(raw_key, None)
-                dirty[raw_key] = (key, old if held is None else held[1], data, value, timestamp)
+                if held is None:
+                    before, since = old, (entries.get(raw_key) or load(raw_key, start))[1]
+                else:
+                    before, since = held[1], held[5]
+                dirty[raw_key] = (key, before, data, value, timestamp, since)
                 if len(touched) > 1:
                     order[start, raw_key] = puts()
             else:
                 dirty[raw_key] = data
+            entries[raw_key] = (value, timestamp)
 
         return stage
 
     def _counting_stage(self) -> Callable[[bytes, int, K, V | None, int, V | None], None]:
         """Return a `stage` like `_immutable_stage`, for values that are always encodable: the flush encodes them."""
         window_at, opened, touched, caching = self._windows.get, self._open, self._touched, self.caching
-        puts, order = self._puts.__next__, self._order
+        puts, order, load = self._puts.__next__, self._order, self._load
 
         def stage(  # noqa: PLR0913  # the hot path
             raw_key: bytes, start: int, key: K, value: V | None, timestamp: int, old: V | None, /
         ) -> None:
             window = window_at(start) or opened(start)
-            window[0][raw_key] = (value, timestamp)
-            dirty = window[1]
+            entries, dirty = window[0], window[1]
             if not dirty:
                 touched.append((start, window))
             if caching:
                 held = dirty.pop(raw_key, None)
-                dirty[raw_key] = (key, old if held is None else held[1], None, value, timestamp)
+                if held is None:
+                    before, since = old, (entries.get(raw_key) or load(raw_key, start))[1]
+                else:
+                    before, since = held[1], held[5]
+                dirty[raw_key] = (key, before, None, value, timestamp, since)
                 if len(touched) > 1:
                     order[start, raw_key] = puts()
             else:
                 dirty[raw_key] = None
+            entries[raw_key] = (value, timestamp)
 
         return stage
 
@@ -177,8 +204,8 @@ class WindowPuts(StagedStore[K, V]):
                 held = dirty.pop(raw_key, None)
                 # `old` may be the object that user code has just changed in place into `value`; the entry's bytes are
                 # not.
-                before = (entries.get(raw_key) or load(raw_key, start))[0] if held is None else held[1]
-                dirty[raw_key] = (key, before, data, data, timestamp)
+                before, since = (entries.get(raw_key) or load(raw_key, start)) if held is None else (held[1], held[5])
+                dirty[raw_key] = (key, before, data, data, timestamp, since)
                 if len(touched) > 1:
                     order[start, raw_key] = puts()
             else:

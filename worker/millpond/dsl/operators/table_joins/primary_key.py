@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
-from millpond.dsl.operators.lookup import Get, Lookup, TimedGet
+from millpond.dsl.operators.lookup import Get, Lookup, TimedGet, as_forwarded
 from millpond.dsl.operators.versioned.updates import only_latest, update_functions
 from millpond.topology import NodeContext, TableForward
 
@@ -46,7 +46,7 @@ class JoinTables:
         mine = self.kind == "inner" or (self.kind == "left" and not self.mirrored)
         other = self.kind == "inner" or (self.kind == "left" and self.mirrored)
         combine = _combine(self.combine, with_key=self.with_key, mirrored=self.mirrored)
-        lookup, send_old = self.other.bind_timed(node), self.send_old
+        lookup, send_old = self.other.bind_timed(as_forwarded(node)), self.send_old
         if mine and other and not send_old:
             join = _inner(node, lookup, combine)
         else:

@@ -38,6 +38,7 @@ WindowRow = tuple[int, Any, int]
 """Start in epoch ms, value (an object of an immutable serde, else its bytes; None if deleted), timestamp in ms."""
 
 
+_NO_ROW: WindowRow = (-1, None, -1)
 _Place = tuple[int, bytes]
 """Window start and raw key."""
 
@@ -49,6 +50,7 @@ class WindowsByKey(NewestRows[K, V], TimestampedWindowStore[K, V]):
 
     # Declared again, since a type checker does not take the types of what `_bind` assigns from the base class.
     entry: Callable[[bytes, int], tuple[V | None, int]]
+    forwarded: Callable[[bytes, int], tuple[V | None, int]]
     stage: Callable[[bytes, int, K, V | None, int, V | None], None]
     stage_count: Callable[[bytes, int, K, V | None, int, V | None], None]
     matches: Callable[[bytes, int, int], Any]
@@ -62,6 +64,7 @@ class WindowsByKey(NewestRows[K, V], TimestampedWindowStore[K, V]):
     def _bind(self) -> None:
         self.matches = self._matching()
         self.entry = self._entry_of
+        self.forwarded = self._forwarded_of if self.caching else self.entry
         self.stage = self._staging(counts=False)
         self.stage_count = self._staging(counts=True) if self.value_serde is Long else self.stage
 
@@ -73,6 +76,15 @@ class WindowsByKey(NewestRows[K, V], TimestampedWindowStore[K, V]):
         return (
             value if value is None or self.value_serde.immutable else self.value_serde.deserialize(value)
         ), timestamp
+
+    def _forwarded_of(self, raw_key: bytes, start: int, /) -> Entry:
+        change = self._dirty.get((start, raw_key))
+        if change is None:
+            return self._entry_of(raw_key, start)
+        value = change[1]
+        return (value if value is None or self.value_serde.immutable else self.value_serde.deserialize(value)), change[
+            5
+        ]
 
     def _row(self, raw_key: bytes, start: int) -> TimedRow | None:
         self._check_open()
@@ -110,16 +122,16 @@ class WindowsByKey(NewestRows[K, V], TimestampedWindowStore[K, V]):
             # Removed and inserted again, so that changes are forwarded in the order of the last puts.
             before = dirty.pop(place, None)
             if before is not None:
-                old = before[1]
-            elif not immutable:
+                old, since = before[1], before[5]
+            else:
                 # `old` may be the object that user code has just changed in place into `value`; the row's bytes are
                 # not.
-                row = row_of(raw_key, start)
-                old = None if row is None else row[1]
+                _, held_value, since = row_of(raw_key, start) or _NO_ROW
+                old = old if immutable else held_value
             rows = held.get(raw_key)
             if rows is None:
                 self._check_open()
-            dirty[place] = (key, old, data, value, timestamp)
+            dirty[place] = (key, old, data, value, timestamp, since)
             if context is not None:
                 if context.headers:
                     headers[place] = context.headers
@@ -196,7 +208,7 @@ class WindowsByKey(NewestRows[K, V], TimestampedWindowStore[K, V]):
             self._context,
             [
                 (Windowed(key, *window), old, new, timestamp)
-                for window, (key, old, _, new, timestamp) in zip(
+                for window, (key, old, _, new, timestamp, _) in zip(
                     windows_of(starts, size), changes.values(), strict=True
                 )
             ],
@@ -232,7 +244,7 @@ class WindowsByKey(NewestRows[K, V], TimestampedWindowStore[K, V]):
         partition, interval = self.partition, self._interval
         staged.update(
             (segment_prefix(partition, start // interval) + raw_key + window_suffix(start), (value, timestamp))
-            for (start, raw_key), (_, _, _, value, timestamp) in self._dirty.items()
+            for (start, raw_key), (_, _, _, value, timestamp, _) in self._dirty.items()
             if first <= start <= last
         )
         return staged

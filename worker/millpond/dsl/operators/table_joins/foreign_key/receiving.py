@@ -8,7 +8,7 @@ from typing import Any
 
 from millpond.drops import Drop
 from millpond.dsl.operators.guard import FATAL
-from millpond.dsl.operators.lookup import Lookup
+from millpond.dsl.operators.lookup import Lookup, as_forwarded
 from millpond.dsl.operators.versioned.updates import only_latest
 from millpond.serdes import Serde
 from millpond.topology import NodeContext, StreamForward, TableForward
@@ -66,7 +66,7 @@ class AnswerSubscription:
     def bind(self, node: NodeContext) -> StreamForward:
         """Return the function that one task calls for each subscription."""
         wiring = self.wiring
-        lookup = self.right.bind_timed(node)
+        lookup = self.right.bind_timed(as_forwarded(node))
         decode = wiring.foreign_key(node, wiring.registrations).deserialize
         encode = wiring.right_value(node).serialize
         left_key = _response_key(wiring, node)
