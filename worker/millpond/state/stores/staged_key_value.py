@@ -192,7 +192,7 @@ class StagedKeyValues(StagedStore[K, V]):
             # Removed and inserted again, so that changes are forwarded in the order of the last puts.
             held = take(raw_key, None)
             if held is None:
-                before, since = old, (entries.get(raw_key) or load(raw_key))[1]
+                before, since = old, -1 if old is None else (entries.get(raw_key) or load(raw_key))[1]
             else:
                 before, since = held[1], held[5]
             entries[raw_key] = (value, timestamp)
@@ -219,7 +219,7 @@ class StagedKeyValues(StagedStore[K, V]):
         def stage_for_flush(raw_key: bytes, key: K, value: V | None, timestamp: int, old: V | None, /) -> None:
             held = take(raw_key, None)
             if held is None:
-                before, since = old, (entries.get(raw_key) or load(raw_key))[1]
+                before, since = old, -1 if old is None else (entries.get(raw_key) or load(raw_key))[1]
             else:
                 before, since = held[1], held[5]
             entries[raw_key] = (value, timestamp)

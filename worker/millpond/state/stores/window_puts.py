@@ -149,7 +149,7 @@ class WindowPuts(StagedStore[K, V]):
                 # Removed and inserted again, so that changes are forwarded in the order of the last puts.
                 held = dirty.pop(raw_key, None)
                 if held is None:
-                    before, since = old, (entries.get(raw_key) or load(raw_key, start))[1]
+                    before, since = old, -1 if old is None else (entries.get(raw_key) or load(raw_key, start))[1]
                 else:
                     before, since = held[1], held[5]
                 dirty[raw_key] = (key, before, data, value, timestamp, since)
@@ -176,7 +176,7 @@ class WindowPuts(StagedStore[K, V]):
             if caching:
                 held = dirty.pop(raw_key, None)
                 if held is None:
-                    before, since = old, (entries.get(raw_key) or load(raw_key, start))[1]
+                    before, since = old, -1 if old is None else (entries.get(raw_key) or load(raw_key, start))[1]
                 else:
                     before, since = held[1], held[5]
                 dirty[raw_key] = (key, before, None, value, timestamp, since)

@@ -97,7 +97,7 @@ class WindowsByKey(NewestRows[K, V], TimestampedWindowStore[K, V]):
         at = bisect_left(rows, (start,))
         return rows[at] if at < len(rows) and rows[at][0] == start else None
 
-    def _staging(self, *, counts: bool) -> Callable[[bytes, int, K, V | None, int, V | None], None]:  # noqa: C901  # one flat function per put
+    def _staging(self, *, counts: bool) -> Callable[[bytes, int, K, V | None, int, V | None], None]:  # noqa: C901, PLR0915  # one flat function per put
         """Return `stage`; with `counts` for values that are always encodable: the flush encodes them."""
         held, dirty, row_of = self._held, self._dirty, self._row
         encode, encoded, immutable = self.value_serde.serialize, self._encoded, self.value_serde.immutable
@@ -123,6 +123,8 @@ class WindowsByKey(NewestRows[K, V], TimestampedWindowStore[K, V]):
             before = dirty.pop(place, None)
             if before is not None:
                 old, since = before[1], before[5]
+            elif immutable and old is None:
+                since = -1
             else:
                 # `old` may be the object that user code has just changed in place into `value`; the row's bytes are
                 # not.
