@@ -132,8 +132,8 @@ JOINED_IN_CACHES = (
     "With caches, each side of a join reads the newest value of the other table in Kafka Streams, forwarded or not. In "
     "millpond it reads what the other table has forwarded (docs/differences.md).",
 )
-"""Generated cases with caches join no two tables of which one record changes both. `tests/dsl/test_joins_of_caches.py`
-compares such joins with those of the final tables."""
+"""Generated cases with caches join no two tables of which one record changes both.
+`tests/dsl/table_joins/test_joins_of_caches.py` compares such joins with those of the final tables."""
 
 _JOINS_BY_KEY = {"KTable.join", "KTable.leftJoin", "KTable.outerJoin"}
 _LONG_MS = 1_000_000

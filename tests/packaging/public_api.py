@@ -52,7 +52,7 @@ MADE_BY_MILLPOND = frozenset({
 
 _STORE = frozenset({
     "attach", "backend_reads", "cache_bytes", "cache_limit", "caching", "changelog_topic", "close", "committed",
-    "detach", "dirty_bytes", "entry", "entry_as_of", "expired_puts", "find", "flush", "incomplete_until",
+    "detach", "dirty_bytes", "entry", "entry_as_of", "expired_puts", "find", "flush", "forwarded", "incomplete_until",
     "keep_origins", "metadata", "observed_stream_time", "on_flush", "put_raw", "restore", "restored_incomplete",
     "revert", "seal", "serialize_key", "stage", "stage_count", "shrink", "staged_bytes", "stored", "timestamped",
     "visible_from", "of_topic", "of_user", "peek",

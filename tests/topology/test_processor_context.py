@@ -135,7 +135,7 @@ def test_a_store_may_be_asked_for_by_its_class() -> None:
 READING = {
     "all", "approximate_num_entries", "backward_all", "backward_fetch", "backward_fetch_all", "backward_fetch_range",
     "backward_find_sessions", "backward_find_sessions_range", "cache_bytes", "dirty_bytes", "entry", "entry_as_of",
-    "fetch", "fetch_all", "fetch_range", "fetch_session", "find", "find_sessions", "find_sessions_ending",
+    "fetch", "fetch_all", "fetch_range", "fetch_session", "find", "find_sessions", "find_sessions_ending", "forwarded",
     "find_sessions_range", "get", "is_open", "metadata", "observed_stream_time", "of_user", "peek", "prefix_scan",
     "range", "restored_incomplete", "reverse_all", "reverse_range", "staged_bytes", "stored", "timestamped", "versions",
     "visible_from",

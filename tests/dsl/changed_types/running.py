@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import millpond as mp
 from millpond.runtime.restoring.global_updater import GLOBAL_PARTITION
 from millpond.state import Rows
-from tests.dsl.test_foreign_keys_of_changed_types import Kept
+from tests.dsl.table_joins.test_foreign_keys_of_changed_types import Kept
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)

@@ -12,7 +12,7 @@ import pytest
 
 import millpond as mp
 from millpond.errors import ProcessingFailed
-from tests.dsl.test_foreign_keys_of_changed_types import Kept
+from tests.dsl.table_joins.test_foreign_keys_of_changed_types import Kept
 
 from .cases import CASES
 from .running import AGAIN, LATE, TYPES, M, New, Old, Record, Run, first_run
