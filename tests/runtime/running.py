@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -117,7 +119,9 @@ class Running:
     def join(self, timeout_s: float = 40.0) -> BaseException | None:
         """Wait for the end; return the error."""
         self._thread.join(timeout_s)
-        assert self.ended, f"the worker did not end within {timeout_s} s (it is {self.state.value})"
+        assert self.ended, (
+            f"the worker did not end within {timeout_s} s (it is {self.state.value}):\n{_stack_of(self._thread)}"
+        )
         return self.error
 
     def stop(self, timeout_s: float = 40.0) -> None:
@@ -138,6 +142,12 @@ class Running:
         else:
             self.worker.stop()
             self._thread.join(20)
+
+
+def _stack_of(thread: threading.Thread) -> str:
+    """Return where a thread is, since that is the cause if it does not end."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return "".join(traceback.format_stack(frame)) if frame is not None else "its thread has ended meanwhile"
 
 
 def failure_of(
