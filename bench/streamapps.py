@@ -196,7 +196,8 @@ async def _changes(api: AsyncApi, names: list[str], options: Options) -> list[fl
             await api.patch("StreamApp", _NAMESPACE, name, {"spec": {"image": image}})
             while seen.get(name) != image:
                 news.clear()
-                await asyncio.wait_for(news.wait(), 60)
+                async with asyncio.timeout(60):
+                    await news.wait()
             latencies.append(time.monotonic() - began)
             await asyncio.sleep(0.02)
         return latencies

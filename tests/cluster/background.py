@@ -50,9 +50,8 @@ async def _cancel_all() -> None:
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks, in this order, and wait until all have ended; their errors are dropped.
 
-    In Python 3.11 `asyncio.wait_for` may swallow a cancellation that arrives when its future is done. So tasks that
-    have not
-    ended after a second are cancelled again.
+    A library may use `asyncio.wait_for`, which in Python 3.11 may swallow a cancellation that arrives when its future
+    is done. So tasks that have not ended after a second are cancelled again.
     """
     tasks = list(tasks)
     while left := [task for task in tasks if not task.done()]:

@@ -37,7 +37,8 @@ class Good(Scripted):
         self._newer = mine = asyncio.Event()
         if heartbeat.known_revision == 1 and heartbeat.coordinator == "c1":
             with suppress(TimeoutError):
-                await asyncio.wait_for(mine.wait(), heartbeat.wait_ms / 1000)
+                async with asyncio.timeout(heartbeat.wait_ms / 1000):
+                    await mine.wait()
         return http(answer(heartbeat, sequence=max(each.sequence for each in self.heartbeats), **self._fields))
 
 

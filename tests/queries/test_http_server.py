@@ -139,3 +139,26 @@ def test_an_answer_under_way_ends_with_the_server(monkeypatch):
         client.sendall(b"GET /endless HTTP/1.1\r\nHost: here\r\n\r\n")
         assert begun.wait(10)
     client.close()
+
+
+def test_a_coroutine_that_does_not_end_holds_nothing_up(monkeypatch, caplog):
+    """The server says so after its grace period, and the worker ends."""
+    monkeypatch.setattr("millpond.runtime.http.server._GRACE_S", 0.1)
+    monkeypatch.setattr("millpond.runtime.http.server._END_S", 0.5)
+    begun, over = threading.Event(), threading.Event()
+
+    async def stubborn():
+        begun.set()
+        while not over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    server = HttpServer("127.0.0.1", -1)
+    server.start()
+    server.spawn(stubborn())
+    assert begun.wait(10)
+    try:
+        server.stop()
+        assert "a request or a coroutine does not end" in caplog.text
+    finally:
+        over.set()

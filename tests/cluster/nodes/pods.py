@@ -327,7 +327,8 @@ class PodLife:
     async def _pause(self, seconds: float) -> None:
         """Let time pass, unless the pod is deleted."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._deleting.wait(), seconds * random.uniform(0.9, 1.1))
+            async with asyncio.timeout(seconds * random.uniform(0.9, 1.1)):
+                await self._deleting.wait()
 
     async def _patch(
         self, state: Object, *, phase: str = "Running", started: bool = False, ready: bool = False

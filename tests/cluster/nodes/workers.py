@@ -219,7 +219,8 @@ class Worker:
                 await asyncio.gather(heartbeats, return_exceptions=True)
         if self._client is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._client.leave(), 1)
+                async with asyncio.timeout(1):
+                    await self._client.leave()
         return Exit(0, reason="Completed")
 
     async def _admitted(self) -> bool:

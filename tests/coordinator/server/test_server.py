@@ -124,14 +124,16 @@ def test_long_poll_ends_by_timeout_or_a_newer_heartbeat() -> None:
             waits = asyncio.create_task(service.beat(heartbeat(sequence=4, wait_ms=20_000, **told)))
             await eventually(lambda: application.waiting, "the long poll")
             await service.beat(heartbeat(sequence=5, **told))
-            answer = await asyncio.wait_for(waits, 10)
+            async with asyncio.timeout(10):
+                answer = await waits
             assert answer.sequence == 5  # it acknowledges the later one, too
 
             new = asyncio.create_task(service.beat(heartbeat(sequence=6, wait_ms=20_000, **told)))
             await eventually(lambda: application.waiting, "the long poll")
             refused = await service.beat(heartbeat(sequence=1, incarnation="w0-2"))
             assert isinstance(refused, Answer)
-            replaced = await asyncio.wait_for(new, 10)
+            async with asyncio.timeout(10):
+                replaced = await new
             assert isinstance(replaced, Refusal)
             assert replaced.code is RefusalCode.REPLACED
 

@@ -345,7 +345,8 @@ class LocalScan:
     async def _in_loop(self, function: Callable[[], list[Row]]) -> list[Row]:
         called = self._reader.state.call(function)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(called), self._read.timeout_ms / 1000)
+            async with asyncio.timeout(self._read.timeout_ms / 1000):
+                return await asyncio.wrap_future(called)
         except TimeoutError:
             raise self._not_active(
                 f"the loop of {self._worker} did not answer within {self._read.timeout_ms} ms."

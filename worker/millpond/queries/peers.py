@@ -186,7 +186,8 @@ async def answer_peer(reader: LocalReader, request: web.Request) -> web.StreamRe
                 body += encode_frame(rows)
                 if not scan.done:
                     response = response or await _opened(request)
-                    await asyncio.wait_for(response.write(body), read.timeout_ms / 1000)
+                    async with asyncio.timeout(read.timeout_ms / 1000):
+                        await response.write(body)
                     body = b""
             body += encode_frame(scan.end)
         except QueryFailed as failed:

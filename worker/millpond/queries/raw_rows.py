@@ -130,7 +130,8 @@ async def answer_rows(reader: LocalReader, executor: Executor, request: web.Requ
         end = RowsEnd()
         try:
             while piece := await loop.run_in_executor(executor, scan.piece):
-                await asyncio.wait_for(response.write(encode_frame(piece)), _WRITE_TIMEOUT_S)
+                async with asyncio.timeout(_WRITE_TIMEOUT_S):
+                    await response.write(encode_frame(piece))
         except QueryFailed as failed:
             end = RowsEnd(failure=failed.failure)
         await response.write_eof(encode_frame(end))

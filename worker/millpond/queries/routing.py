@@ -8,6 +8,7 @@ query's deadline. The deadline limits the time without progress: it restarts wit
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -231,10 +232,10 @@ class RoutedScan:
 
     async def _until_deadline(self, refreshing: Coroutine[Any, Any, None]) -> None:
         """Wait for the directory, at most until the deadline."""
-        try:
-            await asyncio.wait_for(refreshing, max(0.0, self._deadline - time.monotonic()))
-        except TimeoutError:
-            pass
+        # Not `wait_for`, which loses the cancellation of a query in the turn in which the directory answers.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._deadline - time.monotonic())):
+                await refreshing
 
     async def _fill(self) -> None:
         """Get a piece from each source without rows; choose another worker for the partitions of sources that fail."""

@@ -335,7 +335,8 @@ class QueryService:
                         if not response.prepared:
                             outcome.begun = True
                             await response.prepare(request)
-                        await asyncio.wait_for(response.write(text), _WRITE_TIMEOUT_S)
+                        async with asyncio.timeout(_WRITE_TIMEOUT_S):
+                            await response.write(text)
                         count += len(batch)
             except QueryFailed as failed:
                 if not response.prepared:

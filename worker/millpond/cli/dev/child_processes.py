@@ -125,7 +125,8 @@ class Child:
         """Send SIGTERM to the child, and SIGKILL after the timeout in seconds; return its exit status."""
         self.send(signal.SIGTERM)
         try:
-            return await asyncio.wait_for(asyncio.shield(self.wait()), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(self.wait())
         except TimeoutError:
             self.send(signal.SIGKILL)
             return await self.wait()

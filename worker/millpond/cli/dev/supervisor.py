@@ -334,7 +334,8 @@ class Fleet:
         if worker.wanted and pause_s:
             worker.restart_now.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(worker.restart_now.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await worker.restart_now.wait()
 
     def _first_failure(self, worker: WorkerProcess, status: int) -> MillpondError:
         """Return the error of a session in which no worker has ever run: usually of the application or a setting."""

@@ -33,6 +33,8 @@ Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 #: How long `stop` waits for running requests, and for cancelled coroutines.
 _GRACE_S = 1.0
+#: How long `stop` waits for the thread: for the grace periods of requests and of coroutines, and some work.
+_END_S = 10.0
 #: The longest request line, in bytes: its path may contain a key of a store.
 _MAX_LINE_BYTES = 128 * 1024
 #: Idle connections are closed after this time.
@@ -205,14 +207,20 @@ class HttpServer:
         return asyncio.run_coroutine_threadsafe(self._tracked(coroutine), loop)
 
     def stop(self) -> None:
-        """Stop the servers, cancel spawned coroutines, and end the thread. Idempotent."""
+        """Stop the servers, cancel spawned coroutines, and end the thread. Idempotent.
+
+        A coroutine that does not end after its cancellation is told in the log; it does not hold up the caller.
+        """
         thread, self._thread = self._thread, None
         if thread is None:
             return
         loop = self._loop
         if loop is not None:
             loop.call_soon_threadsafe(self._stop_requested.set)
-        thread.join()
+        thread.join(_END_S)
+        if thread.is_alive():
+            # A daemon: it ends with the process, and nothing of the worker depends on it any more.
+            log.warning("HTTP thread: a request or a coroutine does not end; nothing waits for it after %g s", _END_S)
 
     def check_not_started(self) -> None:
         """Raise RuntimeError if the thread is already running."""

@@ -122,7 +122,8 @@ class WorkerConsole:
             if worker is not None and worker.state in (WorkerState.RESTORING, WorkerState.RUNNING):
                 answer = worker.view(self._loads[0] if self._loads else None)
                 with contextlib.suppress(TimeoutError, concurrent.futures.CancelledError):
-                    view = await asyncio.wait_for(asyncio.wrap_future(answer), _ANSWER_TIMEOUT_S)
+                    async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                        view = await asyncio.wrap_future(answer)
                     load = view.members[0].load
                     if load is not None and (not self._loads or load is not self._loads[-1]):
                         self._loads.append(load)

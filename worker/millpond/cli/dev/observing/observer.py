@@ -117,9 +117,8 @@ class Observer:
                 view = await self._fleet.coordinator.view()
             self.observe(view)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._fleet.died.wait(), _FAST_POLL_S if self._losses or not self._was_complete else _POLL_S
-                )
+                async with asyncio.timeout(_FAST_POLL_S if self._losses or not self._was_complete else _POLL_S):
+                    await self._fleet.died.wait()
             self._fleet.died.clear()
 
     def observe(self, view: View) -> None:
