@@ -155,8 +155,10 @@ class WorkerSettings:
         "workers that reach the brokers. If no worker reaches them, tasks stay where they are.",
     )  # fmt: skip
     shutdown_timeout_ms: int = _setting(
-        "shutdown.timeout.ms", as_duration_ms(0), 30_000, "Maximum time for the last commit of a stopping worker."
-    )
+        "shutdown.timeout.ms", as_duration_ms(0), 30_000,
+        "Maximum time in which a stopping worker hands its tasks over and commits; after that it needs some seconds to "
+        "close its clients.",
+    )  # fmt: skip
     statestore_cache_max_bytes: int = _setting(
         "statestore.cache.max.bytes", as_bytes(0), 10 * 1024**2,
         "Memory of the record caches, for all stores of the worker. A larger cache forwards fewer intermediate updates "

@@ -11,6 +11,9 @@ from confluent_kafka import Consumer
 
 __all__ = ("ReplaceableConsumer", "close_in_background")
 
+#: How long the end of a worker waits for a consumer that closes, in seconds.
+_CLOSE_S = 2.0
+
 log: logging.Logger = logging.getLogger(__name__)
 
 
@@ -36,10 +39,19 @@ class _Proxy:
         old, self._consumer = self._consumer, self._make()
         close_in_background(old)
 
+    def close(self) -> None:
+        """Close the consumer. One that waits for brokers that do not answer is left behind after a short time."""
+        closing = close_in_background(self._consumer)
+        closing.join(_CLOSE_S)
+        if closing.is_alive():
+            log.warning("a consumer does not end, since no broker answers it; it is left behind")
 
-def close_in_background(consumer: Consumer) -> None:
-    """Close a consumer in a thread, since this may block for ever."""
-    threading.Thread(target=_close, args=(consumer,), name="millpond-closing", daemon=True).start()
+
+def close_in_background(consumer: Consumer) -> threading.Thread:
+    """Close a consumer in a thread, since this may block for ever; return the thread."""
+    thread = threading.Thread(target=_close, args=(consumer,), name="millpond-closing", daemon=True)
+    thread.start()
+    return thread
 
 
 def _close(consumer: Consumer) -> None:

@@ -20,6 +20,8 @@ __all__ = ("Leaving",)
 log: logging.Logger = logging.getLogger(__name__)
 
 _LEAVE_TIMEOUT_S = 2.0
+#: The share of `shutdown.timeout.ms` for handing tasks over; the last commit has the rest.
+_HAND_OVER_SHARE = 0.75
 
 
 class Leaving:
@@ -33,9 +35,10 @@ class Leaving:
     def __init__(self, parts: WorkerParts, recovery: Recovery) -> None:
         self._parts = parts
         self._recovery = recovery
+        self._commit_until: float | None = None
 
     def hand_over(self, turn: Callable[[], None]) -> None:
-        """Hand the tasks over, if another worker can own them, within `shutdown.timeout.ms`.
+        """Hand the tasks over, if another worker can own them, within a share of `shutdown.timeout.ms`.
 
         Args:
             turn: one turn of the loop.
@@ -43,8 +46,9 @@ class Leaving:
         parts, coordination = self._parts, self._parts.coordination
         if coordination is None:
             return
-        deadline = time.monotonic() + parts.config.shutdown_timeout_ms / 1000
-        parts.leave_until = deadline
+        now, timeout_s = time.monotonic(), parts.config.shutdown_timeout_ms / 1000
+        self._commit_until = now + timeout_s
+        parts.leave_until = deadline = now + timeout_s * _HAND_OVER_SHARE
         coordination.leave()
         while not (coordination.may_leave and coordination.may_write()) and time.monotonic() < deadline:
             turn()
@@ -70,7 +74,10 @@ class Leaving:
         self._recovery.go_back()
 
     def commit(self) -> None:
-        """Commit the processed records, within `shutdown.timeout.ms`. Uncommitted records are processed again."""
+        """Commit the processed records, within `shutdown.timeout.ms` from the beginning of the hand-over, if any.
+
+        Uncommitted records are processed again.
+        """
         parts = self._parts
         if not parts.may_write():
             log.warning(
@@ -79,7 +86,7 @@ class Leaving:
                 parts.config.worker_id,
             )
             return
-        deadline = time.monotonic() + parts.config.shutdown_timeout_ms / 1000
+        deadline = self._commit_until or time.monotonic() + parts.config.shutdown_timeout_ms / 1000
         committer = parts.committer
         try:
             idle = committer.finish(deadline, COMMIT_POLL_S)
