@@ -76,6 +76,8 @@ def test_one_command_runs_an_application_from_nothing(
     (row,) = Remote.find("count").status().workers
     assert (row.pid, row.phase, len(row.active)) == (dev.pid, WorkerPhase.RUNNING, 4)
     assert millpond("query", "counts", "hello").out.splitlines()[1].split()[:2] == ["hello", "2"]
+    shown = millpond("state", "show", "counts", "--json")  # of the session's application, which knows the serdes
+    assert sorted(json.loads(line)["value"] for line in shown.out.splitlines()) == [1, 2], shown.err
     shown = millpond("consume", "counts", "--application", target, "--key-is", "hello")
     assert json.loads(shown.out.splitlines()[-1])["value"] == 2, shown.err
     assert "millpond dev` with --workers N" in millpond("dev", "scale", "2").err
@@ -107,6 +109,7 @@ def test_one_command_runs_an_application_from_nothing(
     assert dev.wait() == 0, dev.said
     assert "Topics and state of this session are deleted." in dev.said.splitlines()[-1]
     assert "start `millpond dev`" in millpond("query").err
+    assert "start `millpond dev`" in millpond("state", "show", "counts", "--application-id", "count").err
     assert list(scratch.iterdir()) == []
     assert not (tmp_path / "state-home").exists()
 

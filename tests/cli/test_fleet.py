@@ -66,8 +66,8 @@ def test_tasks_and_restores_are_separated_by_their_labels() -> None:
         'millpond_task_dead_letters_total{task="0_4"} 3.0\n'
         "something_else 1.0\n"
     )
-    assert scrape.dropped == 6
-    assert scrape.dead_letters == 3
+    assert scrape.dropped == {"0_3": 4, "0_4": 2}
+    assert scrape.dead_letters == {"0_4": 3}
     assert scrape.state == "restoring"
     assert scrape.inputs["0_3", "flights"].position == 12
     assert scrape.inputs["0_3", "flights"].caught_up
@@ -133,10 +133,7 @@ def test_table_has_a_row_per_worker_at_any_width(width: int) -> None:
 
 def test_a_table_says_how_to_read_dead_letters() -> None:
     """They are not lost, and somebody has to look at them: one line has their number and the command."""
-    worker = msgspec.structs.replace(STATUS.workers[0], dead_letters=30)
-    status = msgspec.structs.replace(
-        STATUS, workers=(worker, *STATUS.workers[1:]), dead_letter_topic="orders-dead", target="app:build"
-    )
+    status = msgspec.structs.replace(STATUS, dead_letters=30, dead_letter_topic="orders-dead", target="app:build")
     shown = Console(file=io.StringIO(), width=120)
     for each in (STATUS, status):
         shown.print(table(each))

@@ -100,6 +100,11 @@ class Stage:
             self.api.apply(manifest)
         return app
 
+    def story(self):
+        """What one would look at if something does not happen: the pods, their containers and conditions."""
+        pods = self.api.list("Pod", self.namespace)
+        return [(pod["metadata"]["name"], pod["metadata"].get("deletionTimestamp"), pod.get("status")) for pod in pods]
+
     @property
     def streams(self):
         return self.kubelets.streams(self.namespace, "delays")
@@ -225,11 +230,11 @@ def test_workers_of_another_topology_wait_for_admission(stage):
     owners = dict(stage.streams.owners)
     stage.apply(image="other:1")
 
-    def refused():
-        workers = stage.kubelets.workers(stage.namespace)
-        return [each.refusal for each in workers.values()] == [RefusalCode.TOPOLOGY_MISMATCH] * 2
+    def refusals():
+        return {name: each.refusal for name, each in stage.kubelets.workers(stage.namespace).items()}
 
-    eventually(refused, "both are refused")
+    refused = dict.fromkeys(("delays-0", "delays-1"), RefusalCode.TOPOLOGY_MISMATCH)
+    eventually(lambda: refusals() == refused, lambda: f"both are refused, and not {refusals()}; {stage.story()}")
     assert not stage.streams.running()
     assert stage.streams.owners == owners
     assert set(stage.streams.topologies.values()) == {"h1"}

@@ -279,15 +279,17 @@ def _committed(consumer: Consumer, wanted: list[TopicPartition]) -> list[TopicPa
             time.sleep(0.1)
 
 
-def eventually(condition: Callable[[], bool], what: str, timeout_s: float = _TIMEOUT_S) -> None:
+def eventually(condition: Callable[[], bool], what: str | Callable[[], str], timeout_s: float = _TIMEOUT_S) -> None:
     """Wait until `condition()` is true.
 
     Raises:
-        AssertionError: it was not true within `timeout_s`; the message has `what`.
+        AssertionError: it was not true within `timeout_s`; the message has `what`, which may be found out then.
     """
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"not true within {timeout_s} s: {what}"
+        assert time.monotonic() < deadline, (
+            f"not true within {timeout_s} s: {what if isinstance(what, str) else what()}"
+        )
         time.sleep(0.02)
 
 

@@ -190,7 +190,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         if workers is None:
             # An earlier session may have had more workers; with a broker of its own, none of them runs now.
             load = functools.partial(_load_again, ApplicationFiles(Path.cwd()), target, file, flags, partitions)
-            _run_one((topology, config), load, session, title, console_port or 0, broker, take_over=take_over)
+            _run_one((topology, config), load, session, title, target, console_port or 0, broker, take_over=take_over)
         else:
             from .session_run import run_fleet
             from .worker import Launch
@@ -263,6 +263,7 @@ def _run_one(  # noqa: PLR0913 - the parts of a session
     load_again: Callable[[], tuple[Topology, Config]],
     session: Session,
     title: str,
+    target: str,
     console_port: int,
     broker: OwnBroker | None,
     *,
@@ -275,7 +276,7 @@ def _run_one(  # noqa: PLR0913 - the parts of a session
     from .single import run_switched
 
     loaded: tuple[Topology, Config] | None = first
-    with worker_console(first[1], title, console_port) as console:
+    with worker_console(first[1], title, console_port, target) as console:
         log.info("console: %s", console.url)
         servers = first[1].bootstrap_servers
         where = f"broker {servers}   console {console.url}   pid {os.getpid()}"

@@ -54,7 +54,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     processed: int = 0
     """Records since its process started."""
     dropped: int = 0
-    """Records that its tasks dropped, such as late ones; a moved task begins again."""
+    """Records that its tasks dropped, such as late ones, over all its processes."""
     dead_letters: int = 0
     """Those of them that were sent to a dead-letter topic, and others that a handler sent there."""
     commit_p99_ms: float | None = None
@@ -132,6 +132,8 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     usual: int = 1
     """The latest such number that was not 0: that which a session without workers starts again."""
     workers: tuple[WorkerStatus, ...] = ()
+    dead_letters: int = 0
+    """Those of all workers since the last start of all of them, also of workers that are gone."""
     tasks: int = 0
     """The number of tasks of the application; 0 while it is not known."""
     running: dict[str, str] = {}

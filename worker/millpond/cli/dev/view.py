@@ -56,7 +56,7 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
         if _failed(worker)
     ]
     parts += [Text(" warning: ", "yellow").append(each, "default") for each in status.warnings[:_MAX_WARNINGS]]
-    if letters := sum(worker.dead_letters for worker in status.workers):
+    if letters := status.dead_letters:
         how = f": millpond consume {status.dead_letter_topic}"
         how += f" --application {status.target}" if status.target else ""
         text = Text(f" {letters:,} dead letter{'s' if letters > 1 else ''}", "yellow")

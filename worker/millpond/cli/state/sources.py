@@ -40,6 +40,12 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             help="A running worker, as http://host:port; the others are found through it.",
         ),
+        click.option(
+            "--session",
+            "named",
+            metavar="NAME",
+            help="The session of `millpond dev` whose workers to read, if several run.",
+        ),
         click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="The token for workers."),
         click.option("--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="CA certificates for workers."),
     ):
@@ -70,6 +76,7 @@ class Sources(NamedTuple):
         flags: dict[str, object],
         target: str | None,
         required: tuple[str, ...] = ("application.id",),
+        named: str | None = None,
         **given: Any,
     ) -> Sources:
         """Return the sources that options name.
@@ -77,8 +84,9 @@ class Sources(NamedTuple):
         Args:
             file: the configuration file.
             flags: settings of the command line, by key.
-            target: the application, as ``MODULE:ATTRIBUTE``; None to show rows as bytes.
+            target: the application, as ``MODULE:ATTRIBUTE``; None for that of the session, else to show rows as bytes.
             required: settings that must be set.
+            named: the session of `millpond dev`, if it is named.
             given: the values of `source_options`.
 
         Raises:
@@ -91,8 +99,10 @@ class Sources(NamedTuple):
                 "--url (running workers) and --state-dir (stopped workers) exclude each other: leave out one of them."
             )
         status = None
-        if BROKER in required:
-            flags, status = of_session(None, file, flags, target)
+        elsewhere = directory is not None or given["urls"] or given["uri"] is not None
+        if named is not None or BROKER in required or not (elsewhere or _names_source(file, flags)):
+            flags, status = of_session(named, file, flags, target)
+            target = target or (status.target if status is not None else "") or None
         config = load_config(file, flags, required=required)
         stores = None if target is None else stores_of(load_topology(target, config.topology_optimization), config)
         return cls(
@@ -173,12 +183,19 @@ def open_store(stack: ExitStack, sources: Sources, store: str, version: str | No
         StateError: the store does not exist, or has another layout.
     """
     logged = None if sources.stores is None else find_store(sources.stores, store)
-    if sources.directory is None and not sources.urls:
+    if sources.directory is None and not sources.urls and sources.session is None:
+        if version is None and sources.uri is None and sources.config.bootstrap_location is None:
+            raise click.UsageError(
+                "the rows' source is missing: start `millpond dev`, or give --url URL of a running worker, --state-dir "
+                "DIR of stopped workers, or --location URI of snapshots."
+            )
         return _open_snapshot(sources.snapshot(version), store, logged)
     if version is not None:
-        raise click.UsageError("--snapshot cannot be used with --url or --state-dir.")
+        raise click.UsageError("--snapshot cannot be used with --url, --state-dir or --session.")
     if logged is None:
-        raise click.UsageError("--url and --state-dir need the application, which knows the layout of rows: use --app.")
+        raise click.UsageError(
+            "workers and their directories need the application, which knows the layout of rows: use --app."
+        )
     if sources.directory is not None:
         found = places(sources.directories(stack), store)
         return OpenStore(logged.layout, logged, found, 0, f"the directory {sources.directory}")
@@ -198,3 +215,9 @@ def _open_snapshot(snapshot: SnapshotSource, store: str, logged: LoggedStore | N
         )
     total = sum(part.rows for part in stored.parts)
     return OpenStore(stored.layout, logged, found, total, f"snapshot {snapshot.name}")
+
+
+def _names_source(file: Path | None, flags: dict[str, object]) -> bool:
+    """Return whether the configuration names snapshots, or a coordinator, so that no session is meant."""
+    config = load_config(file, flags, required=(), beside_session=True)
+    return config.bootstrap_location is not None or config.coordinator_url is not None

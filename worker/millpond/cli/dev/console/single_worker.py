@@ -47,6 +47,7 @@ class WorkerConsole:
         config: the worker's configuration.
         title: the application's name.
         source: gets what the worker does.
+        target: the application, as ``MODULE:ATTRIBUTE``.
 
     Attributes:
         url: the URL of the console.
@@ -54,11 +55,12 @@ class WorkerConsole:
         switch: whether the worker is to run.
     """
 
-    def __init__(self, config: Config, title: str, source: SessionConsole) -> None:
+    def __init__(self, config: Config, title: str, source: SessionConsole, target: str) -> None:
         self.url: str = ""
         self.queries: str = ""
         self.switch: WorkerSwitch = WorkerSwitch()
         self._title = title
+        self._target = target
         self._config = config
         self._worker: Worker | None = None
         self._loads: deque[WorkerLoad] = deque(maxlen=_RATES_OVER)
@@ -106,10 +108,12 @@ class WorkerConsole:
             directory="",
             state_dir=str(config.state_dir.absolute()),
             in_process=True,
+            target=self._target,
             dead_letter_topic=config.errors_dead_letter_queue_topic_name or "",
             console=self.url,
             wanted=int(self.switch.wanted),
             workers=() if worker is None else (row,),
+            dead_letters=row.dead_letters,
             tasks=len(tasks),
             running=running,
             details=tasks,
@@ -162,19 +166,20 @@ def _overview(view: View, worker: Worker, config: Config) -> ApplicationOverview
 
 
 @contextlib.contextmanager
-def worker_console(config: Config, title: str, port: int) -> Iterator[WorkerConsole]:
+def worker_console(config: Config, title: str, port: int, target: str) -> Iterator[WorkerConsole]:
     """Serve the console and the status of one worker in a thread while the block runs.
 
     Args:
         config: the worker's configuration.
         title: the application's name.
         port: the port; 0 for a free one.
+        target: the application, as ``MODULE:ATTRIBUTE``.
 
     Raises:
         ConfigError: the port is in use.
     """
     source = SessionConsole(config.application_id)
-    console = WorkerConsole(config, title, source)
+    console = WorkerConsole(config, title, source, target)
     started: concurrent.futures.Future[str] = concurrent.futures.Future()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()

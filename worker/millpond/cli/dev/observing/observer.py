@@ -7,6 +7,7 @@ import contextlib
 import logging
 import re
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from millpond.cli.dev.worker import WorkerProcess
 from millpond.console import tasks_of
 from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskReport, TaskState, View
 
+from .increases import Increases
 from .input_ends import InputEnds, Partition
 from .losses import RepeatedLosses
 from .worker_metrics import RecentMetrics, Scrape, parse
@@ -68,6 +70,8 @@ class Observer:
         config = fleet.launch.config
         self._ends = InputEnds(config)
         self._metrics: dict[str, tuple[int, RecentMetrics]] = {}
+        self._dropped: defaultdict[str, Increases] = defaultdict(Increases)  # by worker
+        self._dead_letters: defaultdict[str, Increases] = defaultdict(Increases)
         self._view = View(config.application_id, Epoch())
         self._losses: list[_Loss] = []
         self._was_complete = False
@@ -251,6 +255,8 @@ class Observer:
         if known is None or known[0] != child.pid:
             known = self._metrics[worker.id] = (child.pid, RecentMetrics())
         known[1].add(scrape, time.monotonic())
+        self._dropped[worker.id].add(child.pid, scrape.dropped)
+        self._dead_letters[worker.id].add(child.pid, scrape.dead_letters)
         if scrape.state == "running":
             self._fleet.ran = True
             if worker.phase is WorkerPhase.STARTING:
@@ -298,7 +304,9 @@ class Observer:
         fleet, view = self._fleet, self._view
         members = _members(view)
         if not fleet.wanted and not any(worker.child for worker in fleet.workers.values()):
-            self._warnings.clear()  # what is done while no worker runs, such as a reset, is the cure of most
+            # What is done while no worker runs, such as a reset, is the cure of most, and lets all records come again.
+            for each in (self._warnings, self._dropped, self._dead_letters):
+                each.clear()
         rows = tuple(self._row(worker, members.get(worker.id)) for worker in fleet.workers.values())
         alive = {row.worker for row in rows if row.pid}
         running = {task: name for name, member in members.items() if name in alive for task in _processing(member)}
@@ -321,6 +329,7 @@ class Observer:
             wanted=fleet.wanted,
             usual=fleet.usual,
             workers=rows,
+            dead_letters=_total(self._dead_letters),
             tasks=sum(each.partitions for each in view.topology.subtopologies) if view.topology else 0,
             running=running,
             waiting=dict(view.waiting),
@@ -358,8 +367,8 @@ class Observer:
             warm_up=of[Role.WARM_UP],
             records_per_second=metrics.records_per_second if metrics is not None else None,
             processed=metrics.last.processed if metrics is not None else 0,
-            dropped=metrics.last.dropped if metrics is not None else 0,
-            dead_letters=metrics.last.dead_letters if metrics is not None else 0,
+            dropped=self._dropped[worker.id].total,
+            dead_letters=self._dead_letters[worker.id].total,
             commit_p99_ms=metrics.commit_p99_ms if metrics is not None else None,
             lag=self._lag(metrics.last) if metrics is not None else None,
             restoring=self._restoring(metrics.last, held) if metrics is not None else (),
@@ -406,10 +415,15 @@ class Observer:
                 f"{rate:,.0f} records/s",
                 f"lag {sum(lags):,}",
                 f"commit p99 {max(p99s, default=0):.0f} ms",
-                *([f"{dropped:,} dropped"] if (dropped := sum(row.dropped for row in rows)) else []),
-                *([f"{letters:,} dead letters"] if (letters := sum(row.dead_letters for row in rows)) else []),
+                *([f"{dropped:,} dropped"] if (dropped := _total(self._dropped)) else []),
+                *([f"{letters:,} dead letters"] if (letters := self.status.dead_letters) else []),
             )
         )
+
+
+def _total(of_workers: Mapping[str, Increases]) -> int:
+    """Return the sum over all workers that the session has had."""
+    return sum(each.total for each in of_workers.values())
 
 
 def _members(view: View) -> dict[str, Member]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -46,10 +46,10 @@ class Scrape:
     state: str = ""
     processed: int = 0
     """Records since the process started."""
-    dropped: int = 0
-    """Records that tasks dropped, for all reasons for which a record is not processed."""
-    dead_letters: int = 0
-    """Records that were sent to dead-letter topics."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Records that tasks dropped, for all reasons for which a record is not processed, by task."""
+    dead_letters: Counter[str] = field(default_factory=Counter)
+    """Records that were sent to dead-letter topics, by task."""
     commits: int = 0
     buckets: dict[float, float] = field(default_factory=dict)
     """Commits by duration: at most so many seconds -> number."""
@@ -106,9 +106,9 @@ def _read_sample(scrape: Scrape, sample: Sample) -> None:
 def _add_unprocessed(scrape: Scrape, sample: Sample, *, dead_letters: bool) -> None:
     """Add records of one task, which dropped them or sent them to a dead-letter topic."""
     if dead_letters:
-        scrape.dead_letters += int(sample.value)
+        scrape.dead_letters[sample.labels["task"]] += int(sample.value)
     elif is_dropped(sample.labels["reason"]):
-        scrape.dropped += int(sample.value)
+        scrape.dropped[sample.labels["task"]] += int(sample.value)
 
 
 def _input(scrape: Scrape, labels: dict[str, str]) -> Input:
