@@ -254,3 +254,16 @@ def test_a_session_without_workers_offers_the_number_that_it_had(session: Sessio
     console = Console(width=100, file=io.StringIO())
     console.print(table(session.observer.status))
     assert "`millpond dev scale 3` starts 3 workers again" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_an_address_of_an_earlier_process_is_not_shown(session: Session) -> None:
+    """A coordinator that goes on with what it has written down knows it before the worker's first heartbeat."""
+    known = msgspec.structs.replace(member("w0", *TASKS), address="http://127.0.0.1:1")
+    session.sees(known)
+    assert session.observer.status.queries == ()
+    metrics = RecentMetrics()
+    session.observer._metrics["w0"] = 100, metrics
+    for state, queries in (("restoring", ()), ("running", ("http://127.0.0.1:2",))):
+        metrics.add(Scrape(state=state), 1.0)
+        session.sees(msgspec.structs.replace(known, address="http://127.0.0.1:2"))
+        assert session.observer.status.queries == queries

@@ -376,7 +376,7 @@ class Observer:
             note=worker.shown_note or self._trouble(worker, member),
             log=str(worker.log.path),
             metrics=worker.log.metrics,
-            queries=(member.address or "") if member is not None and member.alive else "",
+            queries=_address(member, metrics),
         )
 
     def _trouble(self, worker: WorkerProcess, member: Member | None) -> str:
@@ -428,6 +428,15 @@ def _total(of_workers: Mapping[str, Increases]) -> int:
 
 def _members(view: View) -> dict[str, Member]:
     return {member.worker: member for member in view.members}
+
+
+def _address(member: Member | None, metrics: RecentMetrics | None) -> str:
+    """Return the URL for queries of a worker's present process; empty before it runs.
+
+    Until then the coordinator may know the URL of its last process only.
+    """
+    runs = metrics is not None and metrics.last.state == "running"
+    return (member.address or "") if runs and member is not None and member.alive else ""
 
 
 def _active(member: Member) -> frozenset[str]:
