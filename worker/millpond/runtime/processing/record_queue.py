@@ -69,6 +69,13 @@ class Chunk:
         self.start: int = 0
         self.end: int = len(messages)
 
+    def until(self, time_ms: int, end: int) -> int:
+        """Return the end of its records up to the first one of `time_ms` or later; at most `end`."""
+        timestamps = self.timestamps
+        if max(timestamps[self.start : end]) < time_ms:
+            return end
+        return next(index for index in range(self.start, end) if timestamps[index] >= time_ms) + 1
+
 
 #: Decides about a bad record: returns to drop it, raises to stop the worker.
 OnBadRecord = Callable[[BadRecord], None]

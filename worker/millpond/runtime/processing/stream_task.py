@@ -185,22 +185,30 @@ class StreamTask:
     def process(self, limit: int, now_ms: int) -> int:
         """Process up to about `limit` records, in timestamp order over the inputs; return how many.
 
+        Punctuators of stream time fire between two records, as soon as they are due: however many records wait.
+
         Raises:
             ProcessingFailed: a handler returned FAIL.
         """
         done = 0
         group = self.group
         before = len(self.outbox)
+        next_due = self._hooks.stream_time.next_due
         if self._bad_first:
             self._handle_bad_first()
         while done < limit and group.ready(now_ms):
             queue, bound = group.next()
             end = queue.run_end(bound, limit - done)
             chunk = queue.chunks[0]
+            if (due := next_due()) is not None:
+                end = chunk.until(due, end)
             count = end - chunk.start
             self._run(queue.entry, chunk, end)
             queue.advance(end)
             done += count
+            if due is not None and self.context.stream_time >= due:
+                self._end_batch()
+                self.punctuate_stream_time()
         if done:
             self._end_batch()
             self.commit_needed = True
