@@ -97,16 +97,21 @@ class Remote:
 
         Args:
             name: the session's application id or process id, required if several sessions run.
-            application: the application that a command without a name is about, if it is known: of several sessions,
-                that of this application is meant.
+            application: the application that a command without a name is about, if it is known: no session of another
+                one is meant, even if it is the only one.
             controlled: whether the session is to be commanded: then one with workers of its own comes before others.
 
         Raises:
-            NoSession: no session runs, or several sessions do.
+            NoSession: no such session runs, or several do.
         """
         running = [each for each in sessions() if name in (None, each.application, str(each.pid))]
-        if name is None and len(running) > 1 and application:
-            running = [each for each in running if each.application == application] or running
+        if name is None and application and running:
+            others, running = running, [each for each in running if each.application == application]
+            if not running:
+                raise NoSession(
+                    f"no session of '{application}' runs on this machine, only of {_named(others)}: start it with "
+                    "`millpond dev`, or name one of these by --session NAME."
+                )
         if controlled:
             running = [each for each in running if not each.in_process] or running
         if not running:
