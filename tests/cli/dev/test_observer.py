@@ -267,3 +267,16 @@ def test_an_address_of_an_earlier_process_is_not_shown(session: Session) -> None
         metrics.add(Scrape(state=state), 1.0)
         session.sees(msgspec.structs.replace(known, address="http://127.0.0.1:2"))
         assert session.observer.status.queries == queries
+
+
+def test_a_join_that_may_have_lost_results_stays_in_the_status(session: Session) -> None:
+    """Once, however many workers tell of it; a late record of windows is counted in the table."""
+    w0, w1 = session.fleet.workers.values()
+    lost = "join 'outcome': results of {} may be missing, since it came late."
+    w0.log.drops += [lost.format("a record"), "node 'counts' dropped a late record at clicks-0 offset 4"]
+    w1.log.drops.append(lost.format("12 records"))
+    for worker in (w0, w1):
+        session.observer._tell_warnings(worker)
+    session.observer.update_status()
+    assert session.observer.status.warnings == (lost.format("a record"),)
+    assert len(session.fleet.told) == 3

@@ -263,9 +263,15 @@ class Observer:
                 worker.phase = WorkerPhase.RUNNING
 
     def _tell_warnings(self, worker: WorkerProcess) -> None:
-        """Tell what a worker's log warns of: drops of each worker, and others once, whichever worker has them first."""
+        """Tell what a worker's log warns of: drops of each worker, and others once, whichever worker has them first.
+
+        A join of which results may be missing stays in the status: nothing else tells of them later.
+        """
         while worker.log.drops:
-            self._fleet.add_event(f"{worker.id}: {worker.log.drops.pop(0)}", logging.WARNING, worker=worker.id)
+            text = worker.log.drops.pop(0)
+            self._fleet.add_event(f"{worker.id}: {text}", logging.WARNING, worker=worker.id)
+            if text.startswith("join "):
+                self._warnings.setdefault(text.partition(":")[0], text)
         while worker.log.warnings:
             text = worker.log.warnings.pop(0)
             about = re.sub(r"\d+", "#", text)  # one of each partition, or of each start
