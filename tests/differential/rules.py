@@ -135,6 +135,15 @@ JOINED_IN_CACHES = (
 """Generated cases with caches join no two tables of which one record changes both.
 `tests/dsl/table_joins/test_joins_of_caches.py` compares such joins with those of the final tables."""
 
+OUTDATED_ANSWERS = (
+    "outdated answers without a value, in inner joins by a foreign key",
+    "An inner join by a foreign key drops an answer to an earlier value of the left row. In Kafka Streams the result "
+    "may keep a row whose partner is gone. In millpond the row asks once more (docs/differences.md).",
+)
+"""One record may change a left row twice, as an aggregation of a table does that subtracts and adds. What is sent from
+the first such answer on is not compared: an answer of millpond has the number of its input record as `raced`.
+`tests/dsl/table_joins/test_foreign_keys_in_races.py` compares such joins with those of the final tables."""
+
 _JOINS_BY_KEY = {"KTable.join", "KTable.leftJoin", "KTable.outerJoin"}
 _LONG_MS = 1_000_000
 

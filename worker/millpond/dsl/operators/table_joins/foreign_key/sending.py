@@ -17,7 +17,9 @@ from .wire import (
     ANSWER_IF_FOUND,
     DELETE,
     DELETE_AND_ANSWER,
+    HASH_LENGTH,
     NO_HASH,
+    PARTITION_LENGTH,
     KeyBytes,
     hash128,
     instruction_heads,
@@ -51,7 +53,7 @@ class Subscribe:
         ask = self._ask(node, again if self.remembers else None)
         foreign = self._foreign_key(node)
         again.subscribe = _again(node, foreign, ask, left=self.left)
-        subscribe = _left(node, foreign, ask) if self.left else _inner(node, foreign, ask)
+        subscribe = _left(node, foreign, ask) if self.left else _inner(node, foreign, ask, again)
         return only_latest(node, subscribe) if self.versioned else subscribe
 
     def _foreign_key(self, node: NodeContext) -> Callable[[Any, Any], bytes | None]:
@@ -101,8 +103,11 @@ class Subscribe:
         return ask_and_remember
 
 
-def _inner(node: NodeContext, foreign: Callable[[Any, Any], bytes | None], ask: Ask) -> TableForward:
+def _inner(
+    node: NodeContext, foreign: Callable[[Any, Any], bytes | None], ask: Ask, again: Resubscription
+) -> TableForward:
     forward, failed, dropped = node.forward, node.failed, node.dropped
+    expect = again.expect
 
     def subscribe(key: Any, new: Any, old: Any, timestamp: int) -> None:
         try:
@@ -115,13 +120,14 @@ def _inner(node: NodeContext, foreign: Callable[[Any, Any], bytes | None], ask: 
             raise
         except Exception as error:  # noqa: BLE001 - user code raises anything
             return failed(error, key, new, timestamp)
+        if before is not None and after is not None and before != after:
+            expect(tail[HASH_LENGTH:-PARTITION_LENGTH], tail[:HASH_LENGTH])
+            forward(before, heads[DELETE] + tail, timestamp)
+            return forward(after, heads[ANSWER_ALWAYS] + tail, timestamp)
         if after is None:
             forward(before, heads[DELETE_AND_ANSWER] + tail, timestamp)
-        elif before is None or before == after:
-            forward(after, heads[ANSWER_IF_FOUND] + tail, timestamp)
         else:
-            forward(before, heads[DELETE] + tail, timestamp)
-            forward(after, heads[ANSWER_ALWAYS] + tail, timestamp)
+            forward(after, heads[ANSWER_IF_FOUND] + tail, timestamp)
 
     return subscribe
 
@@ -149,14 +155,16 @@ def _left(node: NodeContext, foreign: Callable[[Any, Any], bytes | None], ask: A
 
 def _again(
     node: NodeContext, foreign: Callable[[Any, Any], bytes | None], ask: Ask, *, left: bool
-) -> Callable[[Any, Any, int], None]:
-    """Return f(key, value, timestamp in ms), which subscribes an unchanged row once more."""
+) -> Callable[[Any, Any, int], bytes | None]:
+    """Return f(key, value, timestamp in ms) -> hash, which subscribes an unchanged row once more."""
     forward = node.forward
 
-    def subscribe(key: Any, value: Any, timestamp: int) -> None:
+    def subscribe(key: Any, value: Any, timestamp: int) -> bytes | None:
         foreign_key = foreign(key, value)
-        if left or foreign_key is not None:
-            heads, tail = ask(key, value)
-            forward(foreign_key, heads[ANSWER_ALWAYS] + tail, timestamp)
+        if foreign_key is None and not left:
+            return None
+        heads, tail = ask(key, value)
+        forward(foreign_key, heads[ANSWER_ALWAYS] + tail, timestamp)
+        return tail[:HASH_LENGTH]
 
     return subscribe

@@ -31,7 +31,9 @@ __all__ = (
     "ANSWER_IF_FOUND",
     "DELETE",
     "DELETE_AND_ANSWER",
+    "HASH_LENGTH",
     "NO_HASH",
+    "PARTITION_LENGTH",
     "RESPONSES",
     "SUBSCRIPTIONS",
     "KeyBytes",
@@ -53,8 +55,8 @@ NO_HASH = 0x80
 """The flag in the first byte of a value without a hash."""
 
 _VERSION = 1
-_HASH_LENGTH = 16
-_PARTITION_LENGTH = 4
+HASH_LENGTH = 16
+PARTITION_LENGTH = 4
 _HASH_SEED = 104729
 _pack_length = Struct(">I").pack
 _pack_hash = Struct(">QQ").pack
@@ -81,14 +83,14 @@ def subscriber(subscription: bytes) -> tuple[bytes, bytes, int | None]:
     """Return the head of responses to a subscription, the left key, and the partition to send them to, if known."""
     flags = subscription[0]
     if flags == _WITH_HASH:
-        partition = int.from_bytes(subscription[-_PARTITION_LENGTH:], "big")
-        return b"\x00" + subscription[2:18], subscription[18:-_PARTITION_LENGTH], partition
+        partition = int.from_bytes(subscription[-PARTITION_LENGTH:], "big")
+        return b"\x00" + subscription[2:18], subscription[18:-PARTITION_LENGTH], partition
     if flags & NO_HASH:
         head, start = b"\x80", 2
     else:
         head, start = b"\x00" + subscription[2:18], 18
     if flags & ~NO_HASH:
-        return head, subscription[start:-_PARTITION_LENGTH], int.from_bytes(subscription[-_PARTITION_LENGTH:], "big")
+        return head, subscription[start:-PARTITION_LENGTH], int.from_bytes(subscription[-PARTITION_LENGTH:], "big")
     return head, subscription[start:], None
 
 
@@ -96,9 +98,9 @@ def left_key_of(subscription: bytes) -> bytes:
     """Return the left key of a subscription."""
     flags = subscription[0]
     if flags == _WITH_HASH:
-        return subscription[18:-_PARTITION_LENGTH]
+        return subscription[18:-PARTITION_LENGTH]
     start = 2 if flags & NO_HASH else 18
-    return subscription[start:-_PARTITION_LENGTH] if flags & ~NO_HASH else subscription[start:]
+    return subscription[start:-PARTITION_LENGTH] if flags & ~NO_HASH else subscription[start:]
 
 
 def _same(data: bytes, /) -> bytes:
@@ -110,7 +112,7 @@ def _subscription(data: bytes, /) -> bytes:
     version = data[0] & ~NO_HASH
     if version > _VERSION:
         raise ValueError(f"it has version {version} of the format, which is from a newer Kafka Streams")
-    least = 2 + (0 if data[0] & NO_HASH else _HASH_LENGTH) + (_PARTITION_LENGTH if version else 0)
+    least = 2 + (0 if data[0] & NO_HASH else HASH_LENGTH) + (PARTITION_LENGTH if version else 0)
     if data[1] > ANSWER_IF_FOUND or len(data) < least:
         raise ValueError("it is not complete, or has an unknown instruction")
     return data
@@ -121,7 +123,7 @@ def _response(data: bytes, /) -> bytes:
     version = data[0] & ~NO_HASH
     if version:
         raise ValueError(f"it has version {version} of the format, which is from a newer Kafka Streams")
-    if not data[0] & NO_HASH and len(data) <= _HASH_LENGTH:
+    if not data[0] & NO_HASH and len(data) <= HASH_LENGTH:
         raise ValueError("it is not complete")
     return data
 
