@@ -61,6 +61,41 @@ def test_other_functions_are_taken_as_they_are(function: Any) -> None:
     assert check_aggregator("aggregate()", function) is function
 
 
+_RETURNS = (
+    "return aggregate - value if aggregate > value else None",
+    "return None if aggregate <= value else max(aggregate, value)",
+    "return (aggregate if value else None) if key else None",
+    "return aggregate - value or None",
+    "aggregate.append(value)\nreturn aggregate and None",
+    "with aggregate:\n    return aggregate.append(value) if value else None",
+    "try:\n    return aggregate.pop()\nfinally:\n    aggregate.clear()",
+    "for each in value:\n    if each:\n        return aggregate.get(each)\nreturn None",
+    "match value:\n    case 1:\n        return key.upper()\n    case _:\n        aggregate.clear()",
+)
+_RETURNS_NOTHING = (
+    "aggregate.append(value)",
+    "if value:\n    aggregate.append(value)\n    return\naggregate[key] = value",
+    "for each in value:\n    aggregate.append(each)",
+    "while value:\n    aggregate.append(value)\n    value -= 1",
+    "with aggregate:\n    aggregate.append(value)",
+    "try:\n    aggregate.append(value)\nexcept ValueError:\n    aggregate.clear()",
+    "try:\n    aggregate.append(value)\nfinally:\n    aggregate.clear()",
+    "match value:\n    case 1:\n        aggregate.append(value)\n    case _:\n        aggregate.clear()",
+)
+
+
+@pytest.mark.parametrize("body", [*_RETURNS, *_RETURNS_NOTHING])
+def test_no_function_that_may_return_an_aggregate_is_refused(body: str) -> None:
+    """However its paths end: Python 3.11 joins them in other ways than later versions."""
+    made: dict[str, Any] = {}
+    exec("def function(key, value, aggregate):\n    " + body.replace("\n", "\n    "), made)
+    if body in _RETURNS:
+        assert check_aggregator("aggregate()", made["function"]) is made["function"]
+    else:
+        with pytest.raises(TopologyError, match="never returns the new aggregate"):
+            check_aggregator("aggregate()", made["function"])
+
+
 @pytest.mark.parametrize(
     ("aggregate", "refused"), [({}, True), ([], False), (frozenset(), False)], ids=["dict", "list", "frozenset"]
 )

@@ -74,7 +74,8 @@ def _returns_nothing(code: CodeType) -> bool:
             if each.argval is not None:
                 return False
         elif each.opname == "RETURN_VALUE":
-            if before is None or before.opname != "LOAD_CONST" or before.argval is not None:
+            # A jump to it brings another value than the one that is loaded before it, as of `a if b else None`.
+            if each.is_jump_target or before is None or before.opname != "LOAD_CONST" or before.argval is not None:
                 return False
         elif each.opname in ("RETURN_GENERATOR", "YIELD_VALUE", "RAISE_VARARGS"):
             return False
