@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import uuid
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -450,3 +451,17 @@ def test_a_topic_of_the_test_driver_gives_its_name_to_the_serde(registry: Schema
         driver.create_input_topic("flights", key=mp.String, value=flights).pipe_input("a", flight)
         copies = driver.create_output_topic("copies", key=mp.String, value=flights)
         assert copies.read_values_to_list() == [flight]
+
+
+def test_mocks_of_one_name_are_one_registry() -> None:
+    """As in Java: a test reads what its application has written, each with an object of its own."""
+    schema = '{"type": "string"}'
+    name = f"mock://{uuid.uuid4()}"
+    first, second, other = SchemaRegistry(name), SchemaRegistry(name), SchemaRegistry(f"{name}-other")
+    registered = first.register("orders-value", "AVRO", schema)
+    assert second.by_id(registered.id).text == schema
+    with pytest.raises(SerializationError):
+        other.by_id(registered.id)
+    del first, second
+    with pytest.raises(SerializationError):  # nothing of an earlier test is left
+        SchemaRegistry(name).by_id(registered.id)

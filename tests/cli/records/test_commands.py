@@ -8,6 +8,7 @@ import re
 import signal
 import struct
 import sys
+import time
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
@@ -238,6 +239,9 @@ def test_a_timestamp_that_the_topic_does_not_allow_is_told_with_its_line(
         "broker refused another record of its batch); no other is written. Correct the cause, and write the "
         "unconfirmed lines again.\n"
     ) in ended.err
+    ahead = int(time.time() * 1000) + 7 * 86_400_000  # of several such records the broker does not say even that
+    lines.write_text(f'{{"value": 1, "timestamp": {ahead}}}\n' * 3)
+    assert f"line 1: its timestamp {ahead} is too far" in cluster("produce", create_topic("later", 1), lines).err
 
 
 def test_an_interrupt_ends_the_wait_for_a_broker_that_does_not_confirm(

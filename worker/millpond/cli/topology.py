@@ -45,7 +45,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     """
     if optimization is not None:
         flags["topology.optimization"] = optimization
-    config = load_config(file, flags, required=())
+    config = load_config(file, flags, required=(), beside_session=True)
     topology = load_topology(target, config.topology_optimization)
     _show(topology, kind, output, attribute_name(target))
     check_configured(topology, config)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from millpond.cli.application import load_topology
+from millpond.cli.dev.remote import registry_of_session
 from millpond.cli.options import config_file
 from millpond.errors import MillpondError
 from millpond.runtime.config.model import Config
@@ -56,6 +57,8 @@ class Report:
         try:
             config = Config.load(self._file, os.environ if environ is None else environ, self._flags, required=())
             address = config.schema_registry_url
+            if not address and environ is None:
+                address = registry_of_session(config.application_id, config.bootstrap_servers)
             # As for a run: an application makes its SchemaRegistry while it is loaded.
             with _environment({**(environ or {}), **({REGISTRY_VARIABLE: address} if address else {})}):
                 topology = load_topology(target, config.topology_optimization)

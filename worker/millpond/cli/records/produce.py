@@ -250,7 +250,10 @@ class _Writer:
                 code = error.code()
                 self.failures[number] = _WITH_ANOTHER if code == _INVALID_DIFFERENT_RECORD else error.str()
                 self._refused += code in _REFUSED
-                if code == KafkaError.INVALID_TIMESTAMP:
+                if code == KafkaError.INVALID_TIMESTAMP or (
+                    # The code of a batch of several records, which says nothing of the cause.
+                    code == KafkaError.INVALID_RECORD and record.timestamp_ms > time.time() * 1000
+                ):
                     self._timestamps[number] = record.timestamp_ms
 
         while True:

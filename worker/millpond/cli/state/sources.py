@@ -103,7 +103,7 @@ class Sources(NamedTuple):
         if named is not None or BROKER in required or not (elsewhere or _names_source(file, flags)):
             flags, status = of_session(named, file, flags, target)
             target = target or (status.target if status is not None else "") or None
-        config = load_config(file, flags, required=required)
+        config = load_config(file, flags, required=required, beside_session=True)
         stores = None if target is None else stores_of(load_topology(target, config.topology_optimization), config)
         return cls(
             config,

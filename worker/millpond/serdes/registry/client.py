@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit, urlunsplit
+from weakref import WeakValueDictionary
 
 from millpond.errors import BrokerError, ConfigError, SerializationError
 
@@ -34,6 +35,9 @@ _TIMEOUT_SECONDS = 10
 _SERIALIZED = "serialized"
 _FORBIDDEN = {401, 403, 407}
 _BUSY = {408, 429}
+_MOCK = "mock://"
+_mocks: WeakValueDictionary[str, SchemaRegistryClient] = WeakValueDictionary()
+"""The registries inside this process, by address, as long as an object uses them."""
 
 
 def topic_name(topic: str, is_key: bool, record: str | None) -> str:  # noqa: FBT001 - positional, as in Kafka's serializers
@@ -84,7 +88,7 @@ class SchemaRegistry:
     Args:
         url: its address, or several separated by commas; default: ``$SCHEMA_REGISTRY_URL``, which the
             `millpond` command sets from the setting ``schema.registry.url``. ``mock://name`` is a
-            registry inside this process, for tests.
+            registry inside this process, for tests: the same for all objects of this name that exist at one time.
         settings: properties of Confluent's client, such as ``{"basic.auth.user.info": "user:password"}`` or
             ``{"ssl.ca.location": "ca.pem"}``.
 
@@ -207,8 +211,14 @@ def _client(settings: dict[str, object]) -> SchemaRegistryClient:
             "serdes with a schema registry need one of the extras avro, protobuf or jsonschema, as in "
             f"pip install 'millpond[avro]' ({error})."
         ) from error
+    address = str(settings["url"])
+    mock = _mocks.get(address)
+    if mock is not None:
+        return mock
     try:
         client: SchemaRegistryClient = SchemaRegistryClient.new_client(settings)
+        if address.startswith(_MOCK):
+            _mocks[address] = client
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the settings of the schema registry cannot be used: {error}; correct them.") from error
     return client
