@@ -183,13 +183,17 @@ def open_store(stack: ExitStack, sources: Sources, store: str, version: str | No
         StateError: the store does not exist, or has another layout.
     """
     logged = None if sources.stores is None else find_store(sources.stores, store)
+    if sources.session is not None and (sources.uri is not None or sources.directory is not None):
+        raise click.UsageError("--session excludes --location and --state-dir: leave out one of them.")
     if sources.directory is None and not sources.urls and sources.session is None:
-        if version is None and sources.uri is None and sources.config.bootstrap_location is None:
+        config = sources.config
+        if version is not None or sources.uri is not None or config.bootstrap_location is not None:
+            return _open_snapshot(sources.snapshot(version), store, logged)
+        if config.coordinator_url is None:
             raise click.UsageError(
                 "the rows' source is missing: start `millpond dev`, or give --url URL of a running worker, --state-dir "
                 "DIR of stopped workers, or --location URI of snapshots."
             )
-        return _open_snapshot(sources.snapshot(version), store, logged)
     if version is not None:
         raise click.UsageError("--snapshot cannot be used with --url, --state-dir or --session.")
     if logged is None:
