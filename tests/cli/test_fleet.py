@@ -63,6 +63,7 @@ def test_tasks_and_restores_are_separated_by_their_labels() -> None:
         'millpond_task_dropped_records_total{task="0_3",reason="late"} 4.0\n'
         'millpond_task_dropped_records_total{task="0_4",reason="null_key"} 2.0\n'
         'millpond_task_dropped_records_total{task="0_4",reason="late_for_join"} 7.0\n'
+        'millpond_task_dropped_records_total{task="0_4",reason="outdated"} 840.0\n'
         'millpond_task_dead_letters_total{task="0_4"} 3.0\n'
         "something_else 1.0\n"
     )

@@ -30,9 +30,15 @@ class Drop(StrEnum):
     """An exception handler answered that it is dropped."""
 
 
+_NOT_LOST = frozenset({Drop.LATE_FOR_JOIN, Drop.OUTDATED})
+
+
 def is_dropped(reason: str) -> bool:
-    """Return whether records that are counted for a reason were dropped. Others were processed, with a part missing."""
-    return reason != Drop.LATE_FOR_JOIN
+    """Return whether results lack the records that are counted for a reason: what people are shown as dropped.
+
+    Others were processed, with a part missing, or nothing is lost without them.
+    """
+    return reason not in _NOT_LOST
 
 
 def null_part(key: object) -> Drop:
