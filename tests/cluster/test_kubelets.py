@@ -101,9 +101,13 @@ class Stage:
         return app
 
     def story(self):
-        """What one would look at if something does not happen: the pods, their containers and conditions."""
-        pods = self.api.list("Pod", self.namespace)
-        return [(pod["metadata"]["name"], pod["metadata"].get("deletionTimestamp"), pod.get("status")) for pod in pods]
+        """What one would look at if something does not happen: pods, claims, and events."""
+        found = [
+            (each["kind"], each["metadata"]["name"], each["metadata"].get("deletionTimestamp"), each.get("status"))
+            for kind in ("StatefulSet", "Pod", "PersistentVolumeClaim")
+            for each in self.api.list(kind, self.namespace)
+        ]
+        return [*found, *(each["message"] for each in self.api.list("Event", self.namespace))]
 
     @property
     def streams(self):
@@ -225,10 +229,12 @@ def test_workers_of_another_topology_wait_for_admission(stage):
     stage.settled()
     assert set(stage.streams.topologies.values()) == {"h1"}
     stage.pin("h1")
-    stage.apply(replicas=0)
+    # Else pods wait for the garbage collector to delete the claims of former ones: not for as long as it likes.
+    kept = {"retentionPolicy": {"whenScaled": "Retain"}}
+    stage.apply(replicas=0, state=kept)
     eventually(lambda: not stage.api.list("Pod", stage.namespace), "no pods")
     owners = dict(stage.streams.owners)
-    stage.apply(image="other:1")
+    stage.apply(image="other:1", state=kept)
 
     def refusals():
         return {name: each.refusal for name, each in stage.kubelets.workers(stage.namespace).items()}
