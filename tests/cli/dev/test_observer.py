@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import time
 from collections import deque
 from pathlib import Path
@@ -31,6 +33,7 @@ from millpond.protocol import (
     View,
 )
 from millpond.runtime.config.model import Config
+from tests.support.freezing import freeze
 
 RUNNING = TaskReport(Role.ACTIVE, TaskState.RUNNING)
 TASKS = ("0_0", "0_1")
@@ -280,3 +283,21 @@ def test_a_join_that_may_have_lost_results_stays_in_the_status(session: Session)
     session.observer.update_status()
     assert session.observer.status.warnings == (lost.format("a record"),)
     assert len(session.fleet.told) == 3
+
+
+def test_a_worker_whose_process_is_stopped_is_told_as_such(session: Session) -> None:
+    """As by SIGSTOP: its functions have nothing to do with it, however often it happens."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        freeze(child)
+        session.fleet.workers["w0"].child = SimpleNamespace(pid=child.pid)  # type: ignore[assignment]
+        running = member("w0", "0_0"), member("w1", "0_1")
+        for _ in range(2):
+            session.sees(*running)
+            (told,) = session.sees(member("w0", "0_0", alive=False, silent_ms=6_000), running[1])
+            assert told.endswith(f"Its process is stopped by a signal; `kill -CONT {child.pid}` lets it go on")
+    finally:
+        child.kill()
+        child.wait()
+        assert child.stdin is not None
+        child.stdin.close()

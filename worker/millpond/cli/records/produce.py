@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import sys
 import time
@@ -17,6 +18,7 @@ from rich.status import Status
 from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
 from millpond.errors import BrokerError, MillpondError, TopicError
+from millpond.runtime import error_codes
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
 from millpond.topology import is_repartition_topic
@@ -104,7 +106,8 @@ def command(  # noqa: PLR0913 - one parameter per option
         session.err.print(f"broker {place.where}", style="dim", markup=False, highlight=False, soft_wrap=True)
         if source.isatty():
             session.err.print("one record a line; Ctrl-D ends", style="dim", highlight=False)
-        writer = _Writer(place.config, topic)
+        tell = functools.partial(session.err.print, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        writer = _Writer(place.config, topic, tell)
         try:
             with session.err.status(f"writing to {topic}") as status:
                 interrupted = _write(writer, source, parse, from_line, status)
@@ -210,6 +213,11 @@ def _interruptible(source: BinaryIO) -> Iterator[_Lines]:
 class _Writer:
     """A producer that knows which lines are written.
 
+    Args:
+        config: the settings of the client.
+        topic: the topic.
+        tell: called with a sentence for the user, while there is something to wait for.
+
     Attributes:
         topic: the topic.
         line: the number of the present line.
@@ -218,8 +226,10 @@ class _Writer:
         stopped: whether lines after `line` were left out because of failures.
     """
 
-    def __init__(self, config: Config, topic: str) -> None:
+    def __init__(self, config: Config, topic: str, tell: Callable[[str], object]) -> None:
         self.topic = topic
+        self._tell = tell
+        self._told = False
         self.line = 0
         self.written = 0
         self.failures: dict[int, str] = {}
@@ -230,10 +240,19 @@ class _Writer:
             "enable.idempotence": True,
             "acks": "all",
             "partitioner": "murmur2_random",
-            "error_cb": lambda error: log.debug("%s", error),
+            "error_cb": self._on_error,
         }
         defaults: dict[str, Any] = {**CLIENT_DEFAULTS, "linger.ms": 5, "message.timeout.ms": _DELIVERY_MS}
         self._producer = Producer(dict(config.producer_settings(defaults=defaults, fixed=fixed)), logger=log)
+
+    def _on_error(self, error: KafkaError) -> None:
+        log.debug("%s", error)
+        if error.code() == error_codes.ALL_BROKERS_DOWN and not self._told:
+            self._told = True
+            self._tell(
+                f"no broker answers: records wait for up to {_DELIVERY_MS // 1000} s until it is back. Ctrl-C ends the "
+                "wait."
+            )
 
     def write(self, record: Line) -> None:
         """Send a record. Waits while too many are on their way.
@@ -246,6 +265,7 @@ class _Writer:
         def delivered(error: KafkaError | None, _message: Message) -> None:
             if error is None:
                 self.written += 1
+                self._told = False
             else:
                 code = error.code()
                 self.failures[number] = _WITH_ANOTHER if code == _INVALID_DIFFERENT_RECORD else error.str()

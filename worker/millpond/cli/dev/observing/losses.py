@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from .input_ends import Partition
 
-__all__ = ("RepeatedLosses",)
+__all__ = ("RepeatedLosses", "is_stopped")
 
 _MAX_NAMED = 3
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal such as SIGSTOP has stopped a process; False where that is not known."""
+    try:
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
+            in "Tt"
+        )
+    except (OSError, IndexError):
+        return False
 
 
 class RepeatedLosses:

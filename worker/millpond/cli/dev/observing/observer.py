@@ -23,7 +23,7 @@ from millpond.protocol import Epoch, Member, Role, SubtopologySummary, TaskRepor
 
 from .increases import Increases
 from .input_ends import InputEnds, Partition
-from .losses import RepeatedLosses
+from .losses import RepeatedLosses, is_stopped
 from .worker_metrics import RecentMetrics, Scrape, parse
 
 __all__ = ("Observer",)
@@ -185,9 +185,10 @@ class Observer:
             f"{worker.id} (pid {pid}) {lost}: it has sent no heartbeat for {silent_s:.1f} s; "
             f"it processed {_task_names(tasks)}"
         )
-        if worker.phase is not WorkerPhase.PAUSED and (
-            cause := self._repeated.cause(worker.id, tasks, self._next_records(tasks))
-        ):
+        paused = worker.phase is WorkerPhase.PAUSED
+        if not paused and is_stopped(pid):
+            text = f"{text}. Its process is stopped by a signal; `kill -CONT {pid}` lets it go on"
+        elif not paused and (cause := self._repeated.cause(worker.id, tasks, self._next_records(tasks))):
             self._warnings["lost workers"] = text = f"{text}. {cause}"
         self._fleet.add_event(text, logging.WARNING, kind=SessionEventKind.LOST, worker=worker.id)
 
