@@ -27,6 +27,9 @@ _second = itemgetter(1)
 
 Deserialize = Callable[[Any], Any]
 
+#: Timestamps that are looked at in one call of `max`: few, since the search may begin again after each record.
+_BLOCK = 64
+
 
 def _offset_of(message: Message) -> int:
     offset = message.offset()
@@ -72,9 +75,11 @@ class Chunk:
     def until(self, time_ms: int, end: int) -> int:
         """Return the end of its records up to the first one of `time_ms` or later; at most `end`."""
         timestamps = self.timestamps
-        if max(timestamps[self.start : end]) < time_ms:
-            return end
-        return next(index for index in range(self.start, end) if timestamps[index] >= time_ms) + 1
+        for start in range(self.start, end, _BLOCK):
+            block = timestamps[start : min(start + _BLOCK, end)]
+            if max(block) >= time_ms:
+                return start + next(index for index, each in enumerate(block, 1) if each >= time_ms)
+        return end
 
 
 #: Decides about a bad record: returns to drop it, raises to stop the worker.
