@@ -72,6 +72,11 @@ _VARYING_PARTS = re.compile(r"^\S+: | \(after [^()]*(\([^()]*\)[^()]*)*\)$")
 _UNKNOWN = frozenset({error_codes.UNKNOWN_PARTITION, error_codes.UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
+def _more_telling(first: str, other: str) -> str:
+    """Return the first of two texts, unless only the other one tells how the TLS handshake failed."""
+    return other if "handshake" in other and "handshake" not in first else first
+
+
 class KafkaAdmin:
     """The admin client of one Kafka cluster.
 
@@ -179,14 +184,17 @@ class KafkaAdmin:
         if code == error_codes.TRANSPORT and _ABOUT_SECURITY.search(error.str()):
             code = error_codes.SSL
         if code in _CONNECTION_PROBLEMS:
-            self._connection_errors.setdefault(code, _VARYING_PARTS.sub("", error.str()))
+            text = _VARYING_PARTS.sub("", error.str())
+            self._connection_errors[code] = _more_telling(self._connection_errors.get(code, text), text)
 
     def _unreachable(self, error: KafkaError) -> BrokerError:
         """Return the reason why the cluster does not answer: a connection error if known, else the request's error."""
         before, self._connection_errors = self._connection_errors, {}
         self._admin.poll(0)  # calls `_note_error`
         # Keep the first of several texts for the same code: a changed text would look like news.
-        self._connection_errors = {code: before.get(code, text) for code, text in self._connection_errors.items()}
+        self._connection_errors = {
+            code: _more_telling(before.get(code, text), text) for code, text in self._connection_errors.items()
+        }
         for code, (what, settings) in _CONNECTION_PROBLEMS.items():
             if code in self._connection_errors:
                 text = self._connection_errors[code]
