@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 import millpond as mp
+from millpond.runtime.processing.record_queue import Chunk
 from tests.conftest import CreateTopic
 from tests.runtime.running import GUARANTEES, run_until
 from tests.support import kafka, seeds
@@ -86,3 +88,33 @@ def _in_order_of_timestamps(records: list[tuple[int, int]]) -> list[tuple[int, i
         queue = min((each for each in queues if each), key=lambda each: each[0][1])
         ordered.append(queue.pop(0))
     return ordered
+
+
+def test_many_punctuations_hold_up_neither_output_nor_commits() -> None:
+    """A call ends after some of them, and is made again at once; it does not fire those of a whole backlog."""
+
+    class Ticking(mp.Processor[str, str, str, str]):
+        def init(self, context: mp.ProcessorContext[str, str]) -> None:
+            self.context = context
+            context.schedule(timedelta(minutes=1), mp.PunctuationType.STREAM_TIME, self.tick)
+
+        def process(self, record: mp.Record[str, str]) -> None: ...
+
+        def tick(self, now_ms: int) -> None:
+            self.context.forward(mp.Record("k", "v", now_ms))
+
+    builder = mp.StreamsBuilder()
+    builder.stream("in", key=mp.String, value=mp.String).process(Ticking).to("out", key=mp.String, value=mp.String)
+    with mp.testing.TopologyTestDriver(builder.build()) as driver:
+        task = driver._task
+        (queue,) = task.inputs.values()
+        messages = [Message("in", 0, each, b"k", b"v", None, None, (1, START_MS)) for each in range(100)]
+        times = [START_MS + each * 60_000 for each in range(100)]
+        queue.chunks.append(Chunk(messages, ["k"] * 100, ["v"] * 100, times, 100))
+        calls = 0
+        while task.process(2_000, 0):
+            calls += 1
+            assert len(task.outbox) <= calls * 4
+            assert task.cut_short == (calls < 25) or calls == 25
+        assert (calls, len(task.outbox), task.punctuated) == (25, 100, 100)
+        task.outbox.clear()

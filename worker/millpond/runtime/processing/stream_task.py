@@ -26,9 +26,16 @@ from .tracing import RecordSpan, TaskTracer, sampled_parent
 __all__ = ("CommitRows", "StreamTask")
 
 _MAX_FLUSHES = 100
+#: After so many rounds of punctuations, or rows of output, a call of `process` ends.
+_MAX_ROUNDS = 4
+_MAX_ROWS = 10_000
 
 #: Changelog rows of one store, as `RecordCollector` sends them: (store, rows).
 CommitRows = tuple[Any, list[Outgoing]]
+
+
+def _never() -> None:
+    """Return that nothing is due."""
 
 
 class StreamTask:
@@ -44,6 +51,7 @@ class StreamTask:
         commit_needed: whether the task has changes since the last commit.
         processed: number of records processed since the task was created.
         punctuated: number of punctuators fired since then.
+        cut_short: whether the last call of `process` ended early, because of punctuations.
         node_figures: figures of its nodes, if `metrics.recording.level` asks for them.
         store_figures: figures of its stores by name, if `metrics.recording.level` asks for them.
         latest_timestamp: timestamp of the last processed record, in epoch milliseconds.
@@ -73,6 +81,7 @@ class StreamTask:
         self.commit_needed: bool = False
         self.processed: int = 0
         self.punctuated: int = 0
+        self.cut_short: bool = False
         self.latest_timestamp: int = -1
         self.first_timestamp: int = -1
         self._bad_first = False
@@ -185,7 +194,9 @@ class StreamTask:
     def process(self, limit: int, now_ms: int) -> int:
         """Process up to about `limit` records, in timestamp order over the inputs; return how many.
 
-        Punctuators of stream time fire between two records, as soon as they are due: however many records wait.
+        Punctuators of stream time fire between two records, as soon as they are due: however many records wait. After
+        some of them the call ends with `cut_short`, so that output and commits do not wait for those of hours. Where
+        steps hold the records of a batch, punctuators wait for the end of the call.
 
         Raises:
             ProcessingFailed: a handler returned FAIL.
@@ -193,7 +204,8 @@ class StreamTask:
         done = 0
         group = self.group
         before = len(self.outbox)
-        next_due = self._hooks.stream_time.next_due
+        next_due = _never if self._hooks.batch_ends else self._hooks.stream_time.next_due
+        rounds, self.cut_short = 0, False
         if self._bad_first:
             self._handle_bad_first()
         while done < limit and group.ready(now_ms):
@@ -207,8 +219,11 @@ class StreamTask:
             queue.advance(end)
             done += count
             if due is not None and self.context.stream_time >= due:
-                self._end_batch()
                 self.punctuate_stream_time()
+                rounds += 1
+                if rounds == _MAX_ROUNDS or len(self.outbox) - before > _MAX_ROWS:
+                    self.cut_short = True
+                    break
         if done:
             self._end_batch()
             self.commit_needed = True

@@ -225,7 +225,7 @@ class Loop:
         for task in parts.executor.running:
             done = task.process(limit, now_ms)
             processed += done
-            parts.behind = parts.behind or done >= limit
+            parts.behind = parts.behind or done >= limit or task.cut_short
             task.punctuate(now_ms)
             began, until = until, time.monotonic()
             pace.processed_task(task, done, until - began)
