@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -38,6 +39,7 @@ _BUSY = {408, 429}
 _MOCK = "mock://"
 _mocks: WeakValueDictionary[str, SchemaRegistryClient] = WeakValueDictionary()
 """The registries inside this process, by address, as long as an object uses them."""
+_sharing = threading.Lock()
 
 
 def topic_name(topic: str, is_key: bool, record: str | None) -> str:  # noqa: FBT001 - positional, as in Kafka's serializers
@@ -212,13 +214,11 @@ def _client(settings: dict[str, object]) -> SchemaRegistryClient:
             f"pip install 'millpond[avro]' ({error})."
         ) from error
     address = str(settings["url"])
-    mock = _mocks.get(address)
-    if mock is not None:
-        return mock
     try:
         client: SchemaRegistryClient = SchemaRegistryClient.new_client(settings)
         if address.startswith(_MOCK):
-            _mocks[address] = client
+            with _sharing:
+                client = _mocks.setdefault(address, client)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the settings of the schema registry cannot be used: {error}; correct them.") from error
     return client
