@@ -222,7 +222,8 @@ class _Context(Protocol):
                 and the first with the first record. In wall-clock time, the first is due one interval from now. Missed
                 punctuations are skipped.
             kind: the clock.
-            callback: f(now in epoch ms); it may forward records and use stores.
+            callback: f(now in epoch ms); it may forward records and use stores. In stream time, now is the timestamp of
+                the record that made it due, which is processed before the call.
 
         Returns:
             a handle that cancels the punctuation.
