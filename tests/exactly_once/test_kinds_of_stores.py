@@ -102,7 +102,7 @@ def test_stores_of_all_kinds_equal_their_changelogs_after_kills_and_a_lost_disk(
     await_processed(application, application.source)
     run.stop()
     compare_rows(application, right, application.state_directory(place="another-disk"))
-    results = [row.value.decode() for row in kafka.read(servers, application.target) if not is_probe(row)]
+    results = [row.value.decode() for row in kafka.read(servers, application.target, settled=True) if not is_probe(row)]
     assert sorted(results) == sorted(written.joined)
 
 
@@ -161,7 +161,8 @@ def compare_rows(application: Application, right: str, directory: Any) -> None:
         for builder in subtopology.stores:
             if not builder.persistent:
                 continue
-            changelog = kafka.read(application.bootstrap_servers, application.changelog(builder.name))
+            topic = application.changelog(builder.name)
+            changelog = kafka.read(application.bootstrap_servers, topic, settled=True)
             for partition in range(PARTITIONS):
                 backend = MemoryBackend()
                 copy = builder.build(partition, backend)

@@ -72,6 +72,7 @@ def make_snapshot(
     existing = {name: len(each.partitions) for name, each in client.list_topics(timeout=30).topics.items()}
     stores: dict[str, Any] = {}
     for store in stores_of(topology, existing, config).logged:
+        kafka.settle(servers, store.topic)
         ends = kafka.end_offsets(servers, store.topic)
         rows = kafka.read(servers, store.topic)
         changelogs = {

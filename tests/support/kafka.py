@@ -26,6 +26,7 @@ __all__ = (
     "read",
     "read_all",
     "read_until",
+    "settle",
     "topic_names",
 )
 
@@ -157,11 +158,16 @@ def produce(bootstrap_servers: str, topic: str, records: Iterable[Produced], **c
     assert not errors, f"{topic}: {errors[0]}"
 
 
-def read(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed") -> list[Row]:
+def read(
+    bootstrap_servers: str, topic: str, *, isolation: str = "read_committed", settled: bool = False
+) -> list[Row]:
     """Return all records of a topic, by partition and offset.
 
-    With `read_committed`, it reads up to the last stable offset, and does not wait for open transactions.
+    With `read_committed`, it reads up to the last stable offset, and does not wait for open transactions. With
+    `settled`, it does: so a test reads what workers wrote that have ended, if it waited for something else.
     """
+    if settled:
+        settle(bootstrap_servers, topic)
     consumer = _consumer(bootstrap_servers, isolation)
     try:
         waiting = _assign_all(consumer, topic)
@@ -224,6 +230,21 @@ def read_until(
     finally:
         consumer.close()
     return rows
+
+
+def settle(bootstrap_servers: str, topic: str) -> None:
+    """Wait until all transactions in a topic have ended: brokers confirm a commit before all its markers are written.
+
+    Offsets and other topics of the same transaction may be visible earlier.
+    """
+
+    def settled() -> bool:
+        committed, written = (
+            end_offsets(bootstrap_servers, topic, isolation=each) for each in ("read_committed", "read_uncommitted")
+        )
+        return committed == written
+
+    eventually(settled, f"all transactions in {topic} have ended")
 
 
 def end_offsets(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed") -> dict[int, int]:

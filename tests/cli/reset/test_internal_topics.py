@@ -109,7 +109,7 @@ class Scene:
         return kafka.topic_names(self.servers, prefix=f"{self.app_id}-")
 
     def last_count(self, store: str) -> int:
-        rows = kafka.read(self.servers, f"{self.app_id}-{store}-changelog")
+        rows = kafka.read(self.servers, f"{self.app_id}-{store}-changelog", settled=True)
         return int.from_bytes(rows[-1].value or b"", "big")
 
 

@@ -205,6 +205,6 @@ def test_rejected_changelog_record_is_never_dropped(broker, create_topic, app_id
     settings["producer.message.max.bytes"] = 2_000_000
     with Running(keep(source), servers, app_id, tmp_path, settings) as running:
         running.wait(lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 3, "the large one is committed")
-    newest = {row.key: row.value for row in kafka.read(servers, changelog)}
+    newest = {row.key: row.value for row in kafka.read(servers, changelog, settled=True)}
     assert {key: value[-1:] for key, value in newest.items()} == {b"a": b"x", b"b": b"z"}
     assert len(newest[b"b"]) >= size

@@ -57,6 +57,7 @@ def _snapshot(servers, app_id, topology, location):
     for part in topology.subtopologies():
         for builder in part.stores:
             topic = f"{app_id}-{builder.name}-changelog"
+            kafka.settle(servers, topic)
             ends = kafka.end_offsets(servers, topic)
             changelogs = {
                 partition: (
@@ -122,13 +123,13 @@ def test_worker_that_lost_its_disk_restores_from_a_snapshot(
     window_counts = Counter(
         f"{key}@{timestamp // WINDOW_MS * WINDOW_MS}" for key, _, timestamp, _ in _records(0, 3_000)
     )
-    results = kafka.read(servers, finals)
+    results = kafka.read(servers, finals, settled=True)
     found = {row.key.decode(): int.from_bytes(row.value, "big") for row in results}
     last = max(timestamp for _, _, timestamp, _ in _records(0, 3_000)) // WINDOW_MS * WINDOW_MS
     assert found == {key: count for key, count in window_counts.items() if int(key.split("@")[1]) < last}
     if guarantee == "exactly_once":
         assert len(results) == len(found)
-        counts = Counter((row.key, row.value) for row in kafka.read(servers, totals))
+        counts = Counter((row.key, row.value) for row in kafka.read(servers, totals, settled=True))
         assert max(counts.values()) == 1
         assert len(counts) == 3_000
 
@@ -170,6 +171,6 @@ def test_new_worker_warms_up_from_a_snapshot(broker, create_topic, app_id, tmp_p
         send(200)
         fleet.wait(counted, "all is counted by two")
     assert len([each for each in caplog.messages if "ingested" in each]) >= 3
-    counts = Counter((row.key, row.value) for row in kafka.read(servers, totals))
+    counts = Counter((row.key, row.value) for row in kafka.read(servers, totals, settled=True))
     assert max(counts.values()) == 1
     assert len(counts) == sum(sent.values())

@@ -104,7 +104,7 @@ def test_offsets_that_were_set_back_by_hand_end_the_start(
     with Running(_counting(source), servers, app_id, tmp_path, settings) as running:
         running.wait(lambda: committed() == 3, "all is committed")
     set_offset(0)
-    before = len(kafka.read(servers, changelog))
+    before = len(kafka.read(servers, changelog, settled=True))
     for _ in range(2):
         error = failure_of(_counting(source), servers, app_id, tmp_path, settings)
         assert isinstance(error, TopicError)
@@ -113,4 +113,4 @@ def test_offsets_that_were_set_back_by_hand_end_the_start(
     set_offset(2)
     with Running(_counting(source), servers, app_id, tmp_path, settings) as running:
         running.wait(lambda: committed() == 3, "it goes on")
-    assert [int.from_bytes(row.value or b"", "big") for row in kafka.read(servers, changelog)][-1] == 4
+    assert [int.from_bytes(row.value or b"", "big") for row in kafka.read(servers, changelog, settled=True)][-1] == 4

@@ -67,7 +67,7 @@ def test_broker_outage_costs_only_time(own_broker, tmp_path):
         )  # fmt: skip
         running.stop()
     truth = Counter(keys)
-    exactly = kafka.read(servers, "out-exactly_once")
+    exactly = kafka.read(servers, "out-exactly_once", settled=True)
     assert len(exactly) == len(keys)
     assert final(exactly) == truth
     seen = Counter()
@@ -124,7 +124,7 @@ def test_corrupted_state_file_is_rebuilt_from_the_changelog(broker, create_topic
     kafka.produce(servers, source, [(key, "v") for key in keys])
     with Running(topology, servers, app_id, tmp_path, settings) as running:
         running.wait(committed(2 * len(keys)), "all is committed")
-    assert final(kafka.read(servers, target)) == dict.fromkeys(keys, 2)
+    assert final(kafka.read(servers, target, settled=True)) == dict.fromkeys(keys, 2)
     said = [each.getMessage() for each in caplog.records if each.levelname == "ERROR" and "changelog" in each.msg]
     assert said, caplog.text
     restored = [each for each in running.listener.restoring if each[0] == "counts"]

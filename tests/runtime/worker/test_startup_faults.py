@@ -176,7 +176,7 @@ def test_records_deleted_by_retention_are_reported(broker, create_topic, app_id,
     with Running(counting(source, target), servers, app_id, tmp_path) as running:
         running.wait(lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 20, "all is committed")
     assert "records 10 to 14" in caplog.text
-    rows = kafka.read(servers, target)
+    rows = kafka.read(servers, target, settled=True)
     assert int.from_bytes(rows[-1].value, "big") == 15
 
 
@@ -219,6 +219,6 @@ def test_a_full_disk_stops_the_worker_and_loses_nothing(broker, create_topic, ap
     finally:
         subprocess.run(["umount", str(small)], check=True)
     assert rows == 12_000
-    output = kafka.read(servers, target)
+    output = kafka.read(servers, target, settled=True)
     assert len(output) == 12_000
     assert {row.value for row in output} == {(1).to_bytes(8, "big")}

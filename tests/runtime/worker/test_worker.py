@@ -54,7 +54,7 @@ def test_dead_letter_of_a_waiting_record_is_sent_once(broker, create_topic, app_
     with Running(topology, servers, app_id, tmp_path, settings) as running:
         done = lambda: kafka.committed_offsets(servers, app_id, left)[0][0] >= 2
         running.wait(done, "the bad record is passed")
-    assert len(kafka.read(servers, letters)) == 1
+    assert len(kafka.read(servers, letters, settled=True)) == 1
 
 
 def test_write_caused_by_a_flush_is_committed_with_it(broker, create_topic, app_id, tmp_path):
@@ -89,7 +89,7 @@ def test_write_caused_by_a_flush_is_committed_with_it(broker, create_topic, app_
     settings = {"processing.guarantee": "exactly_once"}
     run_until(builder.build(), servers, app_id, tmp_path, target, 1, settings)
     assert kafka.committed_offsets(servers, app_id, source)[0][0] >= 1
-    assert [row.value for row in kafka.read(servers, f"{app_id}-shared-changelog")] == [long(1)]
+    assert [row.value for row in kafka.read(servers, f"{app_id}-shared-changelog", settled=True)] == [long(1)]
 
 
 def test_committed_offsets_reach_the_end_of_a_topic_with_transaction_markers(broker, create_topic, app_id, tmp_path):
@@ -183,7 +183,7 @@ def test_slow_user_code_does_not_delay_stop(broker, create_topic, app_id, tmp_pa
         running.stop()
         assert running.worker.metrics.records_processed - processed <= 200
         assert time.monotonic() - asked < 20
-    assert [row.value for row in kafka.read(servers, target)] == [
+    assert [row.value for row in kafka.read(servers, target, settled=True)] == [
         long(number) for number in range(kafka.committed_offsets(servers, app_id, source)[0][0])
     ]
 
