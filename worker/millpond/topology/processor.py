@@ -219,8 +219,8 @@ class _Context(Protocol):
 
         Args:
             interval: at least 1 ms. In stream time, punctuations are due at multiples of the interval since the epoch,
-                and the first with the first record. In wall-clock time, the first is due one interval from now. Missed
-                punctuations are skipped.
+                and the first with the first record; a restart or a move of the task repeats none. In wall-clock time,
+                the first is due one interval from now. Missed punctuations are skipped.
             kind: the clock.
             callback: f(now in epoch ms); it may forward records and use stores. In stream time, now is the timestamp of
                 the record that made it due, which is processed before the call.

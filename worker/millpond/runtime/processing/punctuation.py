@@ -1,8 +1,9 @@
 """The schedules of punctuators: a heap for each kind of time (Kafka Streams' `PunctuationQueue`).
 
-Stream-time schedules are aligned to zero, and fire as soon as stream time is known. Wall-clock schedules first fire
-after one interval. After a late firing, missed firings are skipped, so that no burst follows a gap. Schedules that are
-due at the same time fire in the order of Java's heap.
+Stream-time schedules are aligned to zero, and fire as soon as stream time is known; a task that continues at a
+committed stream time has fired them up to it. Wall-clock schedules first fire after one interval. After a late
+firing, missed firings are skipped, so that no burst follows a gap. Schedules that are due at the same time fire in
+the order of Java's heap.
 """
 
 from __future__ import annotations
@@ -45,6 +46,13 @@ class PunctuationQueue:
         schedule = Schedule(first_ms, interval_ms, punctuator)
         self._heap.offer(schedule)
         return schedule
+
+    def resume(self, now_ms: int) -> None:
+        """Let all schedules continue as if they had last fired at `now_ms`; -1 stands for never."""
+        schedules, self._heap = list(self._heap), JavaHeap[Schedule](lambda schedule: schedule.due_ms)
+        for schedule in schedules:
+            schedule.due_ms = (now_ms // schedule.interval_ms + 1) * schedule.interval_ms
+            self._heap.offer(schedule)
 
     def next_due(self) -> int | None:
         """Return the time of the next firing in epoch milliseconds; None without a schedule."""

@@ -135,7 +135,10 @@ class StreamTask:
     # Positions
 
     def resume_at(self, offsets: Mapping[str, tuple[int, OffsetMetadata]]) -> None:
-        """Set positions and times from committed offsets, by topic, and drop buffered records."""
+        """Set positions and times from committed offsets, by topic, and drop buffered records.
+
+        Punctuations up to the committed stream time were called before that commit: they are not due again.
+        """
         stream_time = -1
         for topic, (offset, metadata) in offsets.items():
             queue = self.inputs[topic]
@@ -143,6 +146,7 @@ class StreamTask:
             queue.partition_time = metadata.partition_time
             stream_time = max(stream_time, metadata.partition_time)
         self.context.stream_time = stream_time
+        self._hooks.stream_time.resume(stream_time)
 
     @property
     def remembered_names(self) -> Collection[str]:
