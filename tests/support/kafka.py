@@ -158,9 +158,7 @@ def produce(bootstrap_servers: str, topic: str, records: Iterable[Produced], **c
     assert not errors, f"{topic}: {errors[0]}"
 
 
-def read(
-    bootstrap_servers: str, topic: str, *, isolation: str = "read_committed", settled: bool = False
-) -> list[Row]:
+def read(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed", settled: bool = False) -> list[Row]:
     """Return all records of a topic, by partition and offset.
 
     With `read_committed`, it reads up to the last stable offset, and does not wait for open transactions. With
