@@ -245,6 +245,20 @@ def test_handed_over_task_is_not_held_under_the_old_answer(kafka: Kafka, scene: 
     assert scene.client.found["0_0"] == "w1"
 
 
+def test_handed_over_task_may_be_dropped_in_a_turn_that_measures_lags(scene: _Scene) -> None:
+    """The task is a copy for one turn only: its stores are closed just after the lags of copies are measured."""
+    scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))
+    scene.turns()
+    scene.client.tell(release={"0_0": "w1"})
+    scene.turns()
+    scene.worker.commit()
+    scene.worker.copy()
+    assert scene.worker.executor.held[A].restored
+    scene.coordination._follower._next_lags = 0.0
+    scene.turn()
+    assert A not in scene.worker.executor.held
+
+
 def test_cancelled_hand_over_is_taken_back(kafka: Kafka, scene: _Scene) -> None:
     """An order to release is valid only as long as the answer contains it."""
     scene.client.tell(take_over=(TakeOver(None, {"0_0": "w0"}),))

@@ -276,6 +276,8 @@ class TaskExecutor:
         for held in list(self.held.values()):
             if held.role is Role.ACTIVE or not held.record.opened:
                 continue
+            if self.lifecycle.tasks.get(held.id) is not held.record:
+                continue  # dropped in this turn: the instruction that closes its stores comes next
             self._copies.update_ends(held)
             lag = held.lag
             caught_up = lag is not None and lag <= acceptable
