@@ -120,6 +120,38 @@ def test_a_warning_that_asks_for_an_action_is_told_and_others_are_not(
     assert (log.drops, log.error) == ([], "")
 
 
+@pytest.mark.parametrize("formatter", [TEXT, JsonFormatter()], ids=["text", "json"])
+@pytest.mark.parametrize(
+    ("logger", "shown"),
+    [
+        ("millpond.runtime.kafka.admin", ""),
+        ("millpond.runtime.tasks.task_stores", ""),
+        ("millpond.runtime.tasks.start_positions", "it broke"),
+        ("millpond.runtime.worker.worker", "it broke"),
+    ],
+)
+def test_an_error_that_is_over_when_the_worker_runs_is_forgotten_then(
+    tmp_path: Path, formatter: logging.Formatter, logger: str, shown: str
+) -> None:
+    """A client that lost its broker is connected, and a damaged store is restored; deleted records stay lost."""
+    path = tmp_path / "w0.log"
+    log = ProcessLog(path)
+    states = logging.getLogger("millpond.runtime.worker.parts")
+    with path.open("w") as file, logging_to(file, formatter):
+        logging.getLogger(logger).error("it broke")
+        states.info("worker w0: starting -> restoring")
+        file.flush()
+        log.read()
+        assert (log.error, log.recent_error) == ("it broke", "it broke")
+        states.info("worker w0: restoring -> running")
+        file.flush()
+        log.read()
+        assert (log.error, log.recent_error) == (shown, shown)
+        logging.getLogger(logger).error("it broke again")
+    log.read()
+    assert log.recent_error == "it broke again"
+
+
 def test_a_log_that_exists_is_read_from_its_end(tmp_path: Path) -> None:
     """Its lines are of earlier workers, whose errors and drops were told then."""
     path = tmp_path / "w0.log"

@@ -74,20 +74,38 @@ def test_messages_that_differ_in_numbers_only_are_shown_once_in_a_while() -> Non
     assert log.shown == ["broker 0 is down", "broker 60 is down"]
 
 
-def test_a_fenced_producer_is_a_warning_in_plain_words() -> None:
-    """A worker that did not answer for a while goes on by itself: what the client calls fatal is no failure."""
+_FENCED = "Local: This instance has been fenced by a newer instance"
+_FATAL = (
+    f"TXNERR [rdkafka#producer-2] [thrd:main]: Fatal transaction error: Failed to add: {_FENCED} (_FENCED)",
+    f"FATAL [rdkafka#producer-2] [thrd:main]: Fatal error: {_FENCED}: Failed to add partitions: {_FENCED}",
+)
+_COORDINATOR = "[rdkafka#producer-2] [thrd:main]: TxnCoordinator/1: Failed to add"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        _FATAL,
+        (*_FATAL, f"ADDOFFSETS {_COORDINATOR} offsets to transaction on broker TxnCoordinator/1: {_FENCED}"),
+        (
+            f'ADDPARTS {_COORDINATOR} partition "a" [1] to transaction: Broker: Producer attempted an operation with '
+            "an old epoch",
+            *_FATAL,
+        ),
+    ],
+    ids=["commit", "offsets", "records"],
+)
+def test_a_fenced_producer_is_one_warning_in_plain_words(lines: tuple[str, ...]) -> None:
+    """The worker goes on by itself: what the client calls an error, and then fatal, is no failure."""
     shown = RepeatFilter()
-    fenced = "Local: This instance has been fenced by a newer instance"
-    lines = [
-        logging.LogRecord("kafka", logging.CRITICAL, "", 0, "%s", (text,), None)
-        for text in (
-            f"TXNERR [rdkafka#producer-4] [thrd:main]: Fatal transaction error: Failed to add: {fenced} (_FENCED)",
-            f"FATAL [rdkafka#producer-4] [thrd:main]: Fatal error: {fenced}: Failed to add partitions: {fenced}",
-        )
-    ]
-    (told,) = [line for line in lines if shown.filter(line)]
+    records = [logging.LogRecord("kafka", logging.CRITICAL, "", 0, "%s", (text,), None) for text in lines]
+    (told,) = [record for record in records if shown.filter(record)]
     assert (told.levelname, told.levelno) == ("WARNING", logging.WARNING)
     assert told.getMessage().startswith("producer: fenced, since another worker has taken tasks of this one over")
+
+
+def test_another_fatal_error_of_a_producer_stays_critical() -> None:
+    """Such as a missing right."""
     other = logging.LogRecord("kafka", logging.CRITICAL, "", 0, "FATAL [x]: Fatal error: not allowed", None, None)
-    assert shown.filter(other)
+    assert RepeatFilter().filter(other)
     assert other.levelno == logging.CRITICAL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import urllib.error
 import urllib.request
@@ -17,6 +18,8 @@ from millpond.errors import BrokerError
 from millpond.protocol import Trouble
 from millpond.runtime import blockers as waiting
 from millpond.runtime.blockers import Blockers
+from millpond.runtime.kafka.clients import make_producer
+from millpond.runtime.worker.startup import announce
 from millpond_operator.coordinator import CoordinatorServer, EngineOptions
 from tests.runtime.running import Running
 
@@ -112,6 +115,36 @@ def test_worker_that_recovers_at_start_joins_without_trouble(broker, create_topi
             running.wait(lambda: engine.members["w0"].trouble is None, "its trouble is over")
             running.wait(lambda: engine.owners, "it has its task")
             assert engine.members["w0"].pod_revision == "r1"
+
+
+def test_a_worker_that_is_fenced_during_its_start_tries_again(
+    broker, create_topic, app_id, tmp_path, monkeypatch, caplog
+):
+    """As by a worker that takes over the tasks of its earlier process: that is no failure, unless it lasts."""
+    source, target = create_topic("in"), create_topic("out")
+    fences = [0]
+
+    def fenced_once(executor, config, producer, tasks):
+        if fences[0]:
+            fences[0] -= 1
+            make_producer(config, config.worker_id, lambda _: None).init_transactions(10)
+        announce(executor, config, producer, tasks)
+
+    monkeypatch.setattr("millpond.runtime.worker.startup.announce", fenced_once)
+    with coordinator(app_id) as service:
+        settings = {"coordinator.url": f"{service.url}/namespaces/shop", "processing.guarantee": "exactly_once"}
+        for fences[0], limit_s, level in (0, 5.0, None), (1, 1e9, logging.INFO), (1, 0.0, logging.WARNING):
+            monkeypatch.setattr("millpond.runtime.worker.startup._TAKE_OVERS_S", limit_s)
+            caplog.clear()
+            caplog.set_level(logging.INFO)
+            with Running(passing(source, target), broker.bootstrap_servers, app_id, tmp_path, settings) as running:
+                running.wait_running()
+                running.wait(lambda worker=running.worker: worker._parts.executor.running, "its task runs", 60)
+                assert running.worker.waiting.trouble() is None
+            said = [(each.levelno, each.message) for each in caplog.records if each.name.endswith("worker.startup")]
+            assert [number for number, _ in said] == ([] if level is None else [level])
+            assert all("trying again in" in text for number, text in said if number == logging.INFO)
+            assert all("its own 'worker.id'" in text for number, text in said if number == logging.WARNING)
 
 
 def test_worker_without_admission_is_not_ready(broker, create_topic, app_id, tmp_path):

@@ -30,6 +30,9 @@ _DROPPED = re.compile(
 _METRICS = re.compile(r"metrics on (http://\S+)")
 _TO_ACT_ON = re.compile(r"millpond\.runtime\.(?:topics\.|processing\.(?:partitioner_check|drop_log)$|worker\.pacing$)")
 """The loggers whose warnings ask for a change of the application or of its topics. Others tell of what passes."""
+_HEALED = re.compile(r"millpond\.runtime\.(?:kafka\.|restoring\.|tasks\.task_stores$|worker\.assembly$)")
+"""The loggers whose errors are over when the worker runs: of Kafka's clients, and of state that is restored."""
+_RUNS = re.compile(r"worker \S+: \w+ -> running")
 
 
 class _Entry(NamedTuple):
@@ -46,7 +49,7 @@ class ProcessLog:
     Attributes:
         path: the file.
         metrics: URL of the latest process's metrics; empty while it is not known.
-        error: the latest process's last error; empty without one.
+        error: the latest process's last error; empty without one, or if the worker has healed it and runs.
         drops: lines about dropped records that nobody has taken, the first one for each operator and reason.
         warnings: other warnings that ask for a change of the application, and that nobody has taken.
     """
@@ -61,6 +64,7 @@ class ProcessLog:
         self._position = self._begin = path.stat().st_size if path.exists() else 0
         self._partial_line = ""
         self._error_at = 0.0
+        self._error_heals = False
         self._traceback: str | None = None  # the last place in the application; None outside of a traceback
 
     def new_process(self) -> None:
@@ -89,6 +93,9 @@ class ProcessLog:
             self.metrics = found[1]
         elif error:
             self.error, self._error_at = error, time.monotonic()
+            self._error_heals = _HEALED.match(entry.logger) is not None
+        elif self._error_heals and _RUNS.fullmatch(entry.message):
+            self.error, self._error_heals = "", False
         elif found := _DROPPED.search(entry.message):
             about = found["name"], re.sub(r" (a|\d+) records?", "", found["what"])
             if about not in self._told_drops:

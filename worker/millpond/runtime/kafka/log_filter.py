@@ -16,9 +16,12 @@ _NUMBERS = re.compile(r"\d+")
 #: transactions, and after a crash it ends an open transaction; both take less than a second. A reason that the client
 #: does not retry has no such end of the line, and is shown at once.
 _RETRIED = re.compile(r"Failed to acquire \w+ PID from broker \S+: (?P<reason>.*): retrying")
-#: A worker that did not answer for a while, as after SIGSTOP, finds that others have taken its tasks over. It goes back
-#: to the last commit by itself, so what the client calls fatal is no failure.
-_FENCED = re.compile(r"(?:FATAL|TXNERR) .*fenced by a newer instance")
+#: A producer is fenced after a pause, as by SIGSTOP, or at a start while others take over tasks of an earlier process.
+#: The worker goes on by itself, so what the client calls an error, and then fatal, is no failure.
+_FENCED = re.compile(
+    r"(?:FATAL|TXNERR|ADDOFFSETS|ADDPARTS) .*"
+    r"(?:fenced by a newer instance|operation with an old epoch|newer producer with the same transactionalId)"
+)
 _LASTS_S = 5.0
 _FENCED_WORDS = (
     "producer: fenced, since another worker has taken tasks of this one over, or uses its transactional id: the broker "

@@ -38,6 +38,8 @@ log: logging.Logger = logging.getLogger(__name__)
 _ADMISSION_TIMEOUT_S = 2.0
 #: The same if the coordinator did not answer a moment ago.
 _SILENT_ADMISSION_TIMEOUT_S = 0.5
+#: For so long, others may take over the tasks of this worker's earlier process, which fences a worker that starts.
+_TAKE_OVERS_S = 5.0
 
 
 class Startup:
@@ -120,7 +122,7 @@ class Startup:
     def _own_tasks(self, tasks: Sequence[TaskId]) -> Sequence[TaskId]:
         """Return the tasks to start with, after announcing them in Kafka."""
         parts, config, executor = self._parts, self._parts.config, self._parts.executor
-        deadline = time.monotonic() + config.task_timeout_ms / 1000
+        began = time.monotonic()
         while True:
             self._producers.start()
             try:
@@ -135,10 +137,19 @@ class Startup:
                 return own
             except (OwnershipError, KafkaException) as error:
                 # With a coordinator, another worker may be taking over from this worker's previous incarnation.
-                final = isinstance(error, OwnershipError) and config.coordinator_url is None
-                if final or parts.stop.is_set() or time.monotonic() >= deadline:
+                fenced, lasted_s = isinstance(error, OwnershipError), time.monotonic() - began
+                final = fenced and config.coordinator_url is None
+                if final or parts.stop.is_set() or lasted_s >= config.task_timeout_ms / 1000:
                     raise
-                log.warning("worker %s: start failed (%s); retrying in %.1f s", config.worker_id, error, FENCED_PAUSE_S)
+                if fenced and lasted_s < _TAKE_OVERS_S:
+                    log.info(
+                        "worker %s: fenced during its start, as by a worker that takes over the tasks of its earlier "
+                        "process; trying again in %.1f s", config.worker_id, FENCED_PAUSE_S,
+                    )  # fmt: skip
+                else:
+                    log.warning(
+                        "worker %s: start failed (%s); retrying in %.1f s", config.worker_id, error, FENCED_PAUSE_S
+                    )
                 parts.blockers.add("start", error if isinstance(error, MillpondError) else rejected_by_kafka(error))
                 parts.close_offset_sink()
                 parts.stop.wait(FENCED_PAUSE_S)
