@@ -103,6 +103,9 @@ def test_worker_stopped_beyond_the_transaction_timeout_recovers(application: App
     run.thaw()
     run.await_running(2)
     run.await_commits(2)
+    log = run.log.read_text()
+    assert "its process stood still for" in log
+    assert "Raise 'transaction.timeout.ms'" not in log
     _end_and_verify(application, generator, run, "state")
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,14 +27,15 @@ TIMEOUT_S = 1.0
 SLOW_S = 2 * TIMEOUT_S + 0.2
 
 
-def _pace(guarantee: str = "exactly_once") -> BatchPacing:
+def _pace(guarantee: str = "exactly_once", stood_still: float = 0.0) -> BatchPacing:
     return BatchPacing(
         Config.of(
             {
                 "application.id": "app", "bootstrap.servers": "memory:1",
                 "processing.guarantee": guarantee, "transaction.timeout.ms": 1_000,
             }
-        )
+        ),
+        lambda _: stood_still,
     )  # fmt: skip
 
 
@@ -55,6 +57,22 @@ def test_slow_turn_keeps_transactions_closed_for_a_while(guarantee: str, slow: b
     assert not pace.slow
     pace.processed(1, 1, 0.3)
     assert pace.slow is slow
+
+
+@pytest.mark.parametrize(("stood_still", "slow_for", "told"), [(29.9, 30.0, 0), (29.5, 600.0, 1), (0.0, 600.0, 1)])
+def test_a_turn_in_which_the_process_stood_still_is_no_slow_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stood_still: float, slow_for: float, told: int
+) -> None:
+    """No setting needs a change, and transactions stay closed no longer than such a turn took."""
+    clock = SimpleNamespace(now=1_000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr("millpond.runtime.worker.pacing.time", clock)
+    pace = _pace(stood_still=stood_still)
+    pace.processed(1, 1, 30.0)
+    assert len(caplog.messages) == told
+    clock.now += slow_for - 0.1
+    assert pace.slow
+    clock.now += 0.2
+    assert not pace.slow
 
 
 def test_slow_flush_counts_like_a_slow_turn() -> None:

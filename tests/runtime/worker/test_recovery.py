@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from millpond.runtime.commit.pipeline import CommitFailed
 from millpond.runtime.worker.recovery import Recovery
 
 
@@ -55,3 +56,40 @@ def test_fenced_worker_checks_owners_before_it_takes_its_id(steps: list[str]) ->
     _recovery(steps).go_back(fenced=True)
     order = ["wait for the other worker", "check owners", "take the transactional id", "look tasks up"]
     assert [each for each in steps if each in order] == order
+
+
+@pytest.mark.parametrize(
+    ("stood_s", "text"),
+    [
+        (
+            24.0,
+            "worker w0: its process stood still for 24.0 s, as by SIGSTOP or on a frozen node, so the broker has "
+            "aborted its transaction ('transaction.timeout.ms' is 10.0 s): look for what stopped the process; no "
+            "record was slow (no answer); going back to the last commit",
+        ),
+        (
+            0.0,
+            "worker w0: the transaction was open for 25.0 s, so the broker has aborted it ('transaction.timeout.ms' is "
+            "10.0 s) (no answer); going back to the last commit",
+        ),
+    ],
+)
+def test_an_aborted_transaction_is_told_with_its_cause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stood_s: float, text: str
+) -> None:
+    """A process that stood still needs no longer transactions."""
+    parts: Any = SimpleNamespace(
+        config=SimpleNamespace(worker_id="w0", transaction_timeout_ms=10_000),
+        collector=SimpleNamespace(transaction_s=25.0),
+        standstills=SimpleNamespace(since=lambda _: stood_s),
+        metrics=SimpleNamespace(recoveries=0, commits=0, commit_failed=lambda _: None),
+        executor=SimpleNamespace(running=[]),
+        stop=SimpleNamespace(wait=lambda _: None),
+        assembly=SimpleNamespace(watch=SimpleNamespace(hurry=lambda: None)),
+        rejected=SimpleNamespace(careful=False),
+        offset_sink=None,
+        positions=dict,
+    )
+    monkeypatch.setattr(Recovery, "go_back", lambda *_, **__: None)
+    Recovery(parts, SimpleNamespace()).recover(CommitFailed("no answer"))  # type: ignore[arg-type]
+    assert caplog.messages == [text]

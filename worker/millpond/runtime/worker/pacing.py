@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from millpond.runtime.config.model import Config
 from millpond.runtime.processing.stream_task import StreamTask
@@ -35,17 +36,19 @@ class BatchPacing:
 
     Args:
         config: the worker's configuration.
+        stood_still: returns for how long the process stood still since a time, in monotonic seconds.
 
     Attributes:
         limit: the maximum number of records to poll, and to process per task, in a turn.
         processing_s: the time that tasks took in the last turn, in seconds; at most the intended time of a turn.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, stood_still: Callable[[float], float] = lambda _: 0.0) -> None:
         self.limit: int = _FIRST_TURN_RECORDS
         self.processing_s: float = 0.0
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._slow_s = self._timeout_s / _SHARE_OF_TRANSACTION if config.exactly_once else float("inf")
+        self._stood_still = stood_still
         self._slow_until = 0.0
         self._next_warning = 0.0
         self._longest: tuple[float, int, StreamTask] | None = None
@@ -79,6 +82,10 @@ class BatchPacing:
         if seconds < self._slow_s:
             return
         now = time.monotonic()
+        if seconds - self._stood_still(now - seconds) < self._slow_s:
+            # Once more without a transaction: a call that holds the GIL and computes nothing looks the same.
+            self._slow_until = max(self._slow_until, now + seconds)
+            return
         self._slow_until = now + _SLOW_FACTOR * seconds
         if now >= self._next_warning:
             self._next_warning = now + _WARNING_INTERVAL_S

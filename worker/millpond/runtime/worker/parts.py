@@ -19,6 +19,7 @@ from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
 from millpond.runtime.listeners import WorkerListener
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.ownership.presence import PresenceReports
+from millpond.runtime.standstills import Standstills
 from millpond.runtime.states import WorkerState, may_follow
 from millpond.runtime.tasks.coordination import Coordination
 from millpond.runtime.tasks.executor import TaskExecutor
@@ -64,6 +65,7 @@ class WorkerParts:
     """The requests of other threads."""
 
     state: WorkerState = WorkerState.CREATED
+    standstills: Standstills = field(default_factory=Standstills)
     pace: BatchPacing = field(init=False)
     presence: PresenceReports = field(init=False)
     rejected: RejectedRecords = field(default_factory=RejectedRecords)
@@ -91,7 +93,7 @@ class WorkerParts:
     heartbeats: Future[None] | None = None
 
     def __post_init__(self) -> None:
-        self.pace = BatchPacing(self.config)
+        self.pace = BatchPacing(self.config, self.standstills.since)
         self.presence = PresenceReports(
             self.config.application_id,
             self.config.worker_id,

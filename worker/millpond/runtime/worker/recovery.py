@@ -6,6 +6,7 @@ A recovery repeats the start: the worker reads its committed offsets, restores i
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -71,9 +72,17 @@ class Recovery:
 
     def _description(self, *, fenced: bool) -> str:
         if self._transaction_expired():
+            open_s, timeout_s = self._parts.collector.transaction_s, self._parts.config.transaction_timeout_ms / 1000
+            stood_s = self._parts.standstills.since(time.monotonic() - open_s)
+            if open_s - stood_s <= timeout_s:
+                return (
+                    f"its process stood still for {stood_s:.1f} s, as by SIGSTOP or on a frozen node, so the broker "
+                    f"has aborted its transaction ('transaction.timeout.ms' is {timeout_s:.1f} s): look for what "
+                    "stopped the process; no record was slow"
+                )
             return (
-                f"the transaction was open for {self._parts.collector.transaction_s:.1f} s, so the broker has aborted "
-                f"it ('transaction.timeout.ms' is {self._parts.config.transaction_timeout_ms / 1000:.1f} s)"
+                f"the transaction was open for {open_s:.1f} s, so the broker has aborted it ('transaction.timeout.ms' "
+                f"is {timeout_s:.1f} s)"
             )
         if fenced:
             return "fenced: another worker has taken tasks of it over, as after a pause in which it did not answer"

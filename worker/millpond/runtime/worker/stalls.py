@@ -120,7 +120,8 @@ class StallWatch:
 
 
 def watch_for_stalls(parts: WorkerParts, last_turn: Callable[[], float]) -> None:
-    """Watch the loop in this thread from the HTTP thread, until that ends."""
+    """Watch the loop in this thread, and standstills of the process, from the HTTP thread, until that ends."""
+    parts.metrics.http.spawn(parts.standstills.run())
     place = partial(place_of_thread, threading.get_ident())
     parts.metrics.http.spawn(StallWatch(parts.config.worker_id, last_turn, place, parts.blockers).run())
 
