@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path, PurePath
 from types import FrameType
 
-__all__ = ("is_library", "is_the_users", "own_traceback", "place_of", "raised_in_millpond")
+__all__ = ("is_library", "is_millponds", "is_the_users", "own_traceback", "place_of", "raised_in_millpond")
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
@@ -60,6 +60,11 @@ def is_the_users(frame: FrameType) -> bool:
     """Return whether a call is of the user's code, and not of millpond, the standard library or a package."""
     module = str(frame.f_globals.get("__name__", ""))
     return not (_ours(module) or frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen")))
+
+
+def is_millponds(frame: FrameType) -> bool:
+    """Return whether a call is of millpond's code."""
+    return _ours(str(frame.f_globals.get("__name__", "")))
 
 
 def raised_in_millpond(error: BaseException) -> bool:
