@@ -27,7 +27,11 @@ session_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.optio
 
 
 def of_session(
-    named: str | None, file: Path | None, flags: dict[str, object], target: str | None = None
+    named: str | None,
+    file: Path | None,
+    flags: dict[str, object],
+    target: str | None = None,
+    config: Config | None = None,
 ) -> tuple[dict[str, object], SessionStatus | None]:
     """Return settings with the broker, the application and the state directory of its session, and its status.
 
@@ -39,6 +43,7 @@ def of_session(
         file: the configuration file.
         flags: settings of the command line, by key.
         target: the application, as ``MODULE:ATTRIBUTE``, if it is known. Its session is one of the same application.
+        config: the configuration of `file` and `flags`, if it is loaded already.
 
     Raises:
         click.UsageError: options exclude each other.
@@ -48,7 +53,8 @@ def of_session(
     """
     if named is not None and BROKER in flags:
         raise click.UsageError("--session and --bootstrap-servers exclude each other: leave out one of them.")
-    config = load_config(file, flags, required=(), beside_session=True)
+    if config is None:
+        config = load_config(file, flags, required=(), beside_session=True)
     if named is None and (BROKER in flags or not sessions()):
         return flags, None
     if named is None and config.bootstrap_servers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -53,6 +54,16 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return location_options(function)
 
 
+class Origin(enum.Enum):
+    """Where the rows of a store are read."""
+
+    DIRECTORIES = "the state directories of stopped workers"
+    URLS = "running workers, found through one of them"
+    SESSION = "running workers of a session of `millpond dev`"
+    SNAPSHOT = "a snapshot"
+    COORDINATOR = "running workers, found through the coordinator of the configuration"
+
+
 class Sources(NamedTuple):
     """The sources of rows that the options name."""
 
@@ -68,6 +79,8 @@ class Sources(NamedTuple):
     """The state directory of stopped workers."""
     session: str | None = None
     """The session of `millpond dev` whose broker is used, and so whose workers."""
+    origin: Origin | None = None
+    """Where to read the rows of a store; None if neither options nor configuration say it, and no session runs."""
 
     @classmethod
     def of(
@@ -98,18 +111,23 @@ class Sources(NamedTuple):
             raise click.UsageError(
                 "--url (running workers) and --state-dir (stopped workers) exclude each other: leave out one of them."
             )
-        status = None
-        elsewhere = directory is not None or given["urls"] or given["uri"] is not None
-        if named is not None or BROKER in required or not (elsewhere or _names_source(file, flags)):
-            flags, status = of_session(named, file, flags, target)
-            target = target or (status.target if status is not None else "") or None
+        config = load_config(file, flags, required=(), beside_session=True)
+        origin = _origin(directory, given["urls"], given["uri"], config)
+        session = None
+        if named is not None or BROKER in required or origin is None:
+            flags, status = of_session(named, file, flags, target, config)
+            if status is not None:
+                session, target = status.application, target or status.target or None
+                if directory is None:
+                    origin = Origin.SESSION
         config = load_config(file, flags, required=required, beside_session=True)
         stores = None if target is None else stores_of(load_topology(target, config.topology_optimization), config)
         return cls(
             config,
             stores,
             directory=None if directory is None else Path(str(directory)),
-            session=None if status is None else status.application,
+            session=session,
+            origin=origin,
             **given,
         )
 
@@ -185,22 +203,23 @@ def open_store(stack: ExitStack, sources: Sources, store: str, version: str | No
     logged = None if sources.stores is None else find_store(sources.stores, store)
     if sources.session is not None and (sources.uri is not None or sources.directory is not None):
         raise click.UsageError("--session excludes --location and --state-dir: leave out one of them.")
-    if sources.directory is None and not sources.urls and sources.session is None:
-        config = sources.config
-        if version is not None or sources.uri is not None or config.bootstrap_location is not None:
-            return _open_snapshot(sources.snapshot(version), store, logged)
-        if config.coordinator_url is None:
-            raise click.UsageError(
-                "the rows' source is missing: start `millpond dev`, or give --url URL of a running worker, --state-dir "
-                "DIR of stopped workers, or --location URI of snapshots."
-            )
+    origin = sources.origin
+    if version is not None and origin in (None, Origin.COORDINATOR):
+        origin = Origin.SNAPSHOT
+    if origin is None:
+        raise click.UsageError(
+            "the rows' source is missing: start `millpond dev`, or give --url URL of a running worker, --state-dir "
+            "DIR of stopped workers, or --location URI of snapshots."
+        )
+    if origin is Origin.SNAPSHOT:
+        return _open_snapshot(sources.snapshot(version), store, logged)
     if version is not None:
         raise click.UsageError("--snapshot cannot be used with --url, --state-dir or --session.")
     if logged is None:
         raise click.UsageError(
             "workers and their directories need the application, which knows the layout of rows: use --app."
         )
-    if sources.directory is not None:
+    if origin is Origin.DIRECTORIES:
         found = places(sources.directories(stack), store)
         return OpenStore(logged.layout, logged, found, 0, f"the directory {sources.directory}")
     workers = sources.workers(stack)
@@ -221,7 +240,12 @@ def _open_snapshot(snapshot: SnapshotSource, store: str, logged: LoggedStore | N
     return OpenStore(stored.layout, logged, found, total, f"snapshot {snapshot.name}")
 
 
-def _names_source(file: Path | None, flags: dict[str, object]) -> bool:
-    """Return whether the configuration names snapshots, or a coordinator, so that no session is meant."""
-    config = load_config(file, flags, required=(), beside_session=True)
-    return config.bootstrap_location is not None or config.coordinator_url is not None
+def _origin(directory: object | None, urls: tuple[str, ...], uri: str | None, config: Config) -> Origin | None:
+    """Return where options, or else the configuration, say that rows are; None if both leave it to a session."""
+    if directory is not None:
+        return Origin.DIRECTORIES
+    if urls:
+        return Origin.URLS
+    if uri is not None or config.bootstrap_location is not None:
+        return Origin.SNAPSHOT
+    return Origin.COORDINATOR if config.coordinator_url is not None else None
