@@ -162,3 +162,37 @@ def test_a_coroutine_that_does_not_end_holds_nothing_up(monkeypatch, caplog):
         assert "a request or a coroutine does not end" in caplog.text
     finally:
         over.set()
+
+
+def test_a_thread_that_ends_late_takes_nothing_from_the_next_one(monkeypatch):
+    """The server was started again meanwhile: coroutines run on, and those of the former thread are not waited for."""
+    monkeypatch.setattr("millpond.runtime.http.server._GRACE_S", 0.05)
+    monkeypatch.setattr("millpond.runtime.http.server._END_S", 0.2)
+    begun, over = threading.Event(), threading.Event()
+
+    async def stubborn():
+        begun.set()
+        while not over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    async def answer():
+        return 42
+
+    server = HttpServer("127.0.0.1", -1)
+    server.start()
+    former = server._thread
+    server.spawn(stubborn())
+    assert begun.wait(10)
+    try:
+        server.stop()
+        server.start()
+        server.stop()
+        server.start()
+        over.set()
+        former.join(10)
+        assert not former.is_alive()
+        assert server.spawn(answer()).result(10) == 42
+    finally:
+        over.set()
+        server.stop()

@@ -204,7 +204,7 @@ class HttpServer:
         if loop is None:
             coroutine.close()
             raise RuntimeError("the HTTP thread is not running: call start() first")
-        return asyncio.run_coroutine_threadsafe(self._tracked(coroutine), loop)
+        return asyncio.run_coroutine_threadsafe(_tracked(coroutine, self._spawned), loop)
 
     def stop(self) -> None:
         """Stop the servers, cancel spawned coroutines, and end the thread. Idempotent.
@@ -246,39 +246,45 @@ class HttpServer:
                 log.exception("HTTP thread: failed; it no longer answers requests and sends no heartbeats")
             else:
                 started.set_exception(error)
-        finally:
-            self._loop = None
 
     async def _serve(self, started: concurrent.futures.Future[None]) -> None:
-        self._stop_requested = asyncio.Event()
+        # Another thread may have been started before this one ends: the attributes are that one's then.
+        loop, spawned = asyncio.get_running_loop(), set[asyncio.Task[Any]]()
+        self._spawned = spawned
+        self._stop_requested = stop_requested = asyncio.Event()
         async with AsyncExitStack() as stack:
             for opened in self._resources:
                 await stack.enter_async_context(opened())
-            stack.push_async_callback(self._cancel_spawned)
+            stack.push_async_callback(_cancel, spawned)
             for site in self._sites:
                 await site.listen(stack)
-            self._loop = asyncio.get_running_loop()
+            self._loop = loop
             started.set_result(None)
-            await self._stop_requested.wait()
-            self._loop = None
+            try:
+                await stop_requested.wait()
+            finally:
+                if self._loop is loop:
+                    self._loop = None
 
-    async def _tracked(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        self._spawned.add(task)
-        try:
-            return await coroutine
-        except Exception:
-            log.exception("HTTP thread: a coroutine failed")
-            raise
-        finally:
-            self._spawned.discard(task)
 
-    async def _cancel_spawned(self) -> None:
-        tasks = list(self._spawned)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            _, remaining = await asyncio.wait(tasks, timeout=_GRACE_S)
-            for task in remaining:
-                log.warning("HTTP thread: a coroutine did not end after its cancellation: %r", task)
+async def _tracked(coroutine: Coroutine[Any, Any, T], spawned: set[asyncio.Task[Any]]) -> T:
+    task = asyncio.current_task()
+    assert task is not None
+    spawned.add(task)
+    try:
+        return await coroutine
+    except Exception:
+        log.exception("HTTP thread: a coroutine failed")
+        raise
+    finally:
+        spawned.discard(task)
+
+
+async def _cancel(spawned: set[asyncio.Task[Any]]) -> None:
+    tasks = list(spawned)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        _, remaining = await asyncio.wait(tasks, timeout=_GRACE_S)
+        for task in remaining:
+            log.warning("HTTP thread: a coroutine did not end after its cancellation: %r", task)
