@@ -85,6 +85,10 @@ def length_or_none(name: str) -> int | None:
     return len(name) or None
 
 
+def delay_or_none(flight: Flight) -> float | None:
+    return flight.dep_delay
+
+
 builder = mp.StreamsBuilder()
 flights = builder.stream("flights", key=mp.String, value=mp.Json(Flight), timestamp=departure)
 assert_type(flights, mp.KStream[str, Flight])
@@ -327,6 +331,31 @@ assert_type(
     regrouped.reduce(lambda one, two: one + two, lambda one, two: one.removesuffix(two) or None), mp.KTable[int, str]
 )
 
+# None is a tombstone, and no serde gets it: that of V writes a stream of `V | None`, and the table of one has no None.
+maybe_delays = flights.map_values(delay_or_none)
+assert_type(maybe_delays, mp.KStream[str, float | None])
+maybe_delays.to("delays", value=mp.Double)
+maybe_delays.to(lambda key, delay, context: f"delays-{key}", key=mp.String, value=mp.Double, name="delays")
+maybe_delays.to("delays")
+assert_type(maybe_delays.to_table(value=mp.Double), mp.KTable[str, float])
+assert_type(maybe_delays.to_table(key=mp.String, value=mp.Double, store="delays"), mp.KTable[str, float])
+assert_type(maybe_delays.to_table(), mp.KTable[str, float | None])
+assert_type(maybe_delays.repartition(value=mp.Double, partitions=3), mp.KStream[str, float | None])
+assert_type(maybe_delays.group_by_key(value=mp.Double), mp.KGroupedStream[str, float])
+assert_type(maybe_delays.group_by(lambda key, _: len(key), key=mp.Int, value=mp.Double), mp.KGroupedStream[int, float])
+assert_type(maybe_delays.group_by(lambda key, _: len(key), key=mp.Int), mp.KGroupedStream[int, float | None])
+assert_type(maybe_delays.group_by_key(value=mp.Double).reduce(max), mp.KTable[str, float])
+some_table: mp.KTable[str, float] = flights.map_values(lambda flight: flight.dep_delay).to_table(value=mp.Double)
+
+
+# Streams of which types are not known
+def write_anything(stream: mp.KStream[str, Any]) -> None:
+    stream.to("anything", value=mp.Double)
+    assert_type(stream.to_table(), mp.KTable[str, Any])
+    assert_type(stream.repartition(), mp.KStream[str, Any])
+    assert_type(stream.group_by_key(), mp.KGroupedStream[str, Any])
+    assert_type(stream.group_by(lambda key, _: key), mp.KGroupedStream[str, Any])
+
 
 # Processor API
 class Lengths(mp.Processor[str, Flight, str, int]):
@@ -357,6 +386,41 @@ class Counted(mp.Processor[str, Flight, str, int]):
         pass
 
 
+# A processor that takes more than a stream has is right for it: here tombstones, or keys of any type.
+class Changes(mp.Processor[str, Flight | None, str, int | None]):
+    def process(self, record: mp.Record[str, Flight | None]) -> None:
+        if record.value is None:
+            self.context.forward(record.with_value(None))
+            return
+        length = record.with_value(len(record.value.carrier))
+        assert_type(length, mp.Record[str, int])
+        self.context.forward(length)
+
+
+class ChangedOrigins(mp.FixedKeyProcessor[object, Flight | None, str | None]):
+    def process(self, record: mp.FixedKeyRecord[object, Flight | None]) -> None:
+        origin = record.with_value("" if record.value is None else record.value.origin)
+        self.context.forward(origin)
+
+
+class Airlines(mp.Processor[str, Airline | None, None, None]):
+    def process(self, record: mp.Record[str, Airline | None]) -> None:
+        pass
+
+
+async def origin_or_none(record: mp.Record[str, Flight | None]) -> mp.Record[str, str]:
+    return record.with_value("" if record.value is None else record.value.origin)
+
+
+assert_type(flights.process(Changes), mp.KStream[str, int | None])
+assert_type(flights.process(Changes, value=mp.Int), mp.KStream[str, int | None])
+assert_type(flights.process(lambda: Changes(), value=mp.Int).to_table(value=mp.Int), mp.KTable[str, int])
+assert_type(flights.process_values(ChangedOrigins), mp.KStream[str, str | None])
+assert_type(flights.process_values(lambda: ChangedOrigins(), value=mp.String), mp.KStream[str, str | None])
+assert_type(flights.process_async(origin_or_none), mp.KStream[str, str])
+airline_store = mp.KeyValueStoreBuilder(name="a", key=mp.String, value=mp.Json(Airline), logging=False)
+builder.add_global_store(airline_store, "airlines", Airlines, key=mp.String, value=mp.Json(Airline))
+
 context = mp.testing.MockProcessorContext[str, int]()
 context.add_state_store(Counted.stores[0])
 assert_type(context.init(Counted()), Counted)
@@ -366,6 +430,7 @@ assert_type(mp.Record("key", 1, 0).time, datetime)
 assert_type(mp.Record("key", 1, 0).with_key(2).with_value(b""), mp.Record[int, bytes])
 topology: mp.Topology = builder.build()
 topology.add_processor("lengths", Lengths, "KSTREAM-SOURCE-0000000000")
+topology.add_processor("changes", Changes, "KSTREAM-SOURCE-0000000000")
 anything: Any = topology.describe()
 
 

@@ -43,6 +43,10 @@ def later(one: str, two: str) -> str:
     return max(one, two)
 
 
+def word_or_none(word: str) -> str | None:
+    return word or None
+
+
 def is_long(_key: str, number: int) -> bool:
     return number > 10
 
@@ -76,6 +80,16 @@ words.merge(lengths.to_stream())  # wrong
 lengths.to_stream(lambda key: key)  # wrong
 builder.stream("in", key=mp.String, value=str)  # wrong
 
+# The serde of a stream that has tombstones is that of its other values
+maybe_words = words.map_values(word_or_none)
+maybe_words.to("out", value=mp.Int)  # wrong
+maybe_words.to("out", key=mp.Int, value=mp.String)  # wrong
+maybe_words.to_table(value=mp.Int)  # wrong
+maybe_words.repartition(value=mp.Int)  # wrong
+maybe_words.group_by_key(value=mp.Int)  # wrong
+maybe_words.group_by(first_letter, value=mp.String)  # wrong
+maybe_words.join(lengths, plus)  # wrong
+
 # Aggregations
 words.group_by_key().reduce(add)  # wrong
 words.group_by_key().aggregate(str, add)  # wrong
@@ -106,6 +120,17 @@ class Stored(mp.Processor[str, str, str, str]):
         context.metrics.counter("orders", level="INF")  # wrong
 
 
+class Words(mp.Processor[str, str, str, str | None]):
+    def process(self, record: mp.Record[str, str]) -> None:
+        self.context.forward(record)
+        self.context.forward(record.with_value(1))  # wrong
+
+
+class Changes(mp.FixedKeyProcessor[str, str | None, str]):
+    def process(self, record: mp.FixedKeyRecord[str, str | None]) -> None:
+        self.context.forward(record)  # wrong
+
+
 app = mp.App("small")
 
 
@@ -115,3 +140,7 @@ def upper(word: str) -> str:
 
 
 words.process(Count)  # wrong
+words.process(Words, value=mp.Int)  # wrong
+maybe_words.process(Words)  # wrong
+lengths.to_stream().process_values(Changes)  # wrong
+words.process_values(Changes, value=mp.Int)  # wrong

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from millpond.calls import checked
 from millpond.checks import check_function, kind_of
@@ -11,27 +11,19 @@ from millpond.dsl.operators.conversion import PassThrough
 from millpond.dsl.operators.mapping import SelectKey
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
-from millpond.topology import (
-    Body,
-    FixedKeyProcessorSupplier,
-    Processor,
-    ProcessorSupplier,
-    StreamPartitioner,
-    TopicNameExtractor,
-)
+from millpond.topology import Body, StreamPartitioner, TopicNameExtractor
 from millpond.topology.naming import validate_name
-from millpond.topology.suppliers import check_supplier, check_supply
 
 from .branching import BranchedKStream
 from .functions import (
     check_partitioner,
     check_same_builder,
-    check_stores,
     check_target,
 )
 from .graph import Graph, GraphNode, OperatorNode, ProcessorGraphNode, RepartitionGraphNode, SinkGraphNode
 from .grouped_stream import KGroupedStream
 from .materialized import Materialized, Storage
+from .steps.processors import ProcessorSteps
 from .steps.records import RecordSteps
 from .stream_joins import TableJoins
 from .tables import SourceTable
@@ -48,14 +40,15 @@ VR = TypeVar("VR")
 
 
 @checked
-class KStream(RecordSteps[K, V], TableJoins[K, V], Generic[K, V]):
+class KStream(RecordSteps[K, V], ProcessorSteps[K, V], TableJoins[K, V], Generic[K, V]):
     """A stream of records with keys of type K and values of type V. `StreamsBuilder.stream()` makes one.
 
     *Functions* over values take the value, or key and value with `with_key=True`; all others take key and value. What
     they raise goes to the processing exception handler (KIP-1033).
 
     *Serdes*: operators that change a type take `key=` and `value=`, the serdes of their results. Without them, a later
-    operator that needs bytes uses `default.key.serde` and `default.value.serde`.
+    operator that needs bytes uses `default.key.serde` and `default.value.serde`. A serde never gets None, so
+    that of V is right for a stream of `V | None`, too.
 
     *Repartitioning*: after an operator that may change keys, the next grouping, join or table sends the stream through
     an internal topic first, so that one task gets all records of a key.
@@ -123,75 +116,34 @@ class KStream(RecordSteps[K, V], TableJoins[K, V], Generic[K, V]):
             repartition=self._repartition or other._repartition,
         )
 
-    # Processor API
-
-    def process(
-        self,
-        supplier: ProcessorSupplier[K, V, KR, VR],
-        *,
-        stores: Iterable[str] = (),
-        key: Serde[KR] | None = None,
-        value: Serde[VR] | None = None,
-        name: str | None = None,
-    ) -> KStream[KR, VR]:
-        """Run a Processor, which may forward records with any key (KIP-820).
-
-        Args:
-            supplier: f() -> a new Processor, called once per task; often the class itself. The stores in its attribute
-                `stores` are added and connected (KIP-401).
-            stores: names of further stores that it uses.
-            key: serde of the keys that it forwards.
-            value: serde of the values that it forwards.
-            name: name of the node.
-
-        Example:
-            >>> class Split(mp.Processor[str, str, str, str]):
-            ...     def process(self, record):
-            ...         for word in record.value.split():
-            ...             self.context.forward(record.with_key(word))
-            >>> lines.process(Split, key=mp.String, value=mp.String).to("lines-by-word")
-        """
-        check_supplier("process()", supplier)
-        check_stores("process()", stores)
-        return self._process(supplier, "KSTREAM-PROCESSOR-", stores, name, key, value, rekeyed=True)
-
-    def process_values(
-        self,
-        supplier: FixedKeyProcessorSupplier[K, V, VR],
-        *,
-        stores: Iterable[str] = (),
-        value: Serde[VR] | None = None,
-        name: str | None = None,
-    ) -> KStream[K, VR]:
-        """Run a FixedKeyProcessor. It cannot change keys, so nothing is repartitioned after it (KIP-820).
-
-        Args:
-            supplier: f() -> a new FixedKeyProcessor, called once per task; often the class itself. The stores in its
-                attribute `stores` are added and connected (KIP-401).
-            stores: names of further stores that it uses.
-            value: serde of the values that it forwards.
-            name: name of the node.
-
-        Example:
-            >>> class Stamped(mp.FixedKeyProcessor[str, str, str]):
-            ...     def process(self, record):
-            ...         self.context.forward(record.with_value(f"{record.timestamp} {record.value}"))
-            >>> lines.process_values(Stamped, value=mp.String).to("stamped")
-        """
-        if not isinstance(supplier, type) or not issubclass(supplier, Processor):
-            check_supplier("process_values()", supplier)
-        check_supply(name or "process_values()", supplier, fixed_key=True)
-        check_stores("process_values()", stores)
-        return self._process(supplier, "KSTREAM-PROCESSVALUES-", stores, name, self._key, value)
-
     # Topics
 
+    @overload
     def to(
         self,
         topic: str | TopicNameExtractor,
         *,
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
+        partitioner: StreamPartitioner | None = None,
+        name: str | None = None,
+    ) -> None: ...
+    @overload
+    def to(
+        self: KStream[K, VR | None],
+        topic: str | TopicNameExtractor,
+        *,
+        key: Serde[K] | None = None,
+        value: Serde[VR],
+        partitioner: StreamPartitioner | None = None,
+        name: str | None = None,
+    ) -> None: ...
+    def to(
+        self,
+        topic: str | TopicNameExtractor,
+        *,
+        key: Serde[K] | None = None,
+        value: Serde[Any] | None = None,
         partitioner: StreamPartitioner | None = None,
         name: str | None = None,
     ) -> None:
@@ -216,6 +168,7 @@ class KStream(RecordSteps[K, V], TableJoins[K, V], Generic[K, V]):
         )
         self._graph.add(node, self._node)
 
+    @overload
     def repartition(
         self,
         *,
@@ -224,7 +177,26 @@ class KStream(RecordSteps[K, V], TableJoins[K, V], Generic[K, V]):
         value: Serde[V] | None = None,
         partitioner: StreamPartitioner | None = None,
         name: str | None = None,
-    ) -> KStream[K, V]:
+    ) -> KStream[K, V]: ...
+    @overload
+    def repartition(
+        self: KStream[K, VR | None],
+        *,
+        partitions: int | None = None,
+        key: Serde[K] | None = None,
+        value: Serde[VR],
+        partitioner: StreamPartitioner | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR | None]: ...
+    def repartition(
+        self,
+        *,
+        partitions: int | None = None,
+        key: Serde[K] | None = None,
+        value: Serde[Any] | None = None,
+        partitioner: StreamPartitioner | None = None,
+        name: str | None = None,
+    ) -> KStream[K, Any]:
         """Send the stream through an internal topic, so that one task gets all records of a key (KIP-221).
 
         Args:
@@ -248,7 +220,13 @@ class KStream(RecordSteps[K, V], TableJoins[K, V], Generic[K, V]):
 
     # Tables and aggregations
 
-    def to_table(self, *, name: str | None = None, **materialized: Unpack[Materialized[K, V]]) -> KTable[K, V]:
+    @overload
+    def to_table(self, *, name: str | None = None, **materialized: Unpack[Materialized[K, V]]) -> KTable[K, V]: ...
+    @overload
+    def to_table(
+        self: KStream[K, VR | None], *, name: str | None = None, **materialized: Unpack[Materialized[K, VR]]
+    ) -> KTable[K, VR]: ...
+    def to_table(self, *, name: str | None = None, **materialized: Unpack[Materialized[K, Any]]) -> KTable[K, Any]:
         """Read the stream as a table: each record is the new row of its key (KIP-523).
 
         A record without a value deletes the row; one without a key is dropped, and counted as dropped.
@@ -276,9 +254,17 @@ class KStream(RecordSteps[K, V], TableJoins[K, V], Generic[K, V]):
         graph.add(node, parent)
         return KTable(graph, name, node, storage.key, storage.value, sources, logic, storage)
 
+    @overload
     def group_by_key(
         self, *, key: Serde[K] | None = None, value: Serde[V] | None = None, name: str | None = None
-    ) -> KGroupedStream[K, V]:
+    ) -> KGroupedStream[K, V]: ...
+    @overload
+    def group_by_key(
+        self: KStream[K, VR | None], *, key: Serde[K] | None = None, value: Serde[VR], name: str | None = None
+    ) -> KGroupedStream[K, VR]: ...
+    def group_by_key(
+        self, *, key: Serde[K] | None = None, value: Serde[Any] | None = None, name: str | None = None
+    ) -> KGroupedStream[K, Any]:
         """Group by the key of the records, to aggregate.
 
         Args:
@@ -300,6 +286,7 @@ class KStream(RecordSteps[K, V], TableJoins[K, V], Generic[K, V]):
             topic_name=None if name is None else validate_name(name),
         )
 
+    @overload
     def group_by(
         self,
         selector: Callable[[K, V], KR],
@@ -307,7 +294,24 @@ class KStream(RecordSteps[K, V], TableJoins[K, V], Generic[K, V]):
         key: Serde[KR] | None = None,
         value: Serde[V] | None = None,
         name: str | None = None,
-    ) -> KGroupedStream[KR, V]:
+    ) -> KGroupedStream[KR, V]: ...
+    @overload
+    def group_by(
+        self: KStream[K, VR | None],
+        selector: Callable[[K, V], KR],
+        *,
+        key: Serde[KR] | None = None,
+        value: Serde[VR],
+        name: str | None = None,
+    ) -> KGroupedStream[KR, VR]: ...
+    def group_by(
+        self,
+        selector: Callable[[K, V], KR],
+        *,
+        key: Serde[KR] | None = None,
+        value: Serde[Any] | None = None,
+        name: str | None = None,
+    ) -> KGroupedStream[KR, Any]:
         """Group by another key, to aggregate. The stream is repartitioned by it.
 
         Args:

@@ -35,12 +35,17 @@ __all__ = (
     "check_process",
 )
 
-K = TypeVar("K")
-V = TypeVar("V")
+K_co = TypeVar("K_co", covariant=True)
+V_co = TypeVar("V_co", covariant=True)
+KIn_contra = TypeVar("KIn_contra", contravariant=True)
+VIn_contra = TypeVar("VIn_contra", contravariant=True)
+KOut_contra = TypeVar("KOut_contra", contravariant=True)
+VOut_contra = TypeVar("VOut_contra", contravariant=True)
 KIn = TypeVar("KIn")
 VIn = TypeVar("VIn")
 KOut = TypeVar("KOut")
 VOut = TypeVar("VOut")
+K = TypeVar("K")
 S = TypeVar("S")
 
 
@@ -61,11 +66,11 @@ def _check_timestamp(timestamp: object) -> None:
         )
 
 
-class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
+class Record(msgspec.Struct, Generic[K_co, V_co], frozen=True, gc=False):
     """A record between processors. It is immutable; `with_…` returns a changed copy."""
 
-    key: K
-    value: V
+    key: K_co
+    value: V_co
     timestamp: int
     """Epoch ms, not negative."""
     headers: Headers = NO_HEADERS
@@ -81,15 +86,15 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         """`timestamp` as a datetime in UTC."""
         return datetime.fromtimestamp(self.timestamp / 1000, UTC)
 
-    def with_key(self, key: KOut) -> Record[KOut, V]:
+    def with_key(self, key: KOut) -> Record[KOut, V_co]:
         """Return the same record with another key."""
         return Record(key, self.value, self.timestamp, self.headers)
 
-    def with_value(self, value: VOut) -> Record[K, VOut]:
+    def with_value(self, value: VOut) -> Record[K_co, VOut]:
         """Return the same record with another value."""
         return Record(self.key, value, self.timestamp, self.headers)
 
-    def with_timestamp(self, timestamp: int) -> Record[K, V]:
+    def with_timestamp(self, timestamp: int) -> Record[K_co, V_co]:
         """Return the same record with another timestamp, epoch ms.
 
         Raises:
@@ -97,7 +102,7 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         """
         return Record(self.key, self.value, timestamp, self.headers)
 
-    def with_headers(self, headers: Headers | None) -> Record[K, V]:
+    def with_headers(self, headers: Headers | None) -> Record[K_co, V_co]:
         """Return the same record with other headers; None is an empty list.
 
         Raises:
@@ -115,11 +120,11 @@ class Change(NamedTuple):
     """The old value; None if there was none, or if no node below needs it."""
 
 
-class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
+class FixedKeyRecord(msgspec.Struct, Generic[K_co, V_co], frozen=True, gc=False):
     """A record whose key cannot be changed, so that it stays in its partition."""
 
-    key: K
-    value: V
+    key: K_co
+    value: V_co
     timestamp: int
     headers: Headers = NO_HEADERS
 
@@ -133,11 +138,11 @@ class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         """`timestamp` as a datetime in UTC."""
         return datetime.fromtimestamp(self.timestamp / 1000, UTC)
 
-    def with_value(self, value: VOut) -> FixedKeyRecord[K, VOut]:
+    def with_value(self, value: VOut) -> FixedKeyRecord[K_co, VOut]:
         """Return the same record with another value."""
         return FixedKeyRecord(self.key, value, self.timestamp, self.headers)
 
-    def with_timestamp(self, timestamp: int) -> FixedKeyRecord[K, V]:
+    def with_timestamp(self, timestamp: int) -> FixedKeyRecord[K_co, V_co]:
         """Return the same record with another timestamp, epoch ms.
 
         Raises:
@@ -145,7 +150,7 @@ class FixedKeyRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         """
         return FixedKeyRecord(self.key, self.value, timestamp, self.headers)
 
-    def with_headers(self, headers: Headers | None) -> FixedKeyRecord[K, V]:
+    def with_headers(self, headers: Headers | None) -> FixedKeyRecord[K_co, V_co]:
         """Return the same record with other headers; None is an empty list.
 
         Raises:
@@ -261,10 +266,10 @@ class _Context(Protocol):
         """Return the highest timestamp that the task has processed, in epoch ms; -1 if it has processed none."""
 
 
-class ProcessorContext(_Context, Protocol[KOut, VOut]):
+class ProcessorContext(_Context, Protocol[KOut_contra, VOut_contra]):
     """The interface for a Processor: forwards records, gives access to stores, schedules punctuations."""
 
-    def forward(self, record: Record[KOut, VOut], child: str | None = None) -> None:
+    def forward(self, record: Record[KOut_contra, VOut_contra], child: str | None = None) -> None:
         """Send a record to all children, or to the one named `child`.
 
         Raises:
@@ -272,10 +277,10 @@ class ProcessorContext(_Context, Protocol[KOut, VOut]):
         """
 
 
-class FixedKeyProcessorContext(_Context, Protocol[K, VOut]):
+class FixedKeyProcessorContext(_Context, Protocol[KOut_contra, VOut_contra]):
     """The interface for a FixedKeyProcessor, which forwards only records that keep their keys."""
 
-    def forward(self, record: FixedKeyRecord[K, VOut], child: str | None = None) -> None:
+    def forward(self, record: FixedKeyRecord[KOut_contra, VOut_contra], child: str | None = None) -> None:
         """Send a record to all children, or to the one named `child`.
 
         Raises:
@@ -308,7 +313,7 @@ def check_process(cls: type) -> None:
         raise TopologyError(f"Processor {cls.__name__} has no process(); write def process(self, record){meant}.")
 
 
-class Processor(Generic[KIn, VIn, KOut, VOut]):
+class Processor(Generic[KIn_contra, VIn_contra, KOut, VOut]):
     """A processor of records, one at a time. A supplier makes one instance per task.
 
     Defining a subclass raises TopologyError if `init`, `process` or `close` take other arguments or are `async def`.
@@ -328,7 +333,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         """Prepare for records; called once, before the first record. `self.context` is this context already."""
         self.context = context
 
-    def process(self, record: Record[KIn, VIn]) -> None:
+    def process(self, record: Record[KIn_contra, VIn_contra]) -> None:
         """Process a record; called for each record."""
         raise NotImplementedError(f"{type(self).__name__} needs a process() method")
 
@@ -336,7 +341,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         """Release resources; called once, when the task closes. Stores are still open."""
 
 
-class FixedKeyProcessor(Generic[K, VIn, VOut]):
+class FixedKeyProcessor(Generic[KIn_contra, VIn_contra, VOut]):
     """A processor of records, one at a time, that keeps their keys. A supplier makes one instance per task.
 
     Defining a subclass raises TopologyError if `init`, `process` or `close` take other arguments or are `async def`.
@@ -345,18 +350,18 @@ class FixedKeyProcessor(Generic[K, VIn, VOut]):
     stores: ClassVar[Sequence[StoreBuilder]] = ()
     """Builders of stores that are added to the topology and connected to this processor (KIP-401)."""
 
-    context: FixedKeyProcessorContext[K, VOut]
+    context: FixedKeyProcessorContext[KIn_contra, VOut]
     """Set before `init` is called."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         _check_methods(cls)
 
-    def init(self, context: FixedKeyProcessorContext[K, VOut]) -> None:
+    def init(self, context: FixedKeyProcessorContext[KIn_contra, VOut]) -> None:
         """Prepare for records; called once, before the first record. `self.context` is this context already."""
         self.context = context
 
-    def process(self, record: FixedKeyRecord[K, VIn]) -> None:
+    def process(self, record: FixedKeyRecord[KIn_contra, VIn_contra]) -> None:
         """Process a record; called for each record."""
         raise NotImplementedError(f"{type(self).__name__} needs a process() method")
 
