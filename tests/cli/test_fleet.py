@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -163,7 +164,7 @@ def test_a_table_in_a_pipe_has_whole_lines(millpond: Millpond, monkeypatch: pyte
     status = msgspec.structs.replace(STATUS, workers=(worker,))
 
     async def talk() -> None:
-        async with control_server.serving_session("delays", lambda: status, str, in_process=False):
+        async with control_server.serving_session("delays", lambda: status, str):
             out = (await asyncio.to_thread(millpond, "dev", "status")).out
             assert (f" {'w' * 90}: {reason}" in out, max(map(len, out.splitlines())) < 1_000) == (True, True)
 
@@ -219,13 +220,13 @@ def test_session_is_controlled_from_another_terminal(millpond: Millpond) -> None
 
     async def talk() -> None:
         async with sessions(fleet) as elsewhere:
-            assert await elsewhere(millpond, "dev", "scale", "5") == (0, "scaled\n", "")
-            assert await elsewhere(millpond, "dev", "kill", "w1", "--restart-after", "2") == (0, "killed\n", "")
-            assert await elsewhere(millpond, "dev", "kill", "w2", "--no-restart") == (0, "killed\n", "")
-            assert await elsewhere(millpond, "dev", "drain", "w0", "--app", "delays") == (0, "drained\n", "")
-            assert (await elsewhere(millpond, "dev", "drain", "w0", "--session", "delays")).out == "drained\n"
+            assert await elsewhere(millpond, "dev", "scale", "5") == (0, "delays: scaled\n", "")
+            assert await elsewhere(millpond, "dev", "kill", "w1", "--restart-after", "2") == (0, "delays: killed\n", "")
+            assert await elsewhere(millpond, "dev", "kill", "w2", "--no-restart") == (0, "delays: killed\n", "")
+            assert await elsewhere(millpond, "dev", "drain", "w0", "--app", "delays") == (0, "delays: drained\n", "")
+            assert (await elsewhere(millpond, "dev", "drain", "w0", "--session", "delays")).out == "delays: drained\n"
             for option in (("--session", "delays"), ("--session=delays",), ("--app", "delays")):
-                assert (await elsewhere(millpond, "dev", *option, "drain", "w0")).out == "drained\n"
+                assert (await elsewhere(millpond, "dev", *option, "drain", "w0")).out == "delays: drained\n"
             refused = await elsewhere(millpond, "dev", "kill", "w9")
             assert refused == (1, "", "millpond: there is no worker 'w9'; there are w0.\n")
             shown = await elsewhere(millpond, "dev", "status", "--json")
@@ -276,17 +277,62 @@ def test_tasks_and_logs_find_a_session_as_other_commands_do(millpond: Millpond, 
     asyncio.run(talk())
 
 
-def test_commands_go_to_the_session_that_has_workers() -> None:
-    """A session whose worker is in its own process cannot be scaled; queries may mean either."""
+@pytest.mark.parametrize(
+    "verb", [("status",), ("scale", 0), ("kill", "w0"), ("drain", "w0"), ("pause", "w0"), ("resume", "w0")]
+)
+def test_no_command_chooses_one_of_several_sessions(
+    millpond: Millpond, tmp_path: Path, verb: tuple[object, ...]
+) -> None:
+    """One whose worker is in its own process counts, too, or the workers of the other one would be stopped."""
+    fleet = Recorder("one")
 
     async def talk() -> None:
-        alone = control_server.serving_session("alone", lambda: STATUS, str, in_process=True)
-        async with alone, sessions(Recorder("one")) as elsewhere:
-            assert await elsewhere(lambda: Remote.find(controlled=True).command("scale", workers=2)) == "scaled"
-            with pytest.raises(NoSession, match="several sessions run"):
-                await elsewhere(Remote.find)
+        status = msgspec.structs.replace(STATUS, in_process=True)
+        alone = control_server.serving_session("alone", lambda: status, str)
+        async with alone, sessions(fleet) as elsewhere:
+            (file,) = (tmp_path / "run" / "millpond").glob("alone-*.json")
+            # Session files of earlier versions have this field, by which a session was chosen.
+            file.write_text(file.read_text().replace("{", '{"in_process": true, ', 1))
+            refused = await elsewhere(millpond, "dev", *verb)
+            assert (refused.status, refused.out) == (1, "")
+            assert re.fullmatch(
+                r"millpond: several sessions run: alone \(process \d+\), one \(process \d+\); name one by its "
+                r"application or its process: --session NAME\.\n", refused.err,
+            )  # fmt: skip
 
     asyncio.run(talk())
+    assert fleet.done == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("comit.interval.ms = 5", "setting 'comit.interval.ms' (in millpond.toml) is unknown; did you mean"),
+        ('processing.exception.handler = "absent:aside"', "'absent"),
+        ("a = ", "configuration file millpond.toml is not valid TOML"),
+    ],
+)
+def test_no_session_is_commanded_if_the_settings_here_cannot_be_read(
+    millpond: Millpond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, said: str
+) -> None:
+    """They may name another application than that of the only session, as they do here."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MILLPOND_CONFIG", raising=False)
+    (tmp_path / "millpond.toml").write_text(f'application.id = "gmini"\n{line}\n')
+    fleet = Recorder("delays")
+
+    async def talk() -> None:
+        async with sessions(fleet) as elsewhere:
+            for verb in (("status",), ("kill", "w1"), ("scale", 0)):
+                refused = await elsewhere(millpond, "dev", *verb)
+                assert refused.status in (1, 2), refused
+                assert refused.out == ""
+                assert said in refused.err
+            named = await elsewhere(millpond, "dev", "kill", "w1", "--session", "delays")
+            assert named.out == "delays: killed\n", named
+
+    asyncio.run(talk())
+    assert len(fleet.done) == 1
 
 
 def test_state_is_read_from_the_workers_of_a_session() -> None:
@@ -299,7 +345,7 @@ def test_state_is_read_from_the_workers_of_a_session() -> None:
         return Sources.of(None, named, None, required, **given)
 
     async def talk() -> None:
-        async with control_server.serving_session("delays", lambda: STATUS, str, in_process=False):
+        async with control_server.serving_session("delays", lambda: STATUS, str):
             found = await asyncio.to_thread(sources)
             assert (found.config.bootstrap_servers, found.session) == ("b:1", "delays")
             assert (await asyncio.to_thread(sources, bootstrap_servers="c:1")).session is None

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from millpond.cli.dev import control_server, remote
-from millpond.cli.dev.remote import NoSession, Remote, SessionFile, directory, sessions
-from millpond.cli.session_broker import application_here
+from millpond.cli.dev.remote import NoSession, SessionFile, directory, sessions
+from millpond.cli.session_broker import session_here
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_only_a_session_of_the_application_is_meant(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(remote, "sessions", lambda: running)
 
     def found(name: str | None = None) -> str:
-        return Remote.find(name, application=application_here())._session.application
+        return session_here(name).application
 
     with pytest.raises(NoSession, match="several sessions run"):
         found()

@@ -197,7 +197,7 @@ def test_the_session_of_the_application_names_broker_and_state(
     what = ("reset", "--input-topics", scene.topic)
 
     async def run(status: SessionStatus, *arguments: object) -> Ended:
-        async with serving_session(scene.app_id, lambda: status, str, in_process=status.in_process):
+        async with serving_session(scene.app_id, lambda: status, str):
             return await asyncio.to_thread(millpond, *what, *arguments)
 
     lock = DirectoryLock(scene.directory)

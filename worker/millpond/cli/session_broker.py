@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from .dev.remote import Remote, sessions
 from .dev.status import SessionStatus
 from .options import config_file, load_config
 
-__all__ = ("BROKER", "application_here", "of_session", "reject_other_broker", "session_option")
+__all__ = ("BROKER", "of_session", "reject_other_broker", "session_here", "session_option")
 
 BROKER = "bootstrap.servers"
 
@@ -79,11 +78,16 @@ def of_session(
     return {**found, **flags}, status
 
 
-def application_here() -> str:
-    """Return the `application.id` that the configuration of the current directory names; empty if it names none."""
-    with contextlib.suppress(ConfigError):
-        return Config.load(config_file(None), flags={}, required=()).application_id
-    return ""
+def session_here(name: str | None) -> Remote:
+    """Return the named session; without a name that of the `application.id` of this directory, else the only one.
+
+    Raises:
+        ConfigError: the configuration cannot be read, so no session is known to be the right one.
+        NoSession: no such session runs, or several do.
+    """
+    if name is not None:
+        return Remote.find(name)
+    return Remote.find(application=Config.load(config_file(None), flags={}, required=()).application_id)
 
 
 def reject_other_broker(servers: str, origin: str) -> None:

@@ -42,12 +42,11 @@ def serving(fleet: Fleet, status: Callable[[], SessionStatus]) -> contextlib.Abs
 
 
 @contextlib.asynccontextmanager
-async def serving_session(  # noqa: PLR0913 - the parts of a session
+async def serving_session(
     application: str,
     status: Callable[[], SessionStatus],
     do: Callable[[Command], str],
     *,
-    in_process: bool = False,
     servers: str = "",
     registry: str = "",
 ) -> AsyncIterator[None]:
@@ -57,7 +56,6 @@ async def serving_session(  # noqa: PLR0913 - the parts of a session
         application: the session's `application.id`.
         status: returns the current status.
         do: performs a command; returns its result, or raises CommandFailed.
-        in_process: see `SessionStatus.in_process`.
         servers: the session's brokers.
         registry: the schema registry that the session uses.
     """
@@ -70,7 +68,7 @@ async def serving_session(  # noqa: PLR0913 - the parts of a session
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        with _session_file(SessionFile(application, os.getpid(), url, token, in_process, servers, registry)):
+        with _session_file(SessionFile(application, os.getpid(), url, token, servers, registry)):
             yield
     finally:
         await runner.cleanup()

@@ -56,8 +56,6 @@ class SessionFile(msgspec.Struct, frozen=True):
     pid: int
     url: str
     token: str
-    in_process: bool = False
-    """See `SessionStatus.in_process`."""
     bootstrap_servers: str = ""
     registry: str = ""
     """The address of the schema registry that the session uses; empty without one."""
@@ -92,14 +90,13 @@ class Remote:
         self._session = session
 
     @classmethod
-    def find(cls, name: str | None = None, *, controlled: bool = False, application: str = "") -> Remote:
+    def find(cls, name: str | None = None, *, application: str = "") -> Remote:
         """Return this user's running session.
 
         Args:
             name: the session's application id or process id, required if several sessions run.
             application: the application that a command without a name is about, if it is known: no session of another
                 one is meant, even if it is the only one.
-            controlled: whether the session is to be commanded: then one with workers of its own comes before others.
 
         Raises:
             NoSession: no such session runs, or several do.
@@ -112,8 +109,6 @@ class Remote:
                     f"no session of '{application}' runs on this machine, only of {_named(others)}: start it with "
                     "`millpond dev`, or name one of these by --session NAME."
                 )
-        if controlled:
-            running = [each for each in running if not each.in_process] or running
         if not running:
             if others := sessions():  # a name was given
                 raise NoSession(
@@ -128,6 +123,11 @@ class Remote:
                 f"several sessions run: {_named(running)}; name one by its application or its process: --session NAME."
             )
         return cls(running[0])
+
+    @property
+    def application(self) -> str:
+        """The session's `application.id`."""
+        return self._session.application
 
     def status(self) -> SessionStatus:
         """Return the session's status.

@@ -12,7 +12,7 @@ import click
 
 from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
-from millpond.cli.session_broker import application_here
+from millpond.cli.session_broker import session_here
 
 from .actions import ACTIONS, Action
 from .remote import CommandFailed, NoSession, Remote
@@ -39,7 +39,7 @@ _app_option = click.option(
 @click.pass_obj
 def status(session: Session, app: str | None, *, as_json: bool) -> None:
     """Show the workers with their tasks and progress, like the session's own terminal."""
-    remote = Remote.find(app, controlled=True, application=application_here())
+    remote = session_here(app)
     if as_json:
         click.echo(remote.raw_status())
     else:
@@ -48,8 +48,8 @@ def status(session: Session, app: str | None, *, as_json: bool) -> None:
 
 def _verb(action: Action) -> click.Command:
     def send(app: str | None, **arguments: Any) -> None:
-        remote, command = Remote.find(app, controlled=True, application=application_here()), action.command(**arguments)
-        click.echo(remote.send(command))
+        remote, command = session_here(app), action.command(**arguments)
+        click.echo(f"{remote.application}: {remote.send(command)}")
         if command.do == "scale" and not command.workers:
             _await_stopped(remote)
 

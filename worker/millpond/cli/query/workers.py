@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from millpond.cli.dev.remote import NoSession, Remote, sessions
-from millpond.cli.session_broker import application_here
+from millpond.cli.dev.remote import NoSession, sessions
+from millpond.cli.session_broker import session_here
 from millpond.queries.members import Coordinator
 
 __all__ = ("worker_urls",)
@@ -50,7 +50,7 @@ def _of_session(name: str | None) -> tuple[str, ...]:
             "no worker is known: start `millpond dev` in another terminal, or give --url URL, --coordinator-url URL "
             "with --application-id, or --kubernetes NAME."
         )
-    status = Remote.find(name, application=application_here()).status()
+    status = session_here(name).status()
     found = status.queries
     if not found:
         raise NoSession(

@@ -14,7 +14,7 @@ from millpond.cli.cluster.applications import Applications, Report
 from millpond.cli.cluster.client import Cluster
 from millpond.cli.cluster.options import Where
 from millpond.cli.dev.remote import NoSession, Remote
-from millpond.cli.session_broker import application_here
+from millpond.cli.session_broker import session_here
 from millpond.errors import MillpondError
 
 __all__ = ("cluster_report", "connected", "name_option", "now_ms", "session", "streamapp")
@@ -78,7 +78,7 @@ def session(name: str | None) -> Remote:
         MillpondError: there is none, or there are several.
     """
     try:
-        return Remote.find(name, application=application_here())
+        return session_here(name)
     except NoSession as error:
         raise MillpondError(
             f"{str(error).rstrip('.')}, or add --kubernetes for a StreamApp of the current context's cluster."

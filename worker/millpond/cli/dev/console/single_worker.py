@@ -192,7 +192,6 @@ def worker_console(config: Config, title: str, port: int, target: str) -> Iterat
                     config.application_id,
                     console.status,
                     console.switch.perform,
-                    in_process=True,
                     servers=config.bootstrap_servers,
                     registry=config.schema_registry_url,
                 ),
