@@ -25,10 +25,10 @@ def difference(case: dict[str, Any], original: Answer, ours: Answer) -> str | No
         return None  # see rules.UNMERGED
     original, ours = copy.deepcopy(original), copy.deepcopy(ours)
     parts = ["describe", "internal", "outputs", "effects", "stores", "dropped"]
-    if "raced" in ours:  # see rules.OUTDATED_ANSWERS
+    if "meant_from" in ours:  # see rules.OUTDATED_ANSWERS and rules.CLOSED_SESSIONS
         parts = parts[:3]
         for each in (original, ours):
-            del each["outputs"][ours["raced"] :]
+            del each["outputs"][ours["meant_from"] :]
     for rule in RULES:
         rule.apply(case, original)
         rule.apply(case, ours)

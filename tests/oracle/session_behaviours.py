@@ -61,13 +61,6 @@ def session_put_again(b: mp.StreamsBuilder, h: bool) -> None:
 
 
 @case
-def session_put_again_late(b: mp.StreamsBuilder, h: bool) -> None:
-    out_windowed(
-        gap(in_(b).process_values(Thrice, value=String), 15, 10).count(store="sessions", caching=h, **longer(h))
-    )
-
-
-@case
 def session_filter_group(b: mp.StreamsBuilder, h: bool) -> None:
     sums = gap(in_(b), 30, 30).reduce(plus_null, store="sessions", caching=h).filter(lambda _, v: len(v) > 3)
     grouped = sums.group_by(lambda k, v: (k.key, v), key=String, value=String)

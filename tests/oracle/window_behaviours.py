@@ -67,11 +67,6 @@ def sliding_group_by_reduce(b: mp.StreamsBuilder, h: bool) -> None:
 
 
 @case
-def sliding_suppressed(b: mp.StreamsBuilder, h: bool) -> None:
-    out_windowed(by_sliding(b, 50, 20).count().suppress(mp.until_window_closes()))
-
-
-@case
 def sliding_regrouped(b: mp.StreamsBuilder, h: bool) -> None:
     sums = by_sliding(b, 50, 100).reduce(plus, caching=True)
     regrouped = sums.group_by(lambda k, v: (k.key, v), key=String, value=String)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from typing import Any
-from unittest.mock import patch
 
 import millpond as mp
-from millpond.dsl.operators.table_joins.foreign_key.resubscribing import Resubscription
 from millpond.runtime.topics.plan import make_plan
 from millpond.state import (
     KeyValueStore,
@@ -20,6 +18,7 @@ from millpond.state import (
 )
 from millpond.testing import TopologyTestDriver
 from tests.differential.ours.functions import text
+from tests.differential.ours.noticing import noticing
 from tests.differential.ours.pressure import PressedDriver
 from tests.differential.ours.topologies import Built, build
 
@@ -59,7 +58,7 @@ def answer_and_reached(case: Case) -> tuple[Answer, set[str]]:
         found["internal"] = _internal(topology)
         config = {**_CONFIG, **case.get("config", {})}
         with (
-            patch.object(Resubscription, "once_more", autospec=True, side_effect=Resubscription.once_more) as asked,
+            noticing(case) as noticed,
             _driver(case)(topology, config, initial_wall_clock=case.get("now", 0)) as driver,
         ):
             outputs: list[Any] = []
@@ -71,8 +70,8 @@ def answer_and_reached(case: Case) -> tuple[Answer, set[str]]:
                 else:
                     _pipe(driver, each)
                 outputs.append(_outputs(driver))
-                if asked.called:
-                    found.setdefault("raced", at)
+                if noticed.found:
+                    found.setdefault("meant_from", at)
             at += 1
             found["stores"] = _stores(driver, case)
             found["effects"] = built.effects

@@ -169,7 +169,6 @@ public class Behaviours {
         c.put("session_aggregate", (b, h) -> outWindowed(gap(in(b), 30, 30)
             .aggregate(() -> "z0", (k, v, a) -> v == null ? null : plus(a, v), (k, x, y) -> less(x, y), sessions(STR, h))));
         c.put("session_put_again", (b, h) -> outWindowed(gap(in(b).processValues(Thrice::new), 15, 200).count(sessions(Serdes.Long(), h))));
-        c.put("session_put_again_late", (b, h) -> outWindowed(gap(in(b).processValues(Thrice::new), 15, 10).count(longer(sessions(Serdes.Long(), h), h))));
         c.put("session_filter_group", (b, h) -> out(gap(in(b), 30, 30).reduce(Behaviours::plusNull, sessions(STR, h))
             .filter((k, v) -> v.length() > 3).groupBy((k, v) -> KeyValue.pair(k.key(), v), g())
             .reduce(Behaviours::plus, Behaviours::less, kv("r", h)).toStream()));
@@ -291,8 +290,6 @@ public class Behaviours {
             .aggregate(() -> "z0", (k, v, a) -> plus(a, v), win(STR, h).withStoreType(Materialized.StoreType.IN_MEMORY))));
         c.put("sliding_group_by_reduce", (b, h) -> outWindowed(in(b).groupBy((k, v) -> letter(v), g())
             .windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(Duration.ofMillis(70), Duration.ofMillis(70))).reduce(Behaviours::plus, win(STR, h))));
-        c.put("sliding_suppressed", (b, h) -> outWindowed(bySliding(b, 50, 20).count(win(Serdes.Long(), true))
-            .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))));
         c.put("sliding_regrouped", (b, h) -> out(bySliding(b, 50, 100).reduce(Behaviours::plus, win(STR, true))
             .groupBy((k, v) -> KeyValue.pair(k.key(), v), g()).count(longs("c", h)).toStream()));
         c.put("unlimited_count", (b, h) -> outWindowed(in(b).groupByKey(g()).windowedBy(UnlimitedWindows.of()).count(win(Serdes.Long(), h))));

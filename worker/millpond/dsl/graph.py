@@ -51,7 +51,8 @@ class GraphNode:
     Attributes:
         name: its name in the topology, by which its children name their parent.
         relaxed_null_key: whether it is a left join, which joins records without a key too (KIP-962).
-        grace_ms: for windowed aggregations, how long a window stays open after its end; None for other operators.
+        open_ms: for windowed aggregations, how far stream time is beyond the end of a window that closes; None for
+            other operators.
         key_changing: whether it changes keys, and a repartition topic can move to directly below it.
         rekeys: whether it may change keys.
         value_changing: whether it may change values, so that no repartition topic can move from below to above it.
@@ -63,10 +64,10 @@ class GraphNode:
             operators, which are versioned if all their inputs are.
     """
 
-    def __init__(self, name: str, *, relaxed_null_key: bool = False, grace_ms: int | None = None) -> None:
+    def __init__(self, name: str, *, relaxed_null_key: bool = False, open_ms: int | None = None) -> None:
         self.name = name
         self.relaxed_null_key = relaxed_null_key
-        self.grace_ms = grace_ms
+        self.open_ms = open_ms
         self.output_versioned: bool | None = None
         self.key_changing = False
         self.rekeys = False
@@ -152,9 +153,9 @@ class OperatorNode(GraphNode):
         adds: Iterable[StoreBuilder] = (),
         table: bool = False,
         relaxed_null_key: bool = False,
-        grace_ms: int | None = None,
+        open_ms: int | None = None,
     ) -> None:
-        super().__init__(name, relaxed_null_key=relaxed_null_key, grace_ms=grace_ms)
+        super().__init__(name, relaxed_null_key=relaxed_null_key, open_ms=open_ms)
         self.body = body
         self.store = store
         self.uses: tuple[str, ...] = tuple(uses)

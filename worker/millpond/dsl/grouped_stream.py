@@ -308,5 +308,5 @@ class TimeWindowedKStream(Generic[K, V]):
             WindowLookup(storage.name),
             make,
             key,
-            windows.grace_ms,
+            windows.open_ms,
         )

@@ -42,7 +42,7 @@ class Grouping:
         lookup: Lookup,
         make: Callable[[bool], Body],
         key: Serde[Any] | None,
-        grace_ms: int | None = None,
+        open_ms: int | None = None,
     ) -> KTable[Any, Any]:
         """Add an aggregation; add a repartition topic above it if keys may have changed."""
         from .ktable import KTable
@@ -58,7 +58,7 @@ class Grouping:
             self.graph.add(self._repartitioned, parent)
             parent, sources = self._repartitioned, frozenset({self._repartitioned.name})
         logic = Aggregated(View(lookup, (storage.name,), storage.history_ms), make)
-        operator = OperatorNode(name, logic.body, store=builder, table=True, grace_ms=grace_ms)
+        operator = OperatorNode(name, logic.body, store=builder, table=True, open_ms=open_ms)
         operator.output_versioned = storage.history_ms is not None
         self.graph.add(operator, parent)
         return KTable(self.graph, name, operator, key, storage.value, sources, logic, storage)

@@ -22,7 +22,7 @@ from .graph import Graph, GraphNode, OperatorNode
 from .grouped_table import KGroupedTable
 from .kstream import KStream
 from .materialized import Materialized, Storage
-from .suppressed import Suppressed, SuppressedTable, windows_grace_ms
+from .suppressed import Suppressed, SuppressedTable, windows_open_ms
 from .table_joins import TableTableJoins
 from .tables import FilteredTable, MappedTable, TableLogic, TransformedTable, View
 
@@ -249,7 +249,7 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
                 f"suppress() cannot hold back the changes of '{self._name}', because it comes from a versioned table: "
                 "leave out history_retention= above, or give a store without it to an operator in between."
             )
-        grace_ms = windows_grace_ms(self._node) if suppressed.final else 0
+        open_ms = windows_open_ms(self._node) if suppressed.final else 0
         if suppressed.final and self._key is None:
             raise TopologyError(
                 f"The windows of '{self._name}' cannot be held back without the serde of their keys; give key= where "
@@ -260,7 +260,7 @@ class KTable(TableTableJoins[K, V], Generic[K, V]):
         store = graph.generate_store("KTABLE-SUPPRESS-") if given is None else f"{given}-store"
         if given is None and suppressed.logging is not False:
             graph.unnamed.add_suppressed(store)
-        logic = SuppressedTable(self, suppressed, store, grace_ms, self._key, self._value)
+        logic = SuppressedTable(self, suppressed, store, open_ms, self._key, self._value)
         node = OperatorNode(name, logic.body, store=logic.store, table=True)
         graph.add(node, self._node)
         return KTable(graph, name, node, self._key, self._value, self._sources, logic, None)

@@ -69,7 +69,7 @@ class MaterializedWindows(MaterializedStore[K, V], Generic[K, V], total=False):
     retention: timedelta
     """How long, in stream time, a window is kept after its start; default and least: window size plus grace, and for
     sliding windows twice the time difference plus grace. For sessions: how long a session is kept after its end;
-    default and least: gap plus grace."""
+    default and least: gap plus grace. A closed window takes no records, however long it is kept."""
 
 
 @dataclass(frozen=True)
@@ -215,11 +215,10 @@ class Storage:
         """
         self._check_unbounded("sessions")
         needed = windows.gap_ms + windows.grace_ms
-        retention = needed if self.retention_ms is None else self.retention_ms
-        if retention < needed:
+        if self.retention_ms is not None and self.retention_ms < needed:
             raise TopologyError(
-                f"Store '{self.name}' keeps sessions for {retention} ms, but they are open for {needed} ms (gap "
-                f"{windows.gap_ms} ms and grace {windows.grace_ms} ms); give a longer retention=."
+                f"Store '{self.name}' keeps sessions for {self.retention_ms} ms, but they are open for {needed} ms "
+                f"(gap {windows.gap_ms} ms and grace {windows.grace_ms} ms); give a longer retention=."
             )
         return SessionStoreBuilder(
             name=self.name,
@@ -230,7 +229,8 @@ class Storage:
             logging=self.logging,
             log_config=self.log_config or {},
             caching=self.caching and not final,
-            retention_ms=retention,
+            # Kafka Streams keeps them 1 ms less, and loses open sessions (docs/differences.md).
+            retention_ms=max(self.retention_ms or 0, windows.open_ms),
             time_ordered=final,
         )
 

@@ -19,7 +19,7 @@ from .durations import milliseconds
 from .graph import GraphNode
 from .tables import Parent, View
 
-__all__ = ("Suppressed", "SuppressedTable", "until_time_limit", "until_window_closes", "windows_grace_ms")
+__all__ = ("Suppressed", "SuppressedTable", "until_time_limit", "until_window_closes", "windows_open_ms")
 
 K = TypeVar("K")
 
@@ -108,13 +108,13 @@ def _check(max_records: int | None, max_bytes: int | None, logging: object) -> N
             raise TopologyError(f"{name}={limit} is negative; leave it out for no limit.")
 
 
-def windows_grace_ms(node: GraphNode) -> int:
-    """Return the grace, in ms, of the windowed aggregation above a node; of several, the longest.
+def windows_open_ms(node: GraphNode) -> int:
+    """Return `GraphNode.open_ms` of the windowed aggregation above a node; of several, the longest.
 
     Raises:
         TopologyError: at least one path has no windowed aggregation.
     """
-    found = _grace(node)
+    found = _longest_open_ms(node)
     if found is None:
         raise TopologyError(
             f"until_window_closes() needs a windowed table, but '{node.name}' does not come from a windowed "
@@ -123,10 +123,10 @@ def windows_grace_ms(node: GraphNode) -> int:
     return found
 
 
-def _grace(node: GraphNode) -> int | None:
-    if node.grace_ms is not None:
-        return node.grace_ms
-    above = [_grace(parent) for parent in node.parents]
+def _longest_open_ms(node: GraphNode) -> int | None:
+    if node.open_ms is not None:
+        return node.open_ms
+    above = [_longest_open_ms(parent) for parent in node.parents]
     if not above or None in above:
         return None
     return max(cast("list[int]", above))
@@ -140,14 +140,14 @@ class SuppressedTable:
         parent: Parent,
         suppressed: Suppressed[Any],
         store: str,
-        grace_ms: int,
+        open_ms: int,
         key: Serde[Any] | None,
         value: Serde[Any] | None,
     ) -> None:
         self._parent = parent
         self._suppressed = suppressed
         self._store = store
-        self._grace_ms = grace_ms
+        self._open_ms = open_ms
         self._key = key
         self._value = value
         # Until a change is sent, joins see the value before it: so old values have to be known.
@@ -165,7 +165,7 @@ class SuppressedTable:
     def body(self) -> Body:
         """Return the body of the table's node."""
         given = self._suppressed
-        wait_ms = self._grace_ms if given.final else given.wait_ms
+        wait_ms = self._open_ms if given.final else given.wait_ms
         return SuppressTable(
             self._store, given.final, wait_ms, given.max_records, given.max_bytes, given.emit_when_full
         )

@@ -85,6 +85,14 @@ class TimeWindows:
         return TimeWindows(self.size, advance=advance, grace=self.grace)
 
     @property
+    def open_ms(self) -> int:
+        """How far stream time is beyond the end of a window that closes, in ms.
+
+        It is the grace, since the end is exclusive.
+        """
+        return self.grace_ms
+
+    @property
     def kept_ms(self) -> int:
         """The least retention of their store, in ms: size plus grace."""
         return self.size_ms + self.grace_ms
@@ -153,6 +161,14 @@ class SlidingWindows:
         return SlidingWindows(time_difference, grace)
 
     @property
+    def open_ms(self) -> int:
+        """How far stream time is beyond the end of a window that closes, in ms: 1 more than the grace.
+
+        The end is inclusive: a window takes a record until stream time has passed its end plus grace.
+        """
+        return self.grace_ms + 1
+
+    @property
     def kept_ms(self) -> int:
         """The least retention of their store, in ms: a record may need windows that start two sizes before it."""
         return 2 * self.size_ms + self.grace_ms
@@ -192,6 +208,11 @@ class UnlimitedWindows:
     def start_on(self, start: datetime) -> UnlimitedWindows:
         """Return the windows that start at `start`, an aware datetime."""
         return UnlimitedWindows(start)
+
+    @property
+    def open_ms(self) -> int:
+        """How far stream time is beyond the end of a window that closes, in ms."""
+        return 0
 
     @property
     def kept_ms(self) -> int:

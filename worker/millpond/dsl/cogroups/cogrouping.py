@@ -70,7 +70,7 @@ class Cogrouping:
         lookup: Lookup,
         make: _MakeBody,
         key: Serde[Any] | None,
-        grace_ms: int | None = None,
+        open_ms: int | None = None,
     ) -> KTable[Any, Any]:
         """Add a node for each stream, which all use one store, and the node where their changes come together."""
         from millpond.dsl.ktable import KTable
@@ -85,9 +85,9 @@ class Cogrouping:
                 _body(make, aggregator, logic),
                 store=lambda: builder,
                 table=True,
-                grace_ms=grace_ms,
+                open_ms=open_ms,
             )
-            if grace_ms is None:
+            if open_ms is None:
                 node.output_versioned = storage.history_ms is not None
             nodes.append(node)
             graph.add(node, parent)

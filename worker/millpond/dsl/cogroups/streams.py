@@ -178,7 +178,7 @@ class TimeWindowedCogroupedKStream(Generic[K, VR]):
 
         key = None if storage.key is None else time_windowed(storage.key, windows.size_ms)
         return self._cogrouping.aggregate(
-            name, storage, builder, WindowLookup(storage.name), make, key, windows.grace_ms
+            name, storage, builder, WindowLookup(storage.name), make, key, windows.open_ms
         )
 
 
@@ -228,5 +228,5 @@ class SessionWindowedCogroupedKStream(Generic[K, VR]):
 
         key = None if storage.key is None else SessionWindowedSerde(storage.key)
         return self._cogrouping.aggregate(
-            name, storage, builder, SessionLookup(storage.name), make, key, windows.gap_ms + windows.grace_ms
+            name, storage, builder, SessionLookup(storage.name), make, key, windows.open_ms
         )

@@ -183,5 +183,5 @@ class SessionWindowedKStream(Generic[K, V]):
             SessionLookup(storage.name),
             make,
             key,
-            windows.gap_ms + windows.grace_ms,
+            windows.open_ms,
         )

@@ -37,6 +37,14 @@ class SessionWindows:
     grace_ms: int = field(init=False, repr=False)
     """`grace` in ms."""
 
+    @property
+    def open_ms(self) -> int:
+        """How far stream time is beyond the end of a session that closes, in ms.
+
+        The end is inclusive: a session takes a record until stream time has passed its end plus gap plus grace.
+        """
+        return self.gap_ms + self.grace_ms + 1
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "gap_ms", milliseconds(self.gap, "gap"))
         object.__setattr__(self, "grace_ms", milliseconds(self.grace, "grace"))

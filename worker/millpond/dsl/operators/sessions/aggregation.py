@@ -1,8 +1,9 @@
 """The bodies of count, reduce and aggregate of a stream by key and session.
 
-A record merges all sessions of its key that are at most one gap away from it. If the session changes by that, the
-merged ones are removed first, and each removal is forwarded. A merged session takes records until stream time has
-passed its end plus gap plus grace. Stream time is that of this operator in this task, over records of all keys. It is
+A record merges all open sessions of its key that are at most one gap away from it. If the session changes by that, the
+merged ones are removed first, and each removal is forwarded. A session takes records until stream time has passed its
+end plus gap plus grace; after that, none joins it, however long its store keeps it, since it may have been sent as a
+final result. Stream time is that of this operator in this task, over records of all keys. It is
 committed with the task's offsets, so that a record that was late before a restart is late after it, too.
 """
 
@@ -208,14 +209,15 @@ def _bind(  # noqa: C901, PLR0913 - one flat function per record
             raw = serialize(key)
             new = initializer()
             start = end = timestamp
-            merged = find(raw, timestamp - gap, timestamp + gap)
+            closes = stream_time - open_for
+            merged = find(raw, max(timestamp - gap, closes), timestamp + gap)
             for session in merged:
                 new = merge(key, new, session[2])
                 if session[1] < start:
                     start = session[1]
                 if session[0] > end:
                     end = session[0]
-            if end < stream_time - open_for:
+            if end < closes:
                 return late(start, end, end + open_for, stream_time)
         except FATAL:
             raise
@@ -223,7 +225,7 @@ def _bind(  # noqa: C901, PLR0913 - one flat function per record
             return failed(error, key, value, timestamp)
         if start != end:
             if copy_old:
-                merged = find(raw, timestamp - gap, timestamp + gap)
+                merged = find(raw, max(timestamp - gap, closes), timestamp + gap)
             for session_end, session_start, old in merged:
                 stage(raw, key, session_start, session_end, None, timestamp)
                 if forwarding:

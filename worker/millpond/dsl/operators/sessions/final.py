@@ -55,8 +55,8 @@ class AggregateFinalSessions:
                 raw = serialize(key)
                 new = initializer()
                 start = end = timestamp
-                # The store keeps expired sessions for their sending; no record joins them.
-                merged = find(raw, max(timestamp - gap, store.visible_from), timestamp + gap)
+                # The store keeps closed sessions, for their sending and for queries; no record joins them.
+                merged = find(raw, max(timestamp - gap, stream_time - open_for), timestamp + gap)
                 for session in merged:
                     new = merge(key, new, session[2])
                     if session[1] < start:
