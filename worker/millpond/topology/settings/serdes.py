@@ -80,7 +80,7 @@ def _source(node: SourceNode, operator: str) -> tuple[str, Any, Any, str]:
 
 def _store(builder: Any, nodes: Any) -> tuple[str, Any, Any, str]:
     users = [node for node in nodes.values() if isinstance(node, ProcessorNode) and builder.name in node.stores]
-    step = f"the store '{builder.name}'"
+    step, cure = f"the store '{builder.name}'", "give {0}=… to it, or to the step above it"
     if users:
         body = users[0].body
         name = type(body).__name__
@@ -91,9 +91,11 @@ def _store(builder: Any, nodes: Any) -> tuple[str, Any, Any, str]:
             what = "reduce()"
         elif name.startswith("Aggregate") and name != "AggregateTable":  # a table's count() is one, too
             what = "aggregate()"
+        elif name == "JoinTableWithGrace":  # the store has what waits for the join, whose value= is for its result
+            cure = "give {0}=… to the step above the join"
         step = f"{what} of topic {_inputs(users[0], nodes)} (store '{builder.name}')"
     value = builder.value if getattr(builder, "right", builder.value) is not None else None
-    return step, builder.key, value, "give {0}=… to it, or to the step above it"
+    return step, builder.key, value, cure
 
 
 def _inputs(node: Node, nodes: Any) -> str:
