@@ -25,6 +25,7 @@ from .coders import base64_of, json_bytes
 from .decoding import Decoded, decode
 from .lines import epoch_ms
 from .reading import Wanted, admin_of, counted, newest, quiet, records
+from .registry_hints import looks_like_registry
 from .window_hints import TIME, kind_of_windows
 
 __all__ = ("command",)
@@ -152,6 +153,8 @@ class _Shown:
         self.of_application: bool = coders.choose is not None
         self.windows = ""
         """The value of `--window` that the keys seem to need."""
+        self.of_registry: dict[str, None] = {}
+        """The parts, `key` and `value`, of which some are base64 and look like those of a schema registry."""
         self.problems: list[str] = []
         """Of the first records that could not be decoded."""
         self._note = note
@@ -181,6 +184,8 @@ class _Shown:
             self.without_registry += bool(no_registry)
             if not self.windows and not problem and self._coders.key.name == _AUTO:
                 self.windows = _windows_of(line["key"], message)
+            if not problem:
+                self._note_registry(line, message)
             self.without_traces += without_trace
             if problem and len(self.problems) < _EXAMPLES:
                 self.problems.append(f"partition {line['partition']}, offset {line['offset']}: {problem}")
@@ -193,6 +198,16 @@ class _Shown:
             sys.stdout.write("\n".join(text) + "\n")
             sys.stdout.flush()
         return self.count != self._left
+
+    def _note_registry(self, line: dict[str, Any], message: Message) -> None:
+        for part, coder, raw in (
+            ("key", self._coders.key, message.key()),
+            ("value", self._coders.value, message.value()),
+        ):
+            if part in self.of_registry or coder.name != _AUTO or not isinstance(raw, bytes):
+                continue
+            if line[part] == base64_of(raw) and looks_like_registry(raw, message.topic() or ""):
+                self.of_registry[part] = None
 
     def _decoded(self, message: Message) -> Decoded:
         """Decode a record. Once the schema registry has not answered, no record waits for it again."""
@@ -236,6 +251,15 @@ def _report(session: Session, wanted: Wanted, shown: _Shown) -> None:
         lines.append(
             f"the keys look like keys in {'windows' if shown.windows == TIME else 'sessions'}: --window {shown.windows}"
             f"{size} shows them, or --application MODULE:ATTRIBUTE"
+        )
+    if shown.of_registry:
+        parts, options = (
+            " and ".join(f"{each}s" for each in shown.of_registry),
+            " ".join(f"--{each} avro" for each in shown.of_registry),
+        )
+        lines.append(
+            f"the {parts} look like those of a schema registry: {options} shows them (or protobuf, or jsonschema), "
+            "with --registry URL or SCHEMA_REGISTRY_URL; or --application MODULE:ATTRIBUTE"
         )
     if shown.undecoded:
         lines.append(f"{counted(shown.undecoded)} could not be decoded, and shown as JSON, text or base64:")
