@@ -90,7 +90,7 @@ class MockProcessorContext(Generic[K, V]):
         >>> class Shout(mp.Processor[str, str, str, str]):
         ...     def process(self, record):
         ...         self.context.forward(record.with_value(record.value.upper()))
-        >>> context = mp.testing.MockProcessorContext()
+        >>> context = mp.testing.MockProcessorContext[str, str]()
         >>> shout = context.init(Shout())
         >>> shout.process(mp.Record("a", "hello", 0))
         >>> [forward.record.value for forward in context.forwarded()]

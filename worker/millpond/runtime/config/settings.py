@@ -142,8 +142,11 @@ class WorkerSettings:
     )  # fmt: skip
     max_task_idle_ms: int = _setting(
         "max.task.idle.ms", as_duration_ms(0, besides=(-1,)), 0,
-        "How long a task waits for an input partition that has no more records, to process its inputs in timestamp "
-        "order (KIP-353). With 0 it waits only for records that the broker already has; with -1 it does not wait.",
+        "How long a task processes nothing after one of its input partitions ran empty, to process its inputs in "
+        "timestamp order (KIP-353). The time counts from then, not from a record of another input, so a partition that "
+        "has been empty for longer is not waited for: it does not help with a table that rarely changes, but `grace=` "
+        "of the join does. With 0 the task waits only for records that the broker already has; with -1 it does not "
+        "wait.",
     )  # fmt: skip
     task_timeout_ms: int = _setting(
         "task.timeout.ms", as_duration_ms(0), 300_000,
