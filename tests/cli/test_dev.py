@@ -85,7 +85,7 @@ def test_one_command_runs_an_application_from_nothing(
 
     assert "store counts" not in dev.said  # a new store has nothing to restore
     assert "GETPID" not in dev.said
-    assert millpond("dev", "scale", "1").out == "1 worker runs already\n"
+    assert millpond("dev", "scale", "1").out == "count: 1 worker runs already\n"
     refused = millpond("reset", target, "--yes")
     assert (refused.status, "run `millpond dev scale 0` first" in refused.err) == (1, True)
     assert "the broker keeps running" in millpond("dev", "scale", "0").out

@@ -6,7 +6,8 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ from millpond.runtime.loading import StartedWhileLoading, loading
 from millpond.topology import Topology
 from millpond.topology.optimization import check_optimization, parse_optimization
 
-__all__ = ("ApplicationError", "attribute_name", "load_topology")
+__all__ = ("ApplicationError", "application_code", "attribute_name", "load_topology")
 
 _UNDER_MAIN = "put that under `if __name__ == '__main__':`"
 
@@ -34,6 +35,20 @@ def attribute_name(target: str) -> str:
     return target.rpartition(":")[2].rpartition(".")[2]
 
 
+@contextmanager
+def application_code(optimization: str = "none") -> Iterator[None]:
+    """Let the block import modules of the application, which may be in the current directory and must start no worker.
+
+    Args:
+        optimization: `topology.optimization`, for each `build()` that names no rewrites.
+    """
+    directory = str(Path.cwd())
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    with default_optimization(parse_optimization(optimization)), loading():
+        yield
+
+
 def load_topology(target: str, optimization: str = "none") -> Topology:
     """Return the topology at ``MODULE:ATTRIBUTE``; the module may be in the current directory.
 
@@ -45,7 +60,7 @@ def load_topology(target: str, optimization: str = "none") -> Topology:
         ApplicationError: the module or the attribute does not exist, is not an application, or raised an error.
         MillpondError: the application's code raised one of millpond's errors.
     """
-    with default_optimization(parse_optimization(optimization)), loading():
+    with application_code(optimization):
         topology = _load(target)
     check_optimization(topology.rewrites, optimization)
     return topology
@@ -73,9 +88,6 @@ def _load(target: str) -> Topology:
 
 
 def _import(name: str) -> ModuleType:
-    directory = str(Path.cwd())
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
     try:
         return importlib.import_module(name)
     except StartedWhileLoading as error:

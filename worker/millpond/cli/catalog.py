@@ -107,7 +107,7 @@ def _catalog_options(function: Callable[..., Any]) -> Callable[..., Any]:
         flags: dict[str, object],
         **arguments: Any,
     ) -> Any:
-        config = load_config(file, flags, required=("application.id",))
+        config = load_config(file, flags, required=("application.id",), imports=False)
         uri = uri or config.catalog_location
         if uri is None:
             raise ConfigError(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from millpond.errors import ConfigError
-from millpond.runtime.config.model import Config
+from millpond.runtime.config.model import Config, load_without_imports
+from millpond.runtime.config.settings import IMPORTED
 from millpond.runtime.config.sources import REGISTRY_VARIABLE
 
 from .session import Session
@@ -26,6 +27,7 @@ __all__ = (
     "settings_options",
     "target_argument",
     "verbose_option",
+    "with_imports",
 )
 
 DEFAULT_FILE = "millpond.toml"
@@ -116,6 +118,7 @@ def load_config(
     required: Collection[str] = ("application.id", "bootstrap.servers"),
     *,
     beside_session: bool = False,
+    imports: bool = True,
 ) -> Config:
     """Return the configuration from file, environment and flags, and offer its schema registry to `SchemaRegistry()`.
 
@@ -125,11 +128,13 @@ def load_config(
         required: keys of settings that must be given.
         beside_session: whether the command is for the broker of a session of `millpond dev`, unless another one is
             named. Then the session's registry is offered, if the configuration names none.
+        imports: whether to import what settings name by an import path; see `load_without_imports`.
 
     Raises:
         ConfigError: see `Config.load`.
     """
-    config = Config.load(config_file(file), flags=flags, required=required)
+    path = config_file(file)
+    config = load_without_imports(path, flags=flags, required=required)
     address = config.schema_registry_url
     if not address and beside_session:
         from .dev.remote import registry_of_session
@@ -138,7 +143,31 @@ def load_config(
     if address:
         # An application makes its SchemaRegistry while it is loaded, and knows no configuration then.
         os.environ[REGISTRY_VARIABLE] = address
-    return config
+    return with_imports(config, path, None, flags, required) if imports else config
+
+
+def with_imports(
+    config: Config,
+    file: Path | None,
+    environ: Mapping[str, str] | None,
+    flags: Mapping[str, object],
+    required: Collection[str] = (),
+) -> Config:
+    """Return a configuration that was loaded without imports with what its import paths name, as of an application.
+
+    Args:
+        config: the configuration.
+        file: see `Config.load`; so are the other arguments.
+
+    Raises:
+        ConfigError: see `Config.load`.
+    """
+    if IMPORTED.isdisjoint(config.origins):
+        return config
+    from .application import application_code
+
+    with application_code(config.topology_optimization):
+        return Config.load(file, environ, flags, required=required)
 
 
 def config_file(given: Path | None) -> Path | None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from millpond.errors import ConfigError
-from millpond.runtime.config.model import Config
+from millpond.runtime.config.model import Config, load_without_imports
 
 from .application import attribute_name
 from .dev.remote import Remote, sessions
@@ -53,7 +53,7 @@ def of_session(
     if named is not None and BROKER in flags:
         raise click.UsageError("--session and --bootstrap-servers exclude each other: leave out one of them.")
     if config is None:
-        config = load_config(file, flags, required=(), beside_session=True)
+        config = load_config(file, flags, required=(), beside_session=True, imports=False)
     if named is None and (BROKER in flags or not sessions()):
         return flags, None
     if named is None and config.bootstrap_servers:
@@ -87,7 +87,8 @@ def session_here(name: str | None) -> Remote:
     """
     if name is not None:
         return Remote.find(name)
-    return Remote.find(application=Config.load(config_file(None), flags={}, required=()).application_id)
+    here = load_without_imports(config_file(None), required=())
+    return Remote.find(application=here.application_id)
 
 
 def reject_other_broker(servers: str, origin: str) -> None:

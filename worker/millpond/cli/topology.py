@@ -45,10 +45,10 @@ def command(  # noqa: PLR0913 - one parameter per option
     """
     if optimization is not None:
         flags["topology.optimization"] = optimization
-    config = load_config(file, flags, required=(), beside_session=True)
-    topology = load_topology(target, config.topology_optimization)
+    early = load_config(file, flags, required=(), beside_session=True, imports=False)
+    topology = load_topology(target, early.topology_optimization)
     _show(topology, kind, output, attribute_name(target))
-    check_configured(topology, config)
+    check_configured(topology, load_config(file, flags, required=(), beside_session=True))
 
 
 def _show(topology: Topology, kind: str | None, output: Path | None, title: str) -> None:

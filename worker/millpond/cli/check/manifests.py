@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millpond.cli.application import application_code
 from millpond.errors import MillpondError
 
 from .report import Report
@@ -65,13 +65,14 @@ def check_file(path: Path, report: Report) -> None:
 def _check_application(app: Application, path: Path, report: Report) -> bool:
     """Check the settings and the topology of a StreamApp; return whether both are in order."""
     place, environ = f"{path}:{app.line}", _merged(app.variables)
-    fault = report.fault_of(environ)
+    here = _is_here(app.topology)
+    fault = report.fault_of(environ, imports=here)
     if fault is not None:
         named = _OF_CONFIG.match(fault)
         line = app.config_lines.get(named[1], app.line) if named else app.line
         report.faults.append(f"{path}:{line}: {fault.replace(f'in {_INLINE}', 'in spec.config')}")
         return False
-    if not _is_here(app.topology):
+    if not here:
         report.lines.append(f"{place}: note: {app.topology} was not checked, since its module is not in {Path.cwd()}")
         return True
     report.overridden(f"{path}: StreamApp {app.name}", environ)
@@ -79,13 +80,11 @@ def _check_application(app: Application, path: Path, report: Report) -> bool:
 
 
 def _is_here(topology: str) -> bool:
-    directory = str(Path.cwd())
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
-    try:
-        return importlib.util.find_spec(topology.partition(":")[0].partition(".")[0]) is not None
-    except ValueError:  # a module without a specification, such as __main__
-        return True
+    with application_code():
+        try:
+            return importlib.util.find_spec(topology.partition(":")[0].partition(".")[0]) is not None
+        except ValueError:  # a module without a specification, such as __main__
+            return True
 
 
 def _merged(variables: Mapping[str, str]) -> dict[str, str]:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from millpond.cli.application import load_topology
 from millpond.cli.dev.remote import registry_of_session
-from millpond.cli.options import config_file
+from millpond.cli.options import config_file, with_imports
 from millpond.errors import MillpondError
-from millpond.runtime.config.model import Config
+from millpond.runtime.config.model import load_without_imports
 from millpond.runtime.config.sources import REGISTRY_VARIABLE
 from millpond.topology.loops import looping_topics
 from millpond.topology.settings.checking import check_startable
@@ -55,13 +55,14 @@ class Report:
         """
         where = f"{place}: " if place else ""
         try:
-            config = Config.load(self._file, os.environ if environ is None else environ, self._flags, required=())
-            address = config.schema_registry_url
+            early = load_without_imports(self._file, environ, self._flags, required=())
+            address = early.schema_registry_url
             if not address and environ is None:
-                address = registry_of_session(config.application_id, config.bootstrap_servers)
+                address = registry_of_session(early.application_id, early.bootstrap_servers)
             # As for a run: an application makes its SchemaRegistry while it is loaded.
-            with _environment({**(environ or {}), **({REGISTRY_VARIABLE: address} if address else {})}):
-                topology = load_topology(target, config.topology_optimization)
+            with _environment({**(environ or {}), **_registry(address)}):
+                topology = load_topology(target, early.topology_optimization)
+                config = with_imports(early, self._file, environ, self._flags)
             check_startable(topology, config)
         except MillpondError as error:
             self.faults.append(f"{where}{target}: {error}")
@@ -80,10 +81,18 @@ class Report:
         )
         return True
 
-    def fault_of(self, environ: Mapping[str, str]) -> str | None:
-        """Return what is wrong with the settings in the environment of a worker; None if they are in order."""
+    def fault_of(self, environ: Mapping[str, str], *, imports: bool) -> str | None:
+        """Return what is wrong with the settings in the environment of a worker; None if they are in order.
+
+        Args:
+            environ: the environment.
+            imports: whether the code of its application is here, so that its import paths can be checked.
+        """
         try:
-            Config.load(None, environ, self._flags, required=())
+            config = load_without_imports(None, environ, self._flags, required=())
+            if imports:
+                with _environment({**environ, **_registry(config.schema_registry_url)}):
+                    with_imports(config, None, environ, self._flags)
         except MillpondError as error:
             return str(error)
         return None
@@ -98,7 +107,10 @@ class Report:
         if self._file is None:
             return
         try:
-            own, whole = Config.load(self._file, {}, required=()), Config.load(self._file, environ, required=())
+            own, whole = (
+                with_imports(load_without_imports(self._file, each, required=()), self._file, each, {})
+                for each in ({}, environ)
+            )
         except MillpondError:
             return  # it is told where the application is checked
         before, after = own.as_mapping(), whole.as_mapping()
@@ -108,6 +120,11 @@ class Report:
             for key in own.origins
             if key in before and before[key] != after[key] and key != "state.dir"
         )
+
+
+def _registry(address: str) -> dict[str, str]:
+    """Return the variable from which an application that is loaded takes its schema registry."""
+    return {REGISTRY_VARIABLE: address} if address else {}
 
 
 @contextmanager

@@ -149,11 +149,11 @@ def command(  # noqa: PLR0913 - one parameter per option
     """
     _check_alone(workers, coordinator_port, take_over=take_over)
     session.log_to_stderr()
-    early = load_config(file, flags, required=())
+    early = load_config(file, flags, required=(), imports=False)
     _check_registry(early, registry_port, own_registry=own_registry)
     if not own_registry:
         # A mistake in the application is told before anything is started.
-        topology = _load(target, early)
+        topology = _load(target, file, flags)
     with contextlib.ExitStack() as stack:
         temporary = None
         if data_dir is None:
@@ -163,11 +163,11 @@ def command(  # noqa: PLR0913 - one parameter per option
         if own_registry:
             # The application makes its SchemaRegistry while it is loaded.
             flags["schema.registry.url"] = stack.enter_context(_registry(directory, registry_port))
-            topology = _load(target, load_config(file, flags, required=()))
+            topology = _load(target, file, flags)
         reaper = stack.enter_context(ChildReaper(temporary))
         if standbys is not None:
             flags["num.standby.replicas"] = standbys
-        config = load_config(file, flags, required=())
+        config = load_config(file, flags, required=(), imports=False)
         title = config.application_id or attribute_name(target)
         flags.setdefault("application.id", title)
         _import_ahead(
@@ -203,9 +203,10 @@ def command(  # noqa: PLR0913 - one parameter per option
         session.err.print(escape(_how_to_go_on(target, data_dir, workers or 1)), soft_wrap=True)
 
 
-def _load(target: str, config: Config) -> Topology:
-    topology = load_topology(target, config.topology_optimization)
-    check_startable(topology, config)
+def _load(target: str, file: Path | None, flags: dict[str, object]) -> Topology:
+    # The application comes first: what is wrong with it is told in its own words, not in those of a setting.
+    topology = load_topology(target, load_config(file, flags, required=(), imports=False).topology_optimization)
+    check_startable(topology, load_config(file, flags, required=()))
     return topology
 
 
@@ -231,8 +232,8 @@ def _load_again(
     for path in files.forget():
         log.warning("%s was changed, and is not loaded again, since it is not in this directory: end the session, and "
                     "start it again, to use it", path)  # fmt: skip
+    topology = _load(target, file, flags)
     config = load_config(file, flags)
-    topology = _load(target, config)
     _create_topics(topology, config, partitions)
     return topology, config
 

@@ -60,10 +60,10 @@ def broker_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return with_broker
 
 
-def _attribute_of_application() -> str:
-    """Return the name that `millpond dev` gives to the application of `--application`; empty without the option."""
+def _application() -> str:
+    """Return the value of `--application`; empty without the option."""
     target = click.get_current_context().params.get("application")
-    return attribute_name(target) if isinstance(target, str) else ""
+    return target if isinstance(target, str) else ""
 
 
 def _find(named: str | None, file: Path | None, flags: dict[str, object]) -> Place:
@@ -77,7 +77,10 @@ def _find(named: str | None, file: Path | None, flags: dict[str, object]) -> Pla
     """
     if named is not None and _BROKER in flags:
         raise click.UsageError("--session and --bootstrap-servers exclude each other: leave out one of them.")
-    config = load_config(file, flags, required=(), beside_session=True)
+    # Only the application's serdes need those of the settings.
+    target = _application()
+    imports = bool(target)
+    config = load_config(file, flags, required=(), beside_session=True, imports=imports)
     if _BROKER in flags:
         return Place(config, config.application_id, config.bootstrap_servers)
     if named is None and config.bootstrap_servers:
@@ -89,10 +92,10 @@ def _find(named: str | None, file: Path | None, flags: dict[str, object]) -> Pla
             "no broker is known: start `millpond dev` in another terminal, give --bootstrap-servers HOST:PORT, or set "
             f"'{_BROKER}' in {DEFAULT_FILE}."
         )
-    status = Remote.find(named, application=config.application_id or _attribute_of_application()).status()
+    status = Remote.find(named, application=config.application_id or attribute_name(target)).status()
     flags = {**flags, _BROKER: status.bootstrap_servers}
     flags.setdefault("application.id", status.application)
     return Place(
-        load_config(file, flags, required=()), status.application,
+        load_config(file, flags, required=(), imports=imports), status.application,
         f"{status.bootstrap_servers} (of the session of {status.application})",
     )  # fmt: skip

@@ -104,7 +104,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     """
     choice = Choice(_names(internal_topics), _names(keep_topics))
     if deleting:
-        load_config(file, flags, required=(), beside_session=True)
+        load_config(file, flags, required=(), beside_session=True, imports=False)
         if any(each is not None for each in (where, to_offset, to_datetime, by_duration, shift_by)):
             raise click.UsageError("--delete and options for offsets exclude each other: leave out one of them.")
         flags, status = of_session(named, file, flags, application)
@@ -117,7 +117,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     windows: list[str] = []
     if application is not None:
         # What is wrong with the application is told before a setting that is missing.
-        optimization = load_config(file, flags, required=(), beside_session=True).topology_optimization
+        optimization = load_config(file, flags, required=(), beside_session=True, imports=False).topology_optimization
         topology = load_topology(application, optimization)
         of_topology, known = topics_of(topology)
         windows = windows_behind(topology)
@@ -159,12 +159,12 @@ def _with_broker(file: Path | None, flags: dict[str, object]) -> Config:
     Raises:
         ConfigError: a setting is missing; usually the broker, since a session has ended with it.
     """
-    if not load_config(file, flags, required=()).bootstrap_servers:
+    if not load_config(file, flags, required=(), imports=False).bootstrap_servers:
         raise ConfigError(
             "no broker is known: no session of `millpond dev` runs, and 'bootstrap.servers' is not set. Start the "
             "session again, with its --data-dir, or give --bootstrap-servers HOST:PORT."
         )
-    return load_config(file, flags)
+    return load_config(file, flags, imports=False)
 
 
 def _delete(  # noqa: PLR0913 - the options of the command

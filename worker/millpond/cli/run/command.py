@@ -39,7 +39,7 @@ def command(session: Session, target: str, file: Path | None, flags: dict[str, o
     from .worker_process import run_worker
 
     session.log_to_stderr()
-    early = load_config(file, flags, required=())
+    early = load_config(file, flags, required=(), imports=False)
     session.log_as(early.log_format, early.application_id, early.worker_id)
     topology = load_topology(target, early.topology_optimization)
     config = load_config(file, flags)

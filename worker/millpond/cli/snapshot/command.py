@@ -92,7 +92,8 @@ def create(  # noqa: PLR0913 - one parameter per option
         ) from error
 
     session.log_to_stderr()
-    topology = load_topology(target, load_config(file, flags, required=(), beside_session=True).topology_optimization)
+    early = load_config(file, flags, required=(), beside_session=True, imports=False)
+    topology = load_topology(target, early.topology_optimization)
     config = load_config(file, of_session(named, file, flags, target)[0])
     place = snapshot_place(config, uri, credentials_dir)
     catalog = catalog or config.catalog_location
@@ -206,7 +207,7 @@ def _opened(
     uri: str | None, credentials_dir: Path | None, file: Path | None, flags: dict[str, object]
 ) -> tuple[Location, str]:
     """Return the location of snapshots, and the `application.id`."""
-    config = load_config(file, flags, required=("application.id",))
+    config = load_config(file, flags, required=("application.id",), imports=False)
     return open_location(*snapshot_place(config, uri, credentials_dir)), config.application_id
 
 

@@ -111,7 +111,7 @@ class Sources(NamedTuple):
             raise click.UsageError(
                 "--url (running workers) and --state-dir (stopped workers) exclude each other: leave out one of them."
             )
-        config = load_config(file, flags, required=(), beside_session=True)
+        config = load_config(file, flags, required=(), beside_session=True, imports=False)
         origin = _origin(directory, given["urls"], given["uri"], config)
         session = None
         if named is not None or BROKER in required or origin is None:
@@ -120,7 +120,7 @@ class Sources(NamedTuple):
                 session, target = status.application, target or status.target or None
                 if directory is None:
                     origin = Origin.SESSION
-        config = load_config(file, flags, required=required, beside_session=True)
+        config = load_config(file, flags, required=required, beside_session=True, imports=target is not None)
         stores = None if target is None else stores_of(load_topology(target, config.topology_optimization), config)
         return cls(
             config,

@@ -20,14 +20,15 @@ from millpond.errors import ConfigError
 
 from . import client_settings as clients
 from .client_properties import ALIASES
-from .parsers import Secret, protocols_of
-from .settings import PARSERS, REQUIRED, WorkerSettings, settings
+from .parsers import Parser, Secret, is_import_path, protocols_of, unless_import_path
+from .settings import IMPORTED, PARSERS, REQUIRED, WorkerSettings, settings
 from .sources import Collected, key_of, read_toml, variable_for
 
-__all__ = ("Config", "Secret", "check_config")
+__all__ = ("Config", "Secret", "check_config", "load_without_imports")
 
 _Properties = Mapping[str, clients.ClientValue]
 _NONE: _Properties = MappingProxyType({})
+_WITHOUT_IMPORTS = PARSERS | {key: unless_import_path(PARSERS[key]) for key in IMPORTED}
 
 
 def _state_home() -> Path:
@@ -118,7 +119,18 @@ class Config(WorkerSettings):
         Raises:
             ConfigError: the file cannot be read, or a setting is unknown, missing or invalid.
         """
-        collected = Collected(PARSERS)
+        return cls._load(PARSERS, file, environ, flags, required)
+
+    @classmethod
+    def _load(
+        cls,
+        parsers: Mapping[str, Parser],
+        file: str | os.PathLike[str] | None,
+        environ: Mapping[str, str] | None,
+        flags: Mapping[str, object] | None,
+        required: Collection[str],
+    ) -> Self:
+        collected = Collected(parsers)
         if file is not None:
             for key, value in read_toml(Path(file)):
                 collected.add(key, value, f"in {os.fspath(file)}")
@@ -126,6 +138,10 @@ class Config(WorkerSettings):
         collected.add_credentials((flags or {}).get("credentials.dir", collected.own.get("credentials.dir")))
         for key, value in (flags or {}).items():
             collected.add(key, value, "given on the command line")
+        if parsers is _WITHOUT_IMPORTS:
+            for key in IMPORTED:
+                if is_import_path(collected.own.get(key)):
+                    del collected.own[key]
         return cls._from(collected, required)
 
     @classmethod
@@ -225,3 +241,20 @@ def check_config(given: object) -> None:
 
 def _attribute(key: str) -> str:
     return key.replace(".", "_")
+
+
+def load_without_imports(
+    file: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+    *,
+    required: Collection[str] = REQUIRED,
+) -> Config:
+    """Make a configuration as `Config.load` does, but import nothing that settings name by an import path.
+
+    These have their defaults. It is for a command that needs none of them, or that loads the application first.
+
+    Raises:
+        ConfigError: see `Config.load`.
+    """
+    return Config._load(_WITHOUT_IMPORTS, file, environ, flags, required)  # noqa: SLF001 - a method would be public

@@ -45,10 +45,12 @@ __all__ = (
     "as_url",
     "as_worker",
     "import_object",
+    "is_import_path",
     "is_secret",
     "nearest",
     "protocols_of",
     "shown_default",
+    "unless_import_path",
 )
 
 Parser = Callable[[Any], Any]
@@ -361,6 +363,16 @@ def as_object(short: dict[str, str], what: str) -> Parser:
     return parse
 
 
+def unless_import_path(parse: Parser) -> Parser:
+    """Return a parser that imports nothing: it returns an import path as it is, and other values as `parse` does."""
+    return lambda given: given if is_import_path(given) else parse(given)
+
+
+def is_import_path(given: object) -> bool:
+    """Return whether the value of a setting is an import path, which `as_object` would import."""
+    return isinstance(given, str) and ":" in given
+
+
 def _instantiated(found: object) -> object:
     if not isinstance(found, type):
         return found
@@ -382,8 +394,11 @@ def import_object(path: str) -> object:
     module_name, _, attributes = path.partition(":")
     try:
         found: object = importlib.import_module(module_name)
+    except SystemExit as error:
+        raise ValueError(f"module '{module_name}' exits when it is imported") from error
     except Exception as error:
-        raise ValueError(f"module '{module_name}' cannot be imported ({type(error).__name__}: {error})") from error
+        reason = f"{type(error).__name__}: {error}".removesuffix(".")
+        raise ValueError(f"module '{module_name}' cannot be imported ({reason})") from error
     for attribute in attributes.split("."):
         try:
             found = getattr(found, attribute)

@@ -35,7 +35,7 @@ from .parsers import (
     shown_default,
 )
 
-__all__ = ("PARSERS", "REQUIRED", "Setting", "WorkerSettings", "settings")
+__all__ = ("IMPORTED", "PARSERS", "REQUIRED", "Setting", "WorkerSettings", "settings")
 
 REQUIRED = ("application.id", "bootstrap.servers")
 
@@ -201,7 +201,7 @@ class WorkerSettings:
     default_key_serde: Any = _setting(
         "default.key.serde", as_serde(_SERDES), None,
         "Serde of keys where the topology names none: a short name such as `String`, or an import path such as "
-        "`package.module:NAME`.",
+        "`package.module:NAME`. As for the application, commands look for the module in the current directory, too.",
     )  # fmt: skip
     default_value_serde: Any = _setting(
         "default.value.serde", as_serde(_SERDES), None,
@@ -392,4 +392,16 @@ def _described(one: Field[Any]) -> Setting:
 
 
 PARSERS = {one.key: one.parse for one in settings()}
+
+IMPORTED = frozenset(
+    {
+        "default.key.serde",
+        "default.value.serde",
+        "default.timestamp.extractor",
+        "deserialization.exception.handler",
+        "processing.exception.handler",
+        "production.exception.handler",
+    }
+)
+"""The settings that may be an import path, of which some commands need nothing."""
 """The parser of each setting, by key."""
