@@ -134,14 +134,14 @@ def test_table_has_a_row_per_worker_at_any_width(width: int) -> None:
 
 
 def test_a_table_says_how_to_read_dead_letters() -> None:
-    """They are not lost, and somebody has to look at them: one line has their number and the command."""
+    """They are not lost, and somebody has to look at them: one line has the command, and about their number."""
     status = msgspec.structs.replace(STATUS, dead_letters=30, dead_letter_topic="orders-dead", target="app:build")
     shown = Console(file=io.StringIO(), width=120)
     for each in (STATUS, status):
         shown.print(table(each))
     text = shown.file.getvalue()  # type: ignore[attr-defined]
     assert text.count("dead letter") == 1
-    assert " 30 dead letters: millpond consume orders-dead --application app:build" in text
+    assert " about 30 dead letters: millpond consume orders-dead --application app:build" in text
 
 
 def test_a_table_shows_dropped_records_once_there_are_any() -> None:

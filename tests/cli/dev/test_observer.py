@@ -301,3 +301,11 @@ def test_a_worker_whose_process_is_stopped_is_told_as_such(session: Session) -> 
         child.wait()
         assert child.stdin is not None
         child.stdin.close()
+
+
+def test_the_line_of_a_session_gives_no_exact_number_of_dead_letters(session: Session) -> None:
+    """Those of aborted transactions are counted, and the topic has fewer."""
+    session.sees(member("w0", *TASKS))
+    rows = [msgspec.structs.replace(each, processed=1_000) for each in session.observer.status.workers]
+    session.observer.status = msgspec.structs.replace(session.observer.status, workers=tuple(rows), dead_letters=982)
+    assert (session.observer.line() or "").endswith("   about 982 dead letters")

@@ -133,7 +133,10 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The latest such number that was not 0: that which a session without workers starts again."""
     workers: tuple[WorkerStatus, ...] = ()
     dead_letters: int = 0
-    """Those of all workers since the last start of all of them, also of workers that are gone."""
+    """About those of all workers since the last start of all of them, also of workers that are gone.
+
+    Those of aborted transactions count, and those that a killed worker sent after its last scrape do not.
+    """
     tasks: int = 0
     """The number of tasks of the application; 0 while it is not known."""
     running: dict[str, str] = {}

@@ -59,7 +59,8 @@ def table(status: SessionStatus, *footer: str) -> RenderableType:
     if letters := status.dead_letters:
         how = f": millpond consume {status.dead_letter_topic}"
         how += f" --application {status.target}" if status.target else ""
-        text = Text(f" {letters:,} dead letter{'s' if letters > 1 else ''}", "yellow")
+        # Those of aborted transactions count, and the last ones of a killed worker may not: the topic has the truth.
+        text = Text(f" about {letters:,} dead letter{'s' if letters > 1 else ''}", "yellow")
         parts.append(text.append(how if status.dead_letter_topic else "", "dim not yellow"))
     if status.coordinator_note:
         where = f"  log: {status.directory}/coordinator.log"

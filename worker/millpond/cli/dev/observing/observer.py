@@ -423,7 +423,7 @@ class Observer:
                 f"lag {sum(lags):,}",
                 f"commit p99 {max(p99s, default=0):.0f} ms",
                 *([f"{dropped:,} dropped"] if (dropped := _total(self._dropped)) else []),
-                *([f"{letters:,} dead letters"] if (letters := self.status.dead_letters) else []),
+                *([f"about {letters:,} dead letters"] if (letters := self.status.dead_letters) else []),
             )
         )
 
