@@ -29,6 +29,7 @@ from .deletion import DeletePlan, apply_deletion, plan_deletion
 from .internal_topics import Choice
 from .plan import Inputs, ResetPlan, Target, plan_reset, topics_of, windows_behind
 from .running import RunningWorkers
+from .table_outputs import table_outputs
 
 __all__ = ("command",)
 
@@ -115,12 +116,13 @@ def command(  # noqa: PLR0913 - one parameter per option
     inputs = Inputs(_names(input_topics))
     known: set[str] | None = None
     windows: list[str] = []
+    tables: list[str] = []
     if application is not None:
         # What is wrong with the application is told before a setting that is missing.
         optimization = load_config(file, flags, required=(), beside_session=True, imports=False).topology_optimization
         topology = load_topology(application, optimization)
         of_topology, known = topics_of(topology)
-        windows = windows_behind(topology)
+        windows, tables = windows_behind(topology), table_outputs(topology)
         inputs = inputs if inputs.topics else of_topology
     elif not inputs.topics:
         raise click.UsageError("the application is missing: give MODULE:ATTRIBUTE, or --input-topics with its inputs.")
@@ -134,6 +136,12 @@ def command(  # noqa: PLR0913 - one parameter per option
             session.out.print(
                 f"  a replay through repartition topics is out of order: windows of {escape(', '.join(windows))} need "
                 "a grace as long as the replayed time",
+                soft_wrap=True,
+            )
+        if tables and plan.moves:
+            session.out.print(
+                f"  output topics of tables keep rows that the replay no longer yields: {escape(', '.join(tables))}. "
+                "If there may be such rows, delete and create these topics before it, and reset their readers",
                 soft_wrap=True,
             )
         workers = _Workers(cluster, session, stop, force=force)
