@@ -14,12 +14,14 @@ from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
 from millpond.cli.status.view import grid
 from millpond.errors import TopicError
+from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.offsets.metadata import Partition
 from millpond.topology import is_repartition_topic
 
 from .broker import Place, broker_options
-from .reading import admin_of, partitions_of, quiet
+from .reading import admin_of, counted, partitions_of, quiet
+from .topic_deletion import delete_topic, readers_of, reject_internal
 
 __all__ = ("application_of", "command", "retention")
 
@@ -50,6 +52,8 @@ class TopicRow(msgspec.Struct, omit_defaults=True, rename="camel"):
 @click.option("-a", "--all", "everything", is_flag=True, help="Show Kafka's own topics, too.")
 @click.option("--create", "partitions", type=click.IntRange(1), metavar="PARTITIONS",
               help="Create TOPIC with so many partitions, unless it exists with them.")  # fmt: skip
+@click.option("--delete", "deleting", is_flag=True, help="Delete TOPIC, for development. It asks before.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--json", "as_json", is_flag=True, help="Show JSON for programs.")
 @broker_options
 @verbose_option
@@ -61,6 +65,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     find: Callable[[], Place],
     *,
     everything: bool,
+    deleting: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Show the topics of a broker: partitions, records, retention, and the application of internal topics.
@@ -68,13 +74,19 @@ def command(  # noqa: PLR0913 - one parameter per option
     With TOPIC, show its partitions and its configuration. Records are offsets between the first and the last one:
     compaction and transactions leave gaps, so there may be fewer. With --create, create TOPIC, and show nothing else.
 
+    With --delete, delete TOPIC with its records, after a question. Internal topics, and topics that a running
+    application reads, are not deleted. Stop the applications that write to it first.
+
     \b
     millpond topics
     millpond topics orders
     millpond topics orders --create 4
+    millpond topics orders --delete
     """  # noqa: D301 - click's mark for lines that are not wrapped
     if partitions is not None and topic is None:
         raise click.UsageError("--create needs the name of the topic: millpond topics NAME --create PARTITIONS.")
+    if deleting and (topic is None or partitions is not None):
+        raise click.UsageError("--delete needs the name of the topic, and no --create: millpond topics NAME --delete.")
     quiet(session)
     place = find()
     if not as_json:
@@ -83,6 +95,9 @@ def command(  # noqa: PLR0913 - one parameter per option
     counts = admin.topics()
     if topic is not None and partitions is not None:
         _create(session, admin, topic, partitions, counts.get(topic), place.config.replication_factor, as_json=as_json)
+        return
+    if topic is not None and deleting:
+        _delete(session, admin, topic, partitions_of(counts, topic), place.config, yes=yes, as_json=as_json)
         return
     if topic is not None:
         _show_partitions(session, admin, topic, partitions_of(counts, topic), as_json=as_json)
@@ -124,6 +139,30 @@ def _create(  # noqa: PLR0913 - the topic, and what there is
         return
     what = "created topic" if existing is None else "there is already a topic"
     session.out.print(f"{what} {printable(topic)} with {_counted(partitions)}", markup=False, highlight=False)
+
+
+def _delete(  # noqa: PLR0913 - the topic, and the options
+    session: Session, admin: KafkaAdmin, topic: str, count: int, config: Config, *, yes: bool, as_json: bool
+) -> None:
+    """Delete a topic after a question, unless it is internal, or a running application reads it."""
+    reject_internal(topic, application_of(topic, ())[0])
+    readers = readers_of(config, topic, lambda line: session.err.print(line, markup=False, soft_wrap=True))
+    ranges = admin.ranges([Partition(topic, each) for each in range(count)])
+    records = sum(end - first for first, end in ranges.values())
+    if not yes:
+        what = f"{_counted(count)} and {counted(records)}"
+        click.confirm(f"Delete topic {printable(topic)} with {what}?", abort=True, err=True)
+        readers = readers_of(config, topic, lambda _line: None)  # one may have been started meanwhile
+    delete_topic(config, topic)
+    if as_json:
+        click.echo(msgspec.json.encode({"topic": topic, "deleted": True, "readers": readers}))
+        return
+    session.out.print(f"deleted topic {printable(topic)}", markup=False, highlight=False)
+    if readers:
+        session.out.print(
+            f"It was read by {printable(', '.join(readers))}: reset these before they read a new topic of this name.",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
 
 
 def _counted(partitions: int) -> str:

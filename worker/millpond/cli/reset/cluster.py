@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from confluent_kafka import (
@@ -49,22 +50,26 @@ class Committed(NamedTuple):
 
 @dataclass
 class Cluster:
-    """The Kafka clients of one reset or deletion. The caller closes them."""
+    """The Kafka clients of one command. The caller closes them. Only what reads offsets needs `application.id`."""
 
     config: Config
     admin: AdminClient = field(init=False)
-    consumer: Consumer = field(init=False)
 
     def __post_init__(self) -> None:
         self.admin = AdminClient(dict(self.config.admin_settings()), logger=log)
+
+    @cached_property
+    def consumer(self) -> Consumer:
+        """The consumer of the application's group, which joins nothing."""
         settings = self.config.consumer_settings(
             fixed={"group.id": self.config.application_id, "enable.auto.commit": False}
         )
-        self.consumer = Consumer(dict(settings), logger=log)
+        return Consumer(dict(settings), logger=log)
 
     def close(self) -> None:
         """Close the connections."""
-        self.consumer.close()
+        if "consumer" in self.__dict__:
+            self.consumer.close()
 
     def ask(self, request: Callable[[], _Answer], what: str) -> _Answer:
         """Send a request and return its answer.
@@ -158,6 +163,20 @@ class Cluster:
         if not digests:
             return set()
         return of_commits(self.ask(lambda: topic_ids(self.admin, topics, REQUEST_TIMEOUT_S), "the topics"), digests)
+
+    def readers(self, topic: str, groups: Collection[str]) -> list[str]:
+        """Return the consumer groups that have committed offsets in a topic, without those for reports of workers.
+
+        Args:
+            topic: the topic.
+            groups: all consumer groups.
+        """
+        reports = {presence_group(each) for each in groups}
+        return [
+            each
+            for each in sorted(set(groups) - reports)
+            if any(place.topic == topic and place.offset != OFFSET_INVALID for place in self._of_group(each))
+        ]
 
     def presences(self) -> dict[Partition, tuple[int, Presence]]:
         """Return the last reports of workers, each with its time; a report of each task (`ownership/presence.py`)."""
