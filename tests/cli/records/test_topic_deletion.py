@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from millpond.cli.application import load_topology
+from millpond.runtime.kafka import admin
 from tests.cli.conftest import COUNT, Application, Ended, Millpond
 from tests.conftest import CreateTopic
 from tests.runtime.running import Running
@@ -100,6 +101,24 @@ def test_the_input_of_a_running_worker_is_refused(
         )
         assert _exists(broker, words)
     assert f"deleted topic {words}\nIt was read by {app_id}: reset these before" in delete(words, "--yes").out
+
+
+def test_a_topic_that_is_deleted_during_a_list_is_left_out(
+    millpond: Millpond, broker: Broker, create_topic: CreateTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker does not know its offsets any more; the others are shown."""
+    topic, gone = create_topic("counts"), "topic-that-was-deleted"
+    before = [True]
+    real = admin.KafkaAdmin.topics
+    monkeypatch.setattr(
+        admin.KafkaAdmin, "topics", lambda self: real(self) | ({gone: 1} if before and before.pop(0) else {})
+    )
+    monkeypatch.setattr(admin, "_UNKNOWN_TIMEOUT_S", 0)
+    ended = millpond("topics", "--json", "--bootstrap-servers", broker.bootstrap_servers)
+    assert ended.status == 0, ended.err
+    names = [row["topic"] for row in json.loads(ended.out)["topics"]]
+    assert topic in names
+    assert gone not in names
 
 
 def test_a_missing_topic_or_name_is_told(delete: Delete, millpond: Millpond, create_topic: CreateTopic) -> None:

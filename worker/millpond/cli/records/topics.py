@@ -13,7 +13,7 @@ from millpond.cli.cluster.printable import printable
 from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
 from millpond.cli.status.view import grid
-from millpond.errors import TopicError
+from millpond.errors import BrokerError, TopicError
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.offsets.metadata import Partition
@@ -102,14 +102,30 @@ def command(  # noqa: PLR0913 - one parameter per option
     if topic is not None:
         _show_partitions(session, admin, topic, partitions_of(counts, topic), as_json=as_json)
         return
-    names = [each for each in sorted(counts) if everything or not each.startswith("__")]
-    rows = _rows(admin, {each: counts[each] for each in names}, {*admin.groups(), place.application} - {""})
+    rows = _all_rows(admin, counts, {*admin.groups(), place.application} - {""}, everything=everything)
     if as_json:
         click.echo(msgspec.json.encode({"topics": rows}))
     elif not rows:
         session.out.print("There are no topics.")
     else:
         _show(session, rows)
+
+
+def _all_rows(
+    admin: KafkaAdmin, counts: Mapping[str, int], applications: Collection[str], *, everything: bool
+) -> list[TopicRow]:
+    """Return the rows of all topics that still exist, with Kafka's own ones or without."""
+
+    def listed(found: Mapping[str, int]) -> dict[str, int]:
+        return {each: found[each] for each in sorted(found) if everything or not each.startswith("__")}
+
+    try:
+        return _rows(admin, listed(counts), applications)
+    except BrokerError:
+        left = admin.topics()
+        if counts.keys() <= left.keys():
+            raise
+        return _rows(admin, listed(left), applications)  # a topic was deleted meanwhile
 
 
 def _create(  # noqa: PLR0913 - the topic, and what there is
