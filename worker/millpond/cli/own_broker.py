@@ -18,7 +18,7 @@ from millpond.errors import BrokerError, MillpondError
 if TYPE_CHECKING:
     from millpond.broker.embedded import EmbeddedBroker
 
-__all__ = ("POLL_S", "OwnBroker", "own_broker")
+__all__ = ("POLL_S", "OwnBroker", "chosen_port", "own_broker")
 
 log: logging.Logger = logging.getLogger("millpond.cli")
 
@@ -55,7 +55,7 @@ class OwnBroker:
         with self._lock:
             if self._failure is None and (end := self._broker.unexpected_end()) is not None:
                 self.end = end
-                self._failure = BrokerError(ended_text(end, self._log(), self._arguments, self._kept))
+                self._failure = BrokerError(ended_text(end, self._log(), self._arguments, self._kept, self.servers))
             return self._failure
 
     def _log(self) -> Path:
@@ -89,7 +89,20 @@ class OwnBroker:
             thread.join()
 
 
-def ended_text(end: str, log_file: Path, arguments: Sequence[str], kept: Path | None) -> str:
+def chosen_port(arguments: Sequence[str], servers: str) -> tuple[str, ...]:
+    """Return the option with which the next session has a broker at the same address; empty if it is given already.
+
+    Programs that a user has started find the next broker only there.
+
+    Args:
+        arguments: the arguments of `millpond dev` that started the session.
+        servers: the host and port of its broker.
+    """
+    given = any(each == "--port" or each.startswith("--port=") for each in arguments)
+    return () if given else ("--port", servers.rpartition(":")[2])
+
+
+def ended_text(end: str, log_file: Path, arguments: Sequence[str], kept: Path | None, servers: str) -> str:
     """Return the error of a session whose broker has ended.
 
     Args:
@@ -97,8 +110,10 @@ def ended_text(end: str, log_file: Path, arguments: Sequence[str], kept: Path | 
         log_file: its log.
         arguments: the arguments of `millpond dev` that started the session.
         kept: the directory in which topics and state are kept; None if they are deleted with the session.
+        servers: the host and port of the broker.
     """
-    command = f"`{shlex.join(['millpond', 'dev', *arguments])}`"
+    port = () if kept is None else chosen_port(arguments, servers)
+    command = f"`{shlex.join(['millpond', 'dev', *arguments, *port])}`"
     cure = (
         f"Topics and state of this session are deleted: {command} starts a new one, and --data-dir DIR keeps them."
         if kept is None
