@@ -56,7 +56,7 @@ class JoinWindow:
                 raise
             except Exception as error:  # noqa: BLE001 - the serdes are the user's
                 return failed(error, key, value, timestamp)
-            if not found and last <= store.floor:
+            if not found and timestamp - before <= store.floor:
                 return unjoined(name, store.floor - timestamp + before)
             for time, _, other in found:
                 if decode is not None:

@@ -91,7 +91,7 @@ class OuterJoinWindow:
                 raw = serialize(key)
                 found = matches(raw, timestamp - before, last)
                 if not found:
-                    if last <= store.floor:
+                    if timestamp - before <= store.floor:
                         unjoined(name, store.floor - timestamp + before)
                     if not unmatched:
                         return
