@@ -54,7 +54,7 @@ def _of_session(name: str | None) -> tuple[str, ...]:
     found = status.queries
     if not found:
         raise NoSession(
-            f"no worker of the session of '{status.application}' answers queries yet: try again when it runs, and "
-            "check that 'http.port' is not -1."
+            f"no worker of the session of '{status.application}' answers queries: start one by "
+            "`millpond dev scale 1` if none runs, or try again, and check that 'http.port' is not -1."
         )
     return found
