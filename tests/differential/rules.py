@@ -6,7 +6,7 @@ A rule brings both answers into a form in which they are equal if they differ in
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -293,10 +293,18 @@ def _avoid_joins_in_caches(case: Case, *, cached: bool) -> None:
 
 def _roots(step: dict[str, Any], by_id: dict[str, Any]) -> set[str]:
     """Return the topics of which a step is made."""
-    of = step.get("of", ())
+    of = [*step.get("of", ()), *_added(step["id"], by_id)]
     if not of:
         return set(step.get("topics") or [step.get("topic", step["id"])])
     return set().union(*(_roots(by_id[each], by_id) for each in of))
+
+
+def _added(cogroup: str, by_id: dict[str, Any]) -> Iterator[str]:
+    """Yield the groups that are added to a cogroup, which its aggregations read, wherever they are in the case."""
+    for step in by_id.values():
+        if step["op"] == "CogroupedKStream.cogroup" and step["of"][0] == cogroup:
+            yield step["of"][1]
+            yield from _added(step["id"], by_id)
 
 
 def _name_groups_of_cogroups(case: Case) -> None:

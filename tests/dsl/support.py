@@ -26,6 +26,7 @@ class Task:
         self.timestamp = 0
         self.message: Any = None
         self.origin: Any = None
+        self.released = False
         self.stream_time = -1
         self.config: Mapping[str, object] = {}
         self.commits = 0

@@ -93,6 +93,10 @@ class TaskContext(Protocol):
     origin: Any
     """The source position, assigned by a node that forwards a record it held back, and restored after its forward."""
 
+    released: bool
+    """Whether a record that waited without its source position is being forwarded: what fails then is not the current
+    record. A node that assigns it restores the old value after its forward."""
+
     latest: bool
     """Whether the change that is being forwarded is the latest of its key (KIP-914): false only for late updates of
     versioned stores. A node that assigns it restores the old value after its forward."""

@@ -24,6 +24,8 @@ from .coders import Coder, named, of_serde
 __all__ = ("SOURCE_TOPIC", "Coders", "Parts", "coders_of_topic", "with_dead_letters", "with_windows")
 
 SOURCE_TOPIC = "__streams.errors.topic"
+_FAILED_RECORD = "__streams.errors.record"
+"""A dead letter with this header has the key and the value of the step that failed, as text or JSON."""
 """The header of a dead letter that names the topic which it comes from."""
 
 
@@ -115,7 +117,10 @@ def with_dead_letters(of_topic: Callable[[str], Coders], topic: str) -> Coders:
             return _AUTO  # of another application with the same dead-letter topic
 
     def choose(headers: Any) -> Coders:
-        source = next((value for name, value in headers or () if name == SOURCE_TOPIC), None)
+        named = dict(headers or ())
+        source = named.get(SOURCE_TOPIC)
+        if _FAILED_RECORD in named:
+            return _AUTO
         if source is None:
             if problem is not None:
                 raise problem

@@ -58,6 +58,7 @@ class TaskContext:
         commit_requested: whether a processor requested a commit.
         dropped: number of records dropped by operators and handlers.
         drops: number of them by reason, and of those that Kafka Streams does not count.
+        released: whether a record that waited, whose source position is unknown, is being forwarded.
         latest: whether the change that is being forwarded is the latest of its key; false only below versioned stores.
         late: number of records that came after their window had closed, and of those that a join of two streams was
             ahead of, which do not count as dropped.
@@ -88,6 +89,7 @@ class TaskContext:
         "metrics",
         "origin",
         "outbox",
+        "released",
         "stream_time",
         "task_id",
         "timestamp",
@@ -116,6 +118,7 @@ class TaskContext:
         self.origin: Message | RecordContext | None = None
         self.headers: Headers | None = None
         self.latest: bool = True
+        self.released: bool = False
         self.stream_time: int = -1
         self.timestamp: int = -1
         self.commit_requested: bool = False

@@ -12,8 +12,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from millpond.checks import kind_of
 from millpond.errors import MillpondError, ProcessingFailed, SerializationError, TopologyError
+from millpond.state import RecordContext
 from millpond.state.unreadable_rows import UnreadableRow, cure_of
 from millpond.user_code import place_of
 
@@ -88,9 +91,9 @@ class ErrorContext(NamedTuple):
     offset: int
     """Offset of the source record; -1 without one."""
     raw_key: bytes | None
-    """Key of the source record; None also in punctuators, and for records from a cache."""
+    """Key of the source record; None also in punctuators, for records that waited, and for those from a cache."""
     raw_value: bytes | None
-    """Value of the source record; None also in punctuators, and for records from a cache."""
+    """Value of the source record; None also in punctuators, for records that waited, and for those from a cache."""
     timestamp: int
     """Timestamp of the source record, in epoch milliseconds."""
     headers: list[tuple[str, bytes | None]]
@@ -133,7 +136,11 @@ def continue_on_error(context: ErrorContext, error: Exception) -> Response:
 
 
 def dead_letter(context: ErrorContext, error: Exception) -> list[DeadLetter]:
-    """Return the source record as a dead letter (KIP-1034), for custom handlers, too; empty without such a topic."""
+    """Return the source record as a dead letter (KIP-1034), for custom handlers, too; empty without such a topic.
+
+    Of records that waited, and of results from a cache, the source record is not known any more: the letter has key and
+    value of the record that failed, as text or JSON, and the header `__streams.errors.record` says so.
+    """
     topic = context.dead_letter_topic
     if topic is None:
         return []
@@ -145,9 +152,21 @@ def dead_letter(context: ErrorContext, error: Exception) -> list[DeadLetter]:
         ("__streams.errors.partition", str(context.partition).encode()),
         ("__streams.errors.offset", str(context.offset).encode()),
     ]
-    return [
-        DeadLetter(topic, context.raw_key, context.raw_value, context.timestamp, [*context.headers, *described]),
-    ]
+    key, value = context.raw_key, context.raw_value
+    if key is None and value is None and context.record is not None:
+        key, value = (_text(part) for part in context.record[:2])
+        described.append(("__streams.errors.record", b"failed"))
+    return [DeadLetter(topic, key, value, context.timestamp, [*context.headers, *described])]
+
+
+def _text(part: object) -> bytes | None:
+    """Return a key or a value in a form that people can read."""
+    if part is None or isinstance(part, bytes):
+        return part
+    try:
+        return part.encode() if isinstance(part, str) else msgspec.json.encode(part)
+    except Exception:  # noqa: BLE001 - any type of the user's
+        return repr(part).encode()
 
 
 class Handlers:
@@ -169,20 +188,26 @@ class Handlers:
         self, kind: str, node: str, task: TaskContext, record: tuple[Any, Any, int] | None = None
     ) -> ErrorContext:
         """Return the place of an error, from the task's current record."""
-        message = task.message
+        origin = task.origin
+        # Of a record that waited, at most the position is known; the current record has only released it.
+        if task.released or isinstance(origin, RecordContext):
+            message = None
+        else:
+            message = task.message if origin is None else origin
         if message is None:
             timestamp = task.stream_time if record is None else record[2]
+            known = origin is not None or not task.released
             return ErrorContext(
                 kind=kind,
                 node=node,
                 task_id=str(task.task_id),
-                topic=task.topic,
-                partition=task.partition,
-                offset=task.offset,
+                topic=task.topic if known else None,
+                partition=task.partition if known else task.task_id.partition,
+                offset=task.offset if known else -1,
                 raw_key=None,
                 raw_value=None,
                 timestamp=timestamp,
-                headers=[],
+                headers=list(origin.headers or ()) if isinstance(origin, RecordContext) else [],
                 record=record,
                 dead_letter_topic=self.dead_letter_topic,
             )

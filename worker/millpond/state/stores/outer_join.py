@@ -143,8 +143,7 @@ class OuterJoinStore(StagedStore[K, Any]):
     def closed(self, left_below: int, right_below: int, timestamp: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield the key and the value of each record whose time is below its side's bound, by key, and remove them.
 
-        As in Kafka Streams, a record is removed after the next one was handled. So if the caller gives up, the last
-        two stay.
+        As in Kafka Streams, a record is removed after the next one was handled.
 
         Args:
             left_below: the bound for records of the left side, in epoch ms.

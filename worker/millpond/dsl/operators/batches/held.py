@@ -28,6 +28,8 @@ class HeldRecord(NamedTuple):
     """The task's stream time when it came, epoch ms."""
     time: int
     """The task's current time when it came, epoch ms."""
+    released: bool
+    """See `TaskContext.released`."""
 
 
 class HeldRecords:
@@ -48,7 +50,7 @@ class HeldRecords:
     def add(self, key: Any, value: Any, timestamp: int) -> int:
         """Hold a record, with the context of the task; return how many are held."""
         task = self._task
-        context = task.headers, task.message, task.origin, task.stream_time, task.timestamp
+        context = task.headers, task.message, task.origin, task.stream_time, task.timestamp, task.released
         self.records.append(HeldRecord(key, value, timestamp, *context))
         return len(self.records)
 
@@ -60,13 +62,13 @@ class HeldRecords:
     def run(self, record: HeldRecord, function: Forward, *arguments: Any) -> None:
         """Call a function in the context of a record that was held."""
         task = self._task
-        before = task.headers, task.message, task.origin, task.stream_time, task.timestamp
+        before = task.headers, task.message, task.origin, task.stream_time, task.timestamp, task.released
         task.headers, task.message, task.origin = record.headers, record.message, record.origin
-        task.stream_time, task.timestamp = record.stream_time, record.time
+        task.stream_time, task.timestamp, task.released = record.stream_time, record.time, record.released
         try:
             function(*arguments)
         finally:
-            task.headers, task.message, task.origin, task.stream_time, task.timestamp = before
+            task.headers, task.message, task.origin, task.stream_time, task.timestamp, task.released = before
 
     def failed(self, record: HeldRecord, error: Exception) -> None:
         """Give the error of a held record to the processing exception handler."""

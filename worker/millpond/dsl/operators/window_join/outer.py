@@ -81,8 +81,8 @@ class OuterJoinWindow:
                 except Exception as error:  # noqa: BLE001 - user code raises anything
                     return failed(error, key, value, timestamp)
                 return forward(None, joined, timestamp)
-            if advanced and waiting.min_time + open_for < timestamp and not send_closed(key, value, timestamp):
-                return
+            if advanced and waiting.min_time + open_for < timestamp:
+                send_closed(timestamp)
             last = timestamp + after
             if last < 0:
                 # As in Kafka Streams: a range that ends before the epoch becomes that of time 0.
@@ -124,25 +124,29 @@ class OuterJoinWindow:
 
         return join
 
-    def _sender(
-        self, node: NodeContext, waiting: OuterJoinStore[Any], times: TimeTracker
-    ) -> Callable[[Any, Any, int], bool]:
-        """Return the function that sends the waiting records whose windows have closed.
+    def _sender(self, node: NodeContext, waiting: OuterJoinStore[Any], times: TimeTracker) -> Callable[[int], None]:
+        """Return the function that sends the waiting records whose windows have closed, by a new stream time.
 
-        It takes the record that advances stream time, and returns whether this one may still be joined: False if it is
-        dropped after an error. A waiting record that cannot be read is given to the handler and dropped alone.
+        A waiting record that cannot be read, or for which the joiner raises, is given to the handler and dropped alone.
         """
         left_open, right_open = self.after_ms + self.grace_ms, self.before_ms + self.grace_ms
         combine = joiner_of_side(self.combine, with_key=self.with_key, right=False)
         left_serde, right_serde = waiting.value_serde, waiting.right_serde
         key_of, left_of, right_of = waiting.key_serde.deserialize, left_serde.deserialize, right_serde.deserialize
-        forward, failed, now_ms = node.forward, node.failed, node.task.now_ms
+        task, forward, failed, now_ms = node.task, node.forward, node.failed, node.task.now_ms
 
-        def send_closed(key: Any, value: Any, timestamp: int) -> bool:
+        def send_closed(timestamp: int) -> None:
             now = now_ms()
             if times.next_emit_ms - times.emit_interval_ms <= now < times.next_emit_ms:  # earlier: it was set back
-                return True
+                return
             times.next_emit_ms = now + times.emit_interval_ms
+            before, task.released = task.released, True
+            try:
+                send(timestamp)
+            finally:
+                task.released = before
+
+        def send(timestamp: int) -> None:
             for raw, data in waiting.closed(timestamp - left_open, timestamp - right_open, timestamp):
                 of_left, time = data[0], unpack_timestamp(raw)[0]
                 serde = waiting.key_serde
@@ -158,9 +162,8 @@ class OuterJoinWindow:
                 except FATAL:
                     raise
                 except Exception as error:  # noqa: BLE001 - user code raises anything
-                    failed(error, key, value, timestamp)
-                    return False
+                    failed(error, its_key, its_value, time)
+                    continue
                 forward(its_key, joined, time)
-            return True
 
         return send_closed

@@ -43,20 +43,24 @@ def _sender(node: NodeContext, store: Any, read: Read) -> Callable[[int, Iterabl
 
     A result that cannot be read is given to the processing handler, and is not sent.
     """
-    forward = node.forward
+    forward, task = node.forward, node.task
 
     def send(time: int, places: Iterable[Any]) -> None:
-        for place in places:
-            try:
-                result = read(time, place)
-            except FATAL:
-                raise
-            except Exception as error:  # noqa: BLE001 - the serdes are the user's
-                node.failed(row_error(error, store, waited="final result"), None, None, time)
-                continue
-            if result is not None:
-                key, value, timestamp = result
-                forward(key, value, None, timestamp)
+        before, task.released = task.released, True
+        try:
+            for place in places:
+                try:
+                    result = read(time, place)
+                except FATAL:
+                    raise
+                except Exception as error:  # noqa: BLE001 - the serdes are the user's
+                    node.failed(row_error(error, store, waited="final result"), None, None, time)
+                    continue
+                if result is not None:
+                    key, value, timestamp = result
+                    forward(key, value, None, timestamp)
+        finally:
+            task.released = before
 
     return send
 
