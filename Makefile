@@ -10,8 +10,8 @@ BIN := $(VENV)/bin
 JOBS ?= 4
 # Long tests start processes of their own.
 LONG_JOBS ?= 3
-# Plain tests wait for nothing, and each process collects all tests first.
-PLAIN_JOBS ?= 2
+# Some plain tests wait for a deadline. Each process collects all tests first.
+PLAIN_JOBS ?= 4
 # A test process that dies ends the run: xdist would wait for ever for the tests that it had to reassign.
 PYTEST_JOBS = -n $(JOBS) --dist loadgroup --max-worker-restart 0
 ARGS ?=

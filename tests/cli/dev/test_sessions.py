@@ -21,8 +21,9 @@ def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
-def test_a_session_whose_process_id_is_another_process_now_is_forgotten() -> None:
+def test_a_session_whose_process_id_is_another_process_now_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its file would make each command fail, and no `millpond dev` could be stopped to end that."""
+    monkeypatch.setattr(remote, "_TIMEOUT_S", 0.5)  # the server here answers nothing
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         session = SessionFile("orders", os.getpid(), f"http://127.0.0.1:{port}", "token")
