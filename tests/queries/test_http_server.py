@@ -141,21 +141,22 @@ def test_an_answer_under_way_ends_with_the_server(monkeypatch):
     client.close()
 
 
+async def _stubborn(begun, over):
+    """A coroutine that no cancellation ends; it does when `over` is set."""
+    begun.set()
+    while not over.is_set():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.01)
+
+
 def test_a_coroutine_that_does_not_end_holds_nothing_up(monkeypatch, caplog):
     """The server says so after its grace period, and the worker ends."""
     monkeypatch.setattr("millpond.runtime.http.server._GRACE_S", 0.1)
     monkeypatch.setattr("millpond.runtime.http.server._END_S", 0.5)
     begun, over = threading.Event(), threading.Event()
-
-    async def stubborn():
-        begun.set()
-        while not over.is_set():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0.01)
-
     server = HttpServer("127.0.0.1", -1)
     server.start()
-    server.spawn(stubborn())
+    server.spawn(_stubborn(begun, over))
     assert begun.wait(10)
     try:
         server.stop()
@@ -170,19 +171,13 @@ def test_a_thread_that_ends_late_takes_nothing_from_the_next_one(monkeypatch):
     monkeypatch.setattr("millpond.runtime.http.server._END_S", 0.2)
     begun, over = threading.Event(), threading.Event()
 
-    async def stubborn():
-        begun.set()
-        while not over.is_set():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0.01)
-
     async def answer():
         return 42
 
     server = HttpServer("127.0.0.1", -1)
     server.start()
     former = server._thread
-    server.spawn(stubborn())
+    server.spawn(_stubborn(begun, over))
     assert begun.wait(10)
     try:
         server.stop()

@@ -24,9 +24,9 @@ from .coders import Coder, named, of_serde
 __all__ = ("SOURCE_TOPIC", "Coders", "Parts", "coders_of_topic", "with_dead_letters", "with_windows")
 
 SOURCE_TOPIC = "__streams.errors.topic"
+"""The header of a dead letter that names the topic which it comes from."""
 _FAILED_RECORD = "__streams.errors.record"
 """A dead letter with this header has the key and the value of the step that failed, as text or JSON."""
-"""The header of a dead letter that names the topic which it comes from."""
 
 
 class Parts(NamedTuple):
@@ -117,10 +117,10 @@ def with_dead_letters(of_topic: Callable[[str], Coders], topic: str) -> Coders:
             return _AUTO  # of another application with the same dead-letter topic
 
     def choose(headers: Any) -> Coders:
-        named = dict(headers or ())
-        source = named.get(SOURCE_TOPIC)
-        if _FAILED_RECORD in named:
+        by_name = dict(headers or ())
+        if _FAILED_RECORD in by_name:
             return _AUTO
+        source = by_name.get(SOURCE_TOPIC)
         if source is None:
             if problem is not None:
                 raise problem

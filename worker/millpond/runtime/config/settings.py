@@ -392,6 +392,7 @@ def _described(one: Field[Any]) -> Setting:
 
 
 PARSERS = {one.key: one.parse for one in settings()}
+"""The parser of each setting, by key."""
 
 IMPORTED = frozenset(
     {
@@ -404,4 +405,3 @@ IMPORTED = frozenset(
     }
 )
 """The settings that may be an import path, of which some commands need nothing."""
-"""The parser of each setting, by key."""
