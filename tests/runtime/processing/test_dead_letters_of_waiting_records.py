@@ -118,3 +118,16 @@ def test_final_results_and_results_from_a_cache_have_dead_letters_with_what_fail
         ("bad", "1"),
         (f'{{"key":"bad","start_ms":{start_ms},"end_ms":{start_ms + 60_000}}}', "1"),
     ]
+
+
+def test_a_source_record_without_key_and_value_is_its_own_dead_letter() -> None:
+    """It is at hand, although it has neither: the letter has not those of the step."""
+    builder = mp.StreamsBuilder()
+    stream = builder.stream("in", key=mp.String, value=mp.String)
+    stream.map(lambda _key, _value: ("k", "bad")).map_values(refuse).to("out", key=mp.String, value=mp.String)
+    with mp.testing.TopologyTestDriver(builder.build(), CONTINUE) as driver:
+        driver.create_input_topic("in", key=mp.String, value=mp.String).pipe_input(None, None, NOON)
+        (letter,) = driver.create_output_topic("dead", key=mp.String, value=mp.String).read_records_to_list()
+    headers = dict(letter.headers)
+    assert (letter.key, letter.value, headers["__streams.errors.offset"]) == (None, None, b"0")
+    assert "__streams.errors.record" not in headers

@@ -102,6 +102,9 @@ class ErrorContext(NamedTuple):
     """Key, value and timestamp of the record that could not be processed or produced; None when decoding failed."""
     dead_letter_topic: str | None
     """The configured dead-letter topic; None without one."""
+    source_at_hand: bool = True
+    """Whether key and value of the source record are known: not in punctuators, and not for records that waited or that
+    come from a cache."""
 
 
 Handler = Callable[[ErrorContext, Exception], Response | Result]
@@ -153,7 +156,7 @@ def dead_letter(context: ErrorContext, error: Exception) -> list[DeadLetter]:
         ("__streams.errors.offset", str(context.offset).encode()),
     ]
     key, value = context.raw_key, context.raw_value
-    if key is None and value is None and context.record is not None:
+    if not context.source_at_hand and context.record is not None:
         key, value = (_text(part) for part in context.record[:2])
         described.append(("__streams.errors.record", b"failed"))
     return [DeadLetter(topic, key, value, context.timestamp, [*context.headers, *described])]
@@ -210,6 +213,7 @@ class Handlers:
                 headers=list(origin.headers or ()) if isinstance(origin, RecordContext) else [],
                 record=record,
                 dead_letter_topic=self.dead_letter_topic,
+                source_at_hand=False,
             )
         return ErrorContext(
             kind=kind,
