@@ -120,7 +120,7 @@ def dev(
 
 
 def settled(workers: int, standbys: int = 0) -> Callable[[SessionStatus], bool]:
-    """Return a condition: so many workers run, with all their tasks and standbys."""
+    """Return a condition: so many workers run, with all their tasks and standbys, and all answer queries."""
 
     def holds(status: SessionStatus) -> bool:
         rows = status.workers
@@ -129,7 +129,7 @@ def settled(workers: int, standbys: int = 0) -> Callable[[SessionStatus], bool]:
             and not status.waiting
             and not any(row.warm_up for row in rows)
             and len(rows) == workers
-            and all(row.phase is WorkerPhase.RUNNING for row in rows)
+            and all(row.phase is WorkerPhase.RUNNING and row.queries for row in rows)
             and sum(len(row.active) for row in rows) == status.tasks
             and sum(len(row.standby) for row in rows) == standbys
         )
