@@ -1,7 +1,8 @@
 """Run the suite under load: `python -m tests.support.loaded --runs 10`. No test may fail because the machine is busy.
 
-Two processes use the CPU all the time, and a third writes to the disk of the tests and syncs, in a loop. Each run has a
-new seed. The exit status is 0 if no test failed in any run.
+Two processes use the CPU all the time, and a third writes to the disk of the tests and syncs, in a loop. With
+`--longest-pause`, processes that the tests start are stopped for moments, too. Each run has a new seed. The exit status
+is 0 if no test failed in any run.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from tests.support import seeds
+from tests.support.pauses import pauses
 
 _LOGS = Path("build/loaded")
 _BUSY = "while True: pass"
@@ -57,6 +60,12 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
+def paused(pid: int, seed: int, longest_ms: int) -> contextlib.AbstractContextManager[None]:
+    """Pause processes that a test run starts, one after the other; none if `longest_ms` is 0."""
+    longest = timedelta(milliseconds=longest_ms)
+    return pauses(pid, seed, longest=longest, each=timedelta(milliseconds=200)) if longest else contextlib.nullcontext()
+
+
 def main() -> int:
     """Run the suite repeatedly, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.loaded", description=__doc__)
@@ -66,6 +75,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=None, help="seed of the first run; default: a new seed for each run"
     )
+    parser.add_argument("--longest-pause", type=int, default=0, metavar="MS", help="0: no process is paused")
     parser.add_argument("arguments", nargs="*", help="for pytest, after --")
     given = parser.parse_args()
     console = Console(soft_wrap=True, highlight=False)
@@ -77,10 +87,11 @@ def main() -> int:
         log = _LOGS / f"run-{run}.log"
         options = ["-n", str(given.jobs), "--dist", "loadgroup", "--max-worker-restart", "0", "--seed", str(seed)]
         began = time.monotonic()
+        command = [sys.executable, "-m", "pytest", *options, *given.arguments]
         with load(given.busy), log.open("wb") as out:
-            status = subprocess.call(
-                [sys.executable, "-m", "pytest", *options, *given.arguments], stdout=out, stderr=subprocess.STDOUT
-            )
+            process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+            with paused(process.pid, seed, given.longest_pause):
+                status = process.wait()
             busy = os.getloadavg()[0]
         lines = log.read_text(errors="replace").splitlines()
         result = lines[-1].strip("= ") if lines else "nothing"

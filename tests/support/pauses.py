@@ -1,0 +1,47 @@
+"""Pause processes of a test run at random moments, so that what one of them tells comes late to the others.
+
+A busy machine makes all processes slow, but keeps their order most of the time. A pause of one process reverses it: the
+worker runs before its session knows, a commit is made before its consumer has heard of the assignment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import psutil
+
+
+@contextlib.contextmanager
+def pauses(pid: int, seed: int, *, longest: timedelta, each: timedelta) -> Iterator[None]:
+    """Pause random descendants of the process `pid` while the block runs, for up to `longest`, one after the other, with
+    about `each` between them.
+
+    A process that is stopped already, as tests do, is left alone.
+    """
+    ended = threading.Event()
+    thread = threading.Thread(
+        target=_run, args=(pid, random.Random(seed), longest.total_seconds(), each.total_seconds(), ended)
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _run(pid: int, rng: random.Random, longest_s: float, each_s: float, ended: threading.Event) -> None:
+    while not ended.wait(rng.expovariate(1 / each_s)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            found = [one for one in psutil.Process(pid).children(recursive=True) if one.pid != pid]
+            if found and (chosen := rng.choice(found)).status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
+                chosen.send_signal(signal.SIGSTOP)
+                try:
+                    ended.wait(rng.uniform(0, longest_s))
+                finally:
+                    chosen.send_signal(signal.SIGCONT)
