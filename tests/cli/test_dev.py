@@ -76,6 +76,9 @@ def test_one_command_runs_an_application_from_nothing(
     (row,) = Remote.find("count").status().workers
     assert (row.pid, row.phase, len(row.active)) == (dev.pid, WorkerPhase.RUNNING, 4)
     assert millpond("query", "counts", "hello").out.splitlines()[1].split()[:2] == ["hello", "2"]
+    named = millpond("query", "--application-id", "count", "counts", "hello", "-o", "json")  # without a coordinator
+    assert json.loads(named.out)["value"] == 2, named.err
+    assert "no session of 'orders' runs" in millpond("query", "--application-id", "orders", "counts").err
     shown = millpond("state", "show", "counts", "--json")  # of the session's application, which knows the serdes
     assert sorted(json.loads(line)["value"] for line in shown.out.splitlines()) == [1, 2], shown.err
     shown = millpond("consume", "counts", "--application", target, "--key-is", "hello")

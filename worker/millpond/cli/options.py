@@ -178,8 +178,13 @@ def config_file(given: Path | None) -> Path | None:
     return Path(named) if named else Path(DEFAULT_FILE) if Path(DEFAULT_FILE).is_file() else None
 
 
-def key_and_value(text: str) -> tuple[str, str]:
+def key_and_value(text: str, option: str = "--set", example: str = "commit.interval.ms=100") -> tuple[str, str]:
     """Return the two parts of ``KEY=VALUE``.
+
+    Args:
+        text: the argument.
+        option: the option that it was given to, for the error.
+        example: a right argument, for the error.
 
     Raises:
         ConfigError: the text has no equals sign, or no key.
@@ -187,5 +192,5 @@ def key_and_value(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         # The message does not repeat the text, which may be a password.
-        raise ConfigError("--set needs KEY=VALUE, as in --set commit.interval.ms=100.")
+        raise ConfigError(f"{option} needs KEY=VALUE, as in {option} {example}.")
     return key.strip(), value

@@ -36,11 +36,11 @@ def places(sources: Sequence[RowSource], store: str, partitions: int | None = No
                 best[held.partition] = (rank, source)
     if not best and store not in known:
         names = ", ".join(f"'{each}'" for each in sorted(known)) or "none"
-        raise StateError(f"{_names(sources)} has no store '{store}'; it has {names}.")
+        raise StateError(f"{_having(sources)} no store '{store}'; it has {names}.")
     missing = [each for each in range(partitions or 0) if each not in best]
     if missing or not best:
         which = f"partition {missing[0]}" if missing else "any partition"
-        raise StateError(f"{_names(sources)} has no rows of {which} of store '{store}' now: retry later.")
+        raise StateError(f"{_having(sources)} no rows of {which} of store '{store}' now: retry later.")
     return {number: source for number, (_, source) in sorted(best.items())}
 
 
@@ -55,6 +55,6 @@ def all_rows(found: Mapping[int, RowSource], store: str) -> Iterator[Row]:
             yield from rows.rows
 
 
-def _names(sources: Sequence[RowSource]) -> str:
+def _having(sources: Sequence[RowSource]) -> str:
     names = [each.name for each in sources]
-    return f"'{names[0]}'" if len(names) == 1 else f"{len(names)} sources ({', '.join(names[:5])})"
+    return f"'{names[0]}' has" if len(names) == 1 else f"{len(names)} sources ({', '.join(names[:5])}) have"

@@ -33,7 +33,9 @@ __all__ = ("command",)
 @click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="The token for workers.")
 @click.option("--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="CA certificates for workers.")
 @click.option("--coordinator-url", metavar="URL", help="Instead of --url: ask the coordinator for the workers.")
-@click.option("--application-id", metavar="NAME", help="With --coordinator-url: the application.")
+@click.option(
+    "--application-id", metavar="NAME", help="The application: with --coordinator-url, or that of the session."
+)
 @click.option(
     "--coordinator-token-file", type=click.Path(path_type=Path), metavar="FILE", help="The token for the coordinator."
 )

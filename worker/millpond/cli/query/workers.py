@@ -31,9 +31,9 @@ def worker_urls(  # noqa: PLR0913 - one parameter per option
     """
     if urls:
         return urls
-    if coordinator_url is None and application_id is None:
-        return _of_session(session)
-    if coordinator_url is None or application_id is None:
+    if coordinator_url is None:
+        return _of_session(session or application_id)
+    if application_id is None:
         raise click.UsageError("a coordinator needs both --coordinator-url URL and --application-id NAME.")
     coordinator = Coordinator(coordinator_url, application_id, coordinator_token_file, coordinator_ca_file)
     return coordinator.workers(_COORDINATOR_TIMEOUT_S)

@@ -10,7 +10,7 @@ import msgspec
 from rich.text import Text
 
 from millpond.cli.cluster.printable import printable
-from millpond.cli.options import verbose_option
+from millpond.cli.options import key_and_value, verbose_option
 from millpond.cli.session import Session
 from millpond.cli.status.view import grid
 from millpond.errors import BrokerError, TopicError
@@ -52,6 +52,8 @@ class TopicRow(msgspec.Struct, omit_defaults=True, rename="camel"):
 @click.option("-a", "--all", "everything", is_flag=True, help="Show Kafka's own topics, too.")
 @click.option("--create", "partitions", type=click.IntRange(1), metavar="PARTITIONS",
               help="Create TOPIC with so many partitions, unless it exists with them.")  # fmt: skip
+@click.option("--with", "given", metavar="KEY=VALUE", multiple=True,
+              help="With --create: a setting of the topic, as cleanup.policy=compact; may be repeated.")  # fmt: skip
 @click.option("--delete", "deleting", is_flag=True, help="Delete TOPIC, for development. It asks before.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--json", "as_json", is_flag=True, help="Show JSON for programs.")
@@ -62,6 +64,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     session: Session,
     topic: str | None,
     partitions: int | None,
+    given: tuple[str, ...],
     find: Callable[[], Place],
     *,
     everything: bool,
@@ -72,7 +75,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     """Show the topics of a broker: partitions, records, retention, and the application of internal topics.
 
     With TOPIC, show its partitions and its configuration. Records are offsets between the first and the last one:
-    compaction and transactions leave gaps, so there may be fewer. With --create, create TOPIC, and show nothing else.
+    compaction and transactions leave gaps, so there may be fewer. With --create, create TOPIC, and show nothing else;
+    its settings are the broker's defaults but for those given by --with.
 
     With --delete, delete TOPIC with its records, after a question. Internal topics, and topics that a running
     application reads, are not deleted. Stop the applications that write to it first.
@@ -81,12 +85,11 @@ def command(  # noqa: PLR0913 - one parameter per option
     millpond topics
     millpond topics orders
     millpond topics orders --create 4
+    millpond topics customers --create 4 --with cleanup.policy=compact
     millpond topics orders --delete
     """  # noqa: D301 - click's mark for lines that are not wrapped
-    if partitions is not None and topic is None:
-        raise click.UsageError("--create needs the name of the topic: millpond topics NAME --create PARTITIONS.")
-    if deleting and (topic is None or partitions is not None):
-        raise click.UsageError("--delete needs the name of the topic, and no --create: millpond topics NAME --delete.")
+    _reject_options(topic, partitions, given, deleting=deleting)
+    settings = dict(key_and_value(each, "--with", "cleanup.policy=compact") for each in given)
     quiet(session)
     place = find()
     if not as_json:
@@ -94,7 +97,12 @@ def command(  # noqa: PLR0913 - one parameter per option
     admin = admin_of(place.config)
     counts = admin.topics()
     if topic is not None and partitions is not None:
-        _create(session, admin, topic, partitions, counts.get(topic), place.config.replication_factor, as_json=as_json)
+        created = topic not in counts
+        if created:
+            admin.create(topic, partitions, place.config.replication_factor, settings)
+        else:
+            reject_difference(topic, partitions, counts[topic], settings, admin.configs([topic]).get(topic, {}))
+        _show_created(session, topic, partitions, created=created, as_json=as_json)
         return
     if topic is not None and deleting:
         _delete(session, admin, topic, partitions_of(counts, topic), place.config, yes=yes, as_json=as_json)
@@ -109,6 +117,15 @@ def command(  # noqa: PLR0913 - one parameter per option
         session.out.print("There are no topics.")
     else:
         _show(session, rows)
+
+
+def _reject_options(topic: str | None, partitions: int | None, given: tuple[str, ...], *, deleting: bool) -> None:
+    if partitions is not None and topic is None:
+        raise click.UsageError("--create needs the name of the topic: millpond topics NAME --create PARTITIONS.")
+    if deleting and (topic is None or partitions is not None):
+        raise click.UsageError("--delete needs the name of the topic, and no --create: millpond topics NAME --delete.")
+    if given and partitions is None:
+        raise click.UsageError("--with is for new topics: millpond topics NAME --create PARTITIONS --with KEY=VALUE.")
 
 
 def _all_rows(
@@ -128,32 +145,40 @@ def _all_rows(
         return _rows(admin, listed(left), applications)  # a topic was deleted meanwhile
 
 
-def _create(  # noqa: PLR0913 - the topic, and what there is
-    session: Session,
-    admin: KafkaAdmin,
-    topic: str,
-    partitions: int,
-    existing: int | None,
-    replication_factor: int,
-    *,
-    as_json: bool,
+def reject_difference(
+    topic: str, partitions: int, existing: int, settings: Mapping[str, str], configured: Mapping[str, str]
 ) -> None:
-    """Create a topic, unless it exists with so many partitions.
+    """Reject to create a topic that exists otherwise.
+
+    Args:
+        topic: its name.
+        partitions: the number of partitions that it should have.
+        existing: the number that it has.
+        settings: the settings that it should have.
+        configured: those that it has; empty if they may not be read.
 
     Raises:
-        TopicError: it exists with another number of partitions, or the broker refuses it.
+        TopicError: it has another number of partitions, or another value of a setting.
     """
-    if existing is None:
-        admin.create(topic, partitions, replication_factor)
-    elif existing != partitions:
+    if existing != partitions:
         raise TopicError(
             f"topic '{topic}' exists with {_counted(existing)}, not {partitions}: give --create {existing}, or choose "
             "another name. The partitions of a topic with keyed records must not change."
         )
+    for key, value in settings.items():
+        if configured and configured.get(key) != value:
+            has = f"{key}={configured[key]}" if key in configured else f"no setting {key}"
+            raise TopicError(
+                f"topic '{topic}' exists with {has}, not {key}={value}: change it with Kafka's kafka-configs.sh, or "
+                "choose another name."
+            )
+
+
+def _show_created(session: Session, topic: str, partitions: int, *, created: bool, as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.encode({"topic": topic, "partitions": partitions, "created": existing is None}))
+        click.echo(msgspec.json.encode({"topic": topic, "partitions": partitions, "created": created}))
         return
-    what = "created topic" if existing is None else "there is already a topic"
+    what = "created topic" if created else "there is already a topic"
     session.out.print(f"{what} {printable(topic)} with {_counted(partitions)}", markup=False, highlight=False)
 
 
