@@ -18,9 +18,9 @@ import psutil
 
 @contextlib.contextmanager
 def pauses(pid: int, seed: int, *, longest: timedelta, each: timedelta) -> Iterator[None]:
-    """Pause random descendants of the process `pid` while the block runs, for up to `longest`, one after the other, with
-    about `each` between them.
+    """Pause random descendants of the process `pid`, one after the other, while the block runs.
 
+    Each pause takes up to `longest`, and `each` is the mean time between two.
     A process that is stopped already, as tests do, is left alone.
     """
     ended = threading.Event()
