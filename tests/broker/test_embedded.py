@@ -63,13 +63,18 @@ def test_records_of_any_age_are_kept_unless_a_topic_says_otherwise(own_broker):
 
 
 def test_new_broker_reuses_a_given_data_directory(tmp_path, own_brokers):
-    """A given data directory is kept: the next broker has its topics, whatever its ports."""
+    """A given data directory is kept: the next broker has its topics, and its port unless that is taken."""
     with own_brokers(tmp_path / "kafka", properties={"message.max.bytes": "2000000"}) as first:
         kafka.create_topic(first.bootstrap_servers, "kept")
         kafka.produce(first.bootstrap_servers, "kept", [("k", "v")])
     assert first.log_file.exists()
     with own_brokers(tmp_path / "kafka") as second:
+        assert second.bootstrap_servers == first.bootstrap_servers
         assert [row.key for row in kafka.read(second.bootstrap_servers, "kept")] == [b"k"]
+    host, port = first.bootstrap_servers.split(":")
+    with socket.create_server((host, int(port))), own_brokers(tmp_path / "kafka") as third:
+        assert third.bootstrap_servers != first.bootstrap_servers
+        assert [row.key for row in kafka.read(third.bootstrap_servers, "kept")] == [b"k"]
 
 
 def test_broker_that_ends_at_once_names_cause_and_log(own_brokers):

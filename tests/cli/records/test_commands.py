@@ -114,47 +114,6 @@ def test_a_long_name_hides_no_figure_in_a_narrow_terminal(
     assert re.search(rf"^{short} +2 +0 ", shown, re.MULTILINE)
 
 
-def test_a_topic_is_created_once(cluster: _Cluster, create_topic: CreateTopic, broker: Broker) -> None:
-    """Again with the same partitions is no error, so that it may stand in a script; another number is one."""
-    existing = create_topic("orders", partitions=2)
-    made = f"{existing}-refunds"
-    try:
-        assert cluster("topics", made, "--create", 3).out == f"created topic {made} with 3 partitions\n"
-        assert "there is already a topic" in cluster("topics", made, "--create", 3).out
-        assert json.loads(cluster("topics", made, "--create", 3, "--json").out)["created"] is False
-        assert len(json.loads(cluster("topics", made, "--json").out)["partitions"]) == 3
-    finally:
-        kafka.delete_topics(broker.bootstrap_servers, [made])
-    refused = cluster("topics", existing, "--create", 3)
-    assert refused.status == 1
-    assert f"topic '{existing}' exists with 2 partitions, not 3" in refused.err
-    assert "--create needs the name of the topic" in cluster("topics", "--create", 3).err
-
-
-def test_a_new_topic_has_the_settings_that_are_given(
-    cluster: _Cluster, create_topic: CreateTopic, broker: Broker
-) -> None:
-    """All others are the broker's defaults. If it exists with other values, that is an error that says so."""
-    existing = create_topic("orders")
-    made = f"{existing}-customers"
-    compacted = ("topics", made, "--create", 2, "--with", "cleanup.policy=compact", "--with", "segment.ms=60000")
-    try:
-        assert cluster(*compacted).out == f"created topic {made} with 2 partitions\n"
-        assert "there is already a topic" in cluster(*compacted).out
-        plain, config = (json.loads(cluster("topics", each, "--json").out)["config"] for each in (existing, made))
-        assert config == plain | {"cleanup.policy": "compact", "segment.ms": "60000"}
-        other = cluster("topics", made, "--create", 2, "--with", "segment.ms=1")
-        assert f"topic '{made}' exists with segment.ms=60000, not segment.ms=1" in other.err
-        assert other.status == 1
-    finally:
-        kafka.delete_topics(broker.bootstrap_servers, [made])
-    unknown = cluster("topics", f"{made}-2", "--create", 2, "--with", "cleanup.polici=compact")
-    assert unknown.status == 1
-    assert "cleanup.polici" in unknown.err
-    assert "--with is for new topics" in cluster("topics", made, "--with", "segment.ms=1").err
-    assert "--with needs KEY=VALUE" in cluster("topics", made, "--create", 2, "--with", "compact").err
-
-
 def test_a_dead_letter_that_is_sent_again_reaches_the_partition_of_its_key(
     cluster: _Cluster, create_topic: CreateTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,7 +67,8 @@ class EmbeddedBroker:
         data_dir: directory of topics, settings and log; kept after `close()`. The default is a temporary directory,
             which `close()` removes unless the broker failed.
         host: address to listen on and to advertise.
-        port: port for clients; 0 picks a free one at the first start and keeps it.
+        port: port for clients; 0 picks a free one at the first start and keeps it. If a broker has used `data_dir`
+            before, it is that one's, unless another program listens there now.
         properties: broker settings that override millpond's (`millpond.broker.settings`).
         heap_mb: maximum size of the Java heap, in megabytes.
         jvm_options: additional options for `java`.
@@ -183,7 +184,7 @@ class EmbeddedBroker:
             for attempt in range(1, _PORT_ATTEMPTS + 1):
                 self._acquire_directory()
                 if port_is_free_choice:
-                    self._port = _free_port(self._host)
+                    self._port = (self._earlier_port() if attempt == 1 else None) or _free_port(self._host)
                 else:
                     _require_free(self._host, self._port)
                 self._controller_port = _free_port("127.0.0.1")
@@ -317,6 +318,15 @@ class EmbeddedBroker:
         if removed:
             self._on_step(f"starting again without damaged files of {jars.cache_directory()}: {', '.join(removed)}")
         return bool(removed)
+
+    def _earlier_port(self) -> int | None:
+        """Return the port that the last broker of the data directory had, if it is free."""
+        with contextlib.suppress(OSError, BrokerError):
+            port = settings.port_of((self.data_dir / "server.properties").read_text(encoding="utf-8"), self._host)
+            if port is not None:
+                _require_free(self._host, port)
+                return port
+        return None
 
     def _launch(self, command: list[str]) -> None:
         data = self.data_dir / "data"

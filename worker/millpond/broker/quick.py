@@ -32,7 +32,7 @@ def quick_broker(
     Args:
         data_dir: directory of topics, settings and log.
         tell: gets what the caller waits for, as a part of a sentence such as `starting Kafka`.
-        port: port for clients; 0 for a free one.
+        port: port for clients; 0 for the one that the last broker of the directory had, or a free one.
 
     Raises:
         BrokerError: the broker did not start.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ("render", "server_properties")
+__all__ = ("port_of", "render", "server_properties")
 
 
 def server_properties(host: str, port: int, controller_port: int, data: Path) -> dict[str, str]:
@@ -53,6 +54,12 @@ def server_properties(host: str, port: int, controller_port: int, data: Path) ->
         "broker.session.timeout.ms": "5000",
         "broker.heartbeat.interval.ms": "250",
     }
+
+
+def port_of(properties: str, host: str) -> int | None:
+    """Return the port for clients in the text of a properties file; None if it has none, or another host."""
+    found = re.search(rf"^advertised\.listeners=PLAINTEXT://{re.escape(host)}:(\d+)$", properties, re.MULTILINE)
+    return None if found is None else int(found[1])
 
 
 def render(properties: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from millpond.errors import BrokerError, MillpondError
 if TYPE_CHECKING:
     from millpond.broker.embedded import EmbeddedBroker
 
-__all__ = ("POLL_S", "OwnBroker", "chosen_port", "own_broker")
+__all__ = ("POLL_S", "OwnBroker", "own_broker")
 
 log: logging.Logger = logging.getLogger("millpond.cli")
 
@@ -55,7 +55,7 @@ class OwnBroker:
         with self._lock:
             if self._failure is None and (end := self._broker.unexpected_end()) is not None:
                 self.end = end
-                self._failure = BrokerError(ended_text(end, self._log(), self._arguments, self._kept, self.servers))
+                self._failure = BrokerError(ended_text(end, self._log(), self._arguments, self._kept))
             return self._failure
 
     def _log(self) -> Path:
@@ -89,20 +89,7 @@ class OwnBroker:
             thread.join()
 
 
-def chosen_port(arguments: Sequence[str], servers: str) -> tuple[str, ...]:
-    """Return the option with which the next session has a broker at the same address; empty if it is given already.
-
-    Programs that a user has started find the next broker only there.
-
-    Args:
-        arguments: the arguments of `millpond dev` that started the session.
-        servers: the host and port of its broker.
-    """
-    given = any(each == "--port" or each.startswith("--port=") for each in arguments)
-    return () if given else ("--port", servers.rpartition(":")[2])
-
-
-def ended_text(end: str, log_file: Path, arguments: Sequence[str], kept: Path | None, servers: str) -> str:
+def ended_text(end: str, log_file: Path, arguments: Sequence[str], kept: Path | None) -> str:
     """Return the error of a session whose broker has ended.
 
     Args:
@@ -110,10 +97,8 @@ def ended_text(end: str, log_file: Path, arguments: Sequence[str], kept: Path | 
         log_file: its log.
         arguments: the arguments of `millpond dev` that started the session.
         kept: the directory in which topics and state are kept; None if they are deleted with the session.
-        servers: the host and port of the broker.
     """
-    port = () if kept is None else chosen_port(arguments, servers)
-    command = f"`{shlex.join(['millpond', 'dev', *arguments, *port])}`"
+    command = f"`{shlex.join(['millpond', 'dev', *arguments])}`"
     cure = (
         f"Topics and state of this session are deleted: {command} starts a new one, and --data-dir DIR keeps them."
         if kept is None
@@ -131,7 +116,7 @@ def own_broker(
     Args:
         session: the session of the command line.
         directory: the directory of its topics, settings and log.
-        port: its port; None for a free one.
+        port: its port; None for that of the last session of the directory, or a free one.
         arguments: the arguments of `millpond dev`.
         kept: the directory in which topics and state are kept; None if they are deleted with the session.
 

@@ -9,7 +9,7 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from rich.markup import escape
 
 from millpond.cli.application import attribute_name, load_topology
 from millpond.cli.options import configuration_options, load_config, target_argument, verbose_option
-from millpond.cli.own_broker import OwnBroker, chosen_port, own_broker
+from millpond.cli.own_broker import OwnBroker, own_broker
 from millpond.cli.reloading import ApplicationFiles
 from millpond.cli.session import Session
 from millpond.errors import BrokerError, MillpondError
@@ -200,9 +200,7 @@ def command(  # noqa: PLR0913 - one parameter per option
                 launch, workers, session, title, reaper, console_port or 0, coordinator_port or 0, broker
             )
     if broker is not None:
-        session.err.print(
-            escape(_how_to_go_on(target, data_dir, workers or 1, chosen_port(again, broker.servers))), soft_wrap=True
-        )
+        session.err.print(escape(_how_to_go_on(target, data_dir, workers or 1)), soft_wrap=True)
 
 
 def _load(target: str, file: Path | None, flags: dict[str, object]) -> Topology:
@@ -310,13 +308,12 @@ def _run_one(  # noqa: PLR0913 - the parts of a session
             run_switched(run, console.switch, parked)
 
 
-def _how_to_go_on(target: str, data_dir: Path | None, workers: int, port: Sequence[str]) -> str:
+def _how_to_go_on(target: str, data_dir: Path | None, workers: int) -> str:
     """Return the last line of a session with a broker of its own."""
     if data_dir is None:
         return "Topics and state of this session are deleted. --data-dir DIR keeps them for the next one."
-    same = f"the same command, with {' '.join(port)} for the same port," if port else "the same command"
     return (
-        f"Topics and state are kept in {data_dir}: {same} continues with them. To process the inputs again, "
+        f"Topics and state are kept in {data_dir}: the same command continues with them. To process the inputs again, "
         f"start it, and run `millpond dev scale 0`, `millpond reset {target}` and `millpond dev scale {workers}` in "
         "another terminal."
     )

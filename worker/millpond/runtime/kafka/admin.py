@@ -348,23 +348,14 @@ class KafkaAdmin:
             "the consumer groups",
         )
 
-    def create(
-        self, topic: str, partitions: int, replication_factor: int, config: Mapping[str, str] | None = None
-    ) -> None:
-        """Create a topic that is not internal, and wait until it has leaders.
-
-        Args:
-            topic: its name.
-            partitions: the number of its partitions.
-            replication_factor: the number of its replicas; -1 for the broker's default.
-            config: its settings that are not the broker's defaults.
+    def create(self, topic: str, partitions: int, replicas: int, config: dict[str, str] | None = None) -> None:
+        """Create a topic that is not internal, with these settings, and wait until it has leaders.
 
         Raises:
             BrokerError: the broker rejected it, or it got no leader in time.
         """
         try:
-            new = NewTopic(topic, partitions, replication_factor, config=dict(config or {}))
-            self._admin.create_topics([new])[topic].result()
+            self._admin.create_topics([NewTopic(topic, partitions, replicas, config=config or {})])[topic].result()
         except KafkaException as error:
             raise BrokerError(f"topic '{topic}' cannot be created: {error.args[0].str()}.") from error
         self._await_leaders([topic])
