@@ -20,6 +20,7 @@ from millpond_operator.kubernetes import (
     LeaseOptions,
     Unavailable,
 )
+from millpond_operator.kubernetes.cache import version_of
 from millpond_operator.kubernetes.client import Object
 from millpond_operator.kubernetes.kinds import LEASE, Kind
 from millpond_operator.kubernetes.lease import EPOCH_ANNOTATION
@@ -321,9 +322,10 @@ def test_a_duration_that_others_set_is_put_back(api_server: SharedApiServer, nam
             before = first._held["spec"]["leaseDurationSeconds"]
             holding = asyncio.create_task(first.hold())
             for seconds in (86_400, before + 1):
-                await client.patch(LEASE, namespace, "millpond-operator", {"spec": {"leaseDurationSeconds": seconds}})
-                held = first._held
-                await until(lambda held=held: first._held is not held, "it was renewed")
+                change = {"spec": {"leaseDurationSeconds": seconds}}
+                changed = version_of(await client.patch(LEASE, namespace, "millpond-operator", change))
+                # Not one that was on its way before.
+                await until(lambda changed=changed: version_of(first._held) > changed, "it was renewed after that")
                 found = await client.get(LEASE, namespace, "millpond-operator")
                 assert found["spec"]["leaseDurationSeconds"] == before
             assert not holding.done()
