@@ -115,29 +115,31 @@ def test_reset_closes_connections_until_it_is_lifted(proxy: Proxy) -> None:
 
 def test_proxies_that_end_leave_no_connection_open(echo: _Echo) -> None:
     """A connection that is established at that moment is closed as well: an open one would fail a later test."""
-    for _ in range(3):
-        over = threading.Event()
+    for _ in range(6):
+        connected, over = threading.Event(), threading.Event()
         with warnings.catch_warnings(record=True) as told, contextlib.ExitStack() as stack:
             warnings.simplefilter("always")
             with Proxies() as proxies:
                 proxy = proxies.before(lambda: echo.port)
                 first = socket.create_connection(("127.0.0.1", proxy.port), 5)
-                client = threading.Thread(target=_connect_on_and_on, args=(proxy.port, over))
+                client = threading.Thread(target=_connect_on_and_on, args=(proxy.port, connected, over))
                 stack.callback(client.join)
                 stack.callback(over.set)
                 stack.enter_context(first)
-                client.start()
                 first.sendall(b"x")
                 first.recv(1)
+                client.start()
+                assert connected.wait(30)
         gc.collect()
         assert [str(each.message) for each in told] == []
 
 
-def _connect_on_and_on(port: int, over: threading.Event) -> None:
+def _connect_on_and_on(port: int, connected: threading.Event, over: threading.Event) -> None:
     with contextlib.ExitStack() as mine:
         while not over.is_set():
             try:
                 mine.enter_context(socket.create_connection(("127.0.0.1", port), 0.5)).send(b"x")
+                connected.set()
             except OSError:
                 break
         over.wait()
