@@ -139,7 +139,7 @@ def compare_probes(application: Application, written: Written) -> None:
     )
     await_processed(application, application.source)
     live: dict[tuple[int, str], str] = {}
-    for row in kafka.read(servers, application.changelog(RECENT)):
+    for row in kafka.read(servers, application.changelog(RECENT), settled=True):
         assert row.key is not None
         place = row.partition, row.key.decode()
         live.pop(place, None)

@@ -184,9 +184,9 @@ def verify_exactly_once(application: Application, truth: Truth, state: Path) -> 
         state: the state directory of the worker that has all tasks.
     """
     address = application.bootstrap_servers
-    verify_repartition(read(address, application.repartition), truth)
-    verify_output(read(address, application.target), truth)
-    changelogs = {store: read(address, application.changelog(store)) for store in (SENDERS, WORDS)}
+    verify_repartition(read(address, application.repartition, settled=True), truth)
+    verify_output(read(address, application.target, settled=True), truth)
+    changelogs = {store: read(address, application.changelog(store), settled=True) for store in (SENDERS, WORDS)}
     verify_changelogs(changelogs, truth)
     verify_state(state, changelogs, truth.words, truth.times, truth.senders)
 
