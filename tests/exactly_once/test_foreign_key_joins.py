@@ -85,12 +85,10 @@ def test_join_by_a_foreign_key_is_exact_after_kills_and_a_lost_disk(
     kafka.produce(servers, right, tables.every_right_row())
     expected = tables.joined()
 
-    def done(rows: list[kafka.Row]) -> bool:
-        latest = {row.key.decode(): row.value.decode() for row in rows if row.key is not None and row.value is not None}
-        return {key: latest.get(key) for key in expected} == expected
+    def latest(rows: list[kafka.Row]) -> dict[str, str]:
+        newest = {row.key.decode(): row.value for row in rows if row.key is not None}
+        return {key: value.decode() for key, value in newest.items() if value is not None}
 
-    rows = kafka.read_until(servers, application.target, done, timeout_s=60)
+    kafka.read_until(servers, application.target, lambda rows: latest(rows) == expected, timeout_s=60)
     run.stop()
-    rows = kafka.read(servers, application.target)
-    latest = {row.key.decode(): row.value for row in rows if row.key is not None}
-    assert {key: value.decode() for key, value in latest.items() if value is not None} == expected
+    assert latest(kafka.read(servers, application.target)) == expected
