@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from millpond.broker import EmbeddedBroker
+from tests.support.broker import free_port
 from tests.support.programs import helm as helm_programs
 from tests.support.programs import prometheus as prometheus_package
 from tests.support.programs import versitygw as s3
@@ -28,8 +29,11 @@ def own_brokers(processes: None) -> type[EmbeddedBroker]:
 
 @pytest.fixture(scope="module")
 def own_broker(own_brokers: type[EmbeddedBroker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """Run a broker for one module; tests may stop or kill it if they start it again."""
-    with own_brokers(tmp_path_factory.mktemp("own-broker")) as made:
+    """Run a broker for one module; tests may stop or kill it if they start it again.
+
+    Meanwhile nobody else takes its port.
+    """
+    with own_brokers(tmp_path_factory.mktemp("own-broker"), port=free_port()) as made:
         yield made
 
 

@@ -18,6 +18,7 @@ from millpond.state import StateFile
 from millpond.state.formats import partition_prefix
 from tests.runtime.running import Running, config, failure_of
 from tests.support import kafka
+from tests.support.broker import free_port
 
 
 def counting(source, target, store="counts"):
@@ -116,7 +117,7 @@ def _worker_root():
 def test_worker_waits_for_a_broker_at_the_start(own_brokers, tmp_path, app_id, caplog):
     """The worker logs that it waits, and starts with the broker; without one it ends after task.timeout.ms."""
     caplog.set_level(logging.WARNING, "millpond")
-    with own_brokers(tmp_path / "broker") as own:
+    with own_brokers(tmp_path / "broker", port=free_port()) as own:
         servers = own.bootstrap_servers
         kafka.create_topic(servers, "in")
         kafka.create_topic(servers, "out")
