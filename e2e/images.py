@@ -1,5 +1,7 @@
 """The images of a run: built from this repository with docker, and loaded onto the nodes of the cluster.
 
+`python -m e2e.images` does that for the cluster of `KUBECONFIG`, for a run with `E2E_BUILT`.
+
 `MILLPOND_PYTHON_IMAGE` and `MILLPOND_JAVA_IMAGE` name other base images; `E2E_BUILD_OPTIONS` has further options for
 `docker build`, such as `--network host`.
 """
@@ -10,11 +12,12 @@ import contextlib
 import os
 import shlex
 import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.clusters import Place
+from e2e.clusters import Place, open_cluster
 from e2e.commands import ROOT, WORK, CommandFailed, Lacking, found, run
 from millpond.broker import jars
 from millpond.errors import MillpondError
@@ -200,3 +203,21 @@ def _context(name: str, files: Iterable[Path], **directories: Sequence[Path]) ->
         for file in content:
             shutil.copy2(file, context / directory)
     return context
+
+
+def main() -> int:
+    """Build all images that the default run needs, and load them onto the nodes of the cluster."""
+    if not os.environ.get("KUBECONFIG"):
+        sys.stderr.write("Set KUBECONFIG to the cluster whose nodes get the images.\n")
+        return 2
+    try:
+        with open_cluster() as place:
+            Images.built_for(place).build_for_snapshots(place)
+    except (Lacking, CommandFailed) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
