@@ -41,23 +41,15 @@ def test_the_sentence_has_how_kafka_ended_and_why(status: int, log: list[str], s
 
 
 def test_the_error_of_the_session_has_the_log_and_the_command_that_goes_on() -> None:
-    """An argument with a space is quoted, the port stays for producers that run on; what was deleted is not offered."""
+    """An argument with a space is quoted; what was deleted is not offered."""
     given = ["app:build", "--data-dir", "my data"]
-    kept = ended_text("Kafka ended", Path("/d/broker.log"), given, Path("my data"), "127.0.0.1:9092")
+    kept = ended_text("Kafka ended", Path("/d/broker.log"), given, Path("my data"))
     assert kept == (
         "Kafka ended. The log of Kafka is /d/broker.log. Topics and state are kept in my data: "
-        "`millpond dev app:build --data-dir 'my data' --port 9092` continues with them after the last commit."
+        "`millpond dev app:build --data-dir 'my data'` continues with them after the last commit."
     )
-    deleted = ended_text("Kafka ended", Path("/tmp/k.log"), ["app:build"], None, "127.0.0.1:9092")
+    deleted = ended_text("Kafka ended", Path("/tmp/k.log"), ["app:build"], None)
     assert deleted == (
         "Kafka ended. The log of Kafka is /tmp/k.log. Topics and state of this session are deleted: "
         "`millpond dev app:build` starts a new one, and --data-dir DIR keeps them."
     )
-
-
-@pytest.mark.parametrize("port", [["--port", "9092"], ["--port=9092"]])
-def test_the_command_that_goes_on_has_a_port_once(port: list[str]) -> None:
-    """One that the session was started with is in the command already."""
-    given = ["app:build", *port, "--data-dir", "data"]
-    said = ended_text("Kafka ended", Path("/d/broker.log"), given, Path("data"), "127.0.0.1:9092")
-    assert f"`millpond dev app:build {' '.join(port)} --data-dir data` continues" in said
