@@ -31,6 +31,8 @@ class Lags:
             "retry.backoff.max.ms": 20,
         }
         self._consumer = Consumer(settings)
+        # Sees what is written in transactions that have not ended.
+        self._writes = Consumer(settings | {"isolation.level": "read_uncommitted"})
         self._flights = TopicPartition("flights", 0)
         self._airports = [TopicPartition(f"{APPLICATION_ID}-by-airport-repartition", each) for each in range(4)]
         self.committed = 0
@@ -50,16 +52,20 @@ class Lags:
 
         The transaction that commits the last flight also writes it to the repartition topic. When the committed offsets
         of that topic are at its ends too, nothing is left; the last offset is the transaction's marker, not a record.
+        That marker may be written after those offsets are visible: until then nothing is known.
         """
         if self.committed < flights:
             return False
         airports = self._consumer.committed(self._airports, timeout=_TIMEOUT_S)
-        ends = [self._consumer.get_watermark_offsets(each, timeout=_TIMEOUT_S)[1] for each in airports]
+        ends = [_end(self._consumer, each) for each in airports]
+        if ends != [_end(self._writes, each) for each in airports]:
+            return False
         return any(ends) and all(each.offset >= end - 1 for each, end in zip(airports, ends, strict=True) if end)
 
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
+        self._writes.close()
 
 
 class Results:
@@ -70,16 +76,16 @@ class Results:
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "group.id": f"{APPLICATION_ID}-reader",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "log_level": 2,
-                "isolation.level": "read_committed",
-            }
-        )
+        settings = {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": f"{APPLICATION_ID}-reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 2,
+            "isolation.level": "read_committed",
+        }
+        self._consumer = Consumer(settings)
+        self._writes = Consumer(settings | {"isolation.level": "read_uncommitted"})
         self._partitions = partitions
         self._ended: set[int] = set()
         self._consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(partitions)])
@@ -98,7 +104,9 @@ class Results:
                 raise KafkaException(error)
 
     def read_to_end(self) -> None:
-        """Read until every partition has reported its end once more."""
+        """Wait until no transaction is open, then read until every partition has reported its end once more."""
+        while any(_end(self._consumer, each) != _end(self._writes, each) for each in self._consumer.assignment()):
+            self.poll(0.05)
         self._ended.clear()
         for each in self._consumer.position(self._consumer.assignment()):
             self._consumer.seek(each)  # the end is reported only once, unless the partition is fetched anew
@@ -108,3 +116,9 @@ class Results:
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
+        self._writes.close()
+
+
+def _end(consumer: Consumer, partition: TopicPartition) -> int:
+    """Return the end of a partition; for a reader of committed records, before the first open transaction."""
+    return int(consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_S)[1])
