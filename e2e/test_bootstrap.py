@@ -141,7 +141,7 @@ def test_worker_without_a_disk_comes_back_through_the_snapshot(
     _send(kafka, sent, range(0, _CUSTOMERS, 7))
     _await_committed(kafka)
     last: dict[str, int] = {}
-    for row in read(kafka.address, COUNTS):
+    for row in read(kafka.address, COUNTS, settled=True):
         assert row.key is not None
         assert row.value is not None
         last[row.key.decode()] = int.from_bytes(row.value, "big")

@@ -90,8 +90,8 @@ class Verification:
         self._await_all()
         truth = Truth(generator.orders, generator.versions)
         names = {WORDS: self._repartition, RESULTS: RESULTS, FINALS: FINALS, TOTALS: TOTALS}
-        topics = {name: read(address, topic) for name, topic in names.items()}
-        changelogs = {store: read(address, f"{_NAME}-{store}-changelog") for store in STORES}
+        topics = {name: read(address, topic, settled=True) for name, topic in names.items()}
+        changelogs = {store: read(address, f"{_NAME}-{store}-changelog", settled=True) for store in STORES}
         found = [str(each) for each in find_in_topics(topics, truth)]
         found += [str(each) for each in find_in_changelogs(changelogs, topics[RESULTS], truth)]
         found += [f"ownership: {each.strip()}" for each in faults(read_chains(address, _NAME))]
@@ -116,7 +116,7 @@ class Verification:
         address = self._kafka.address
         self._await_commits(ORDERS, end_offsets(address, ORDERS))
         # After the last record a topic has transaction markers and aborted records, which are never returned.
-        ends = {row.partition: row.offset + 1 for row in read(address, self._repartition)}
+        ends = {row.partition: row.offset + 1 for row in read(address, self._repartition, settled=True)}
         self._await_commits(self._repartition, ends)
 
     def _await_commits(self, topic: str, ends: Mapping[int, int]) -> None:
