@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 import urllib.error
@@ -12,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from e2e.commands import WORK, background, end, run
 
-__all__ = ("Cluster", "Object", "eventually", "path_of")
+__all__ = ("Cluster", "NoAnswer", "Object", "eventually", "path_of")
 
 Object = dict[str, Any]
 """A Kubernetes object as JSON."""
@@ -39,17 +40,26 @@ _LOOK_EVERY_S = 0.3
 _ANSWER_S = 30.0
 
 
+class NoAnswer(urllib.error.URLError):
+    """The API server did not answer a read, or is busy: nothing is known now."""
+
+
 def eventually(look: Callable[[], T | None], what: str, timeout_s: float, every_s: float = _LOOK_EVERY_S) -> T:
-    """Poll until a result is true, and return it.
+    """Poll until a result is true, and return it. A look without an answer of the API server is repeated.
 
     Raises:
         AssertionError: when there is not within `timeout_s`; `what` says what was waited for.
     """
     deadline = time.monotonic() + timeout_s
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s in vain: {what}"
+    while True:
+        trouble = ""
+        try:
+            if seen := look():
+                return seen
+        except NoAnswer as error:
+            trouble = f"; {error}"
+        assert time.monotonic() < deadline, f"waited {timeout_s:g} s in vain: {what}{trouble}"
         time.sleep(every_s)
-    return seen
 
 
 def path_of(plural: str, namespace: str | None = None, name: str | None = None) -> str:
@@ -130,11 +140,19 @@ class Cluster:
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
     def read(self, path: str) -> Object | None:
-        """Return what the API server answers for a path; None when there is nothing."""
+        """Return what the API server answers for a path; None when there is nothing.
+
+        Raises:
+            NoAnswer: it does not answer, or answers in part, or is busy.
+        """
         try:
             with self._opener.open(self._address + path, timeout=_ANSWER_S) as answer:
                 return json.load(answer)  # type: ignore[no-any-return]
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None
+            if error.code == 429 or error.code >= 500:
+                raise NoAnswer(f"{path}: {error}") from error
             raise
+        except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
+            raise NoAnswer(f"{path}: {error!r}") from error
