@@ -9,16 +9,23 @@ from typing import Any
 
 from e2e.cluster import Cluster, Object, eventually
 from e2e.commands import run
+from tests.support.status_accuracy import is_ready
 
-__all__ = ("StreamApp", "condition")
+__all__ = ("StreamApp", "condition", "image_of")
 
 _LABEL = "millpond.dev/app"
+_EVENTS_S = 30.0
 
 
 def condition(app: Object, kind: str) -> Object:
     """Return a condition of an object; an empty one when it has none."""
     conditions = app.get("status", {}).get("conditions", [])
     return next((each for each in conditions if each["type"] == kind), {})
+
+
+def image_of(pod: Object) -> str:
+    """Return the image of a pod."""
+    return str(pod["spec"]["containers"][0]["image"])
 
 
 class StreamApp:
@@ -95,7 +102,7 @@ class StreamApp:
 
     def images(self) -> list[str]:
         """Return the image of each of its pods."""
-        return [pod["spec"]["containers"][0]["image"] for pod in self.pods()]
+        return [image_of(pod) for pod in self.pods()]
 
     def events(self) -> list[Object]:
         """Return the events about it."""
@@ -106,6 +113,11 @@ class StreamApp:
     def reasons(self) -> set[str]:
         """Return the reasons of the events about it."""
         return {str(each["reason"]) for each in self.events()}
+
+    def await_events(self, *reasons: str) -> None:
+        """Wait for events about it, which are written after its status."""
+        wanted = set(reasons)
+        eventually(lambda: wanted <= self.reasons(), f"events {', '.join(reasons)}", _EVENTS_S)
 
     def until(self, holds: Callable[[Object], bool], what: str, timeout_s: float) -> Object:
         """Wait until a condition holds for the object, and return it.
@@ -123,7 +135,7 @@ class StreamApp:
         """Wait until this number of workers, with this image, run all tasks and no change is in progress."""
 
         def holds(app: Object) -> bool:
-            status = app.get("status", {})
+            status, pods = app.get("status", {}), self.pods()
             return (
                 status.get("observedGeneration") == app["metadata"]["generation"]
                 and status.get("phase") == "Running"
@@ -132,8 +144,10 @@ class StreamApp:
                 and status.get("replicas") == status.get("readyReplicas") == replicas
                 and _complete(status.get("workers"))
                 and _complete(status.get("tasks"))
-                and (image is None or set(self.images()) == {image})
-                and len(self.pods()) == replicas
+                and (image is None or {image_of(pod) for pod in pods} == {image})
+                # The status may be from before a pod was deleted.
+                and len(pods) == replicas
+                and all(is_ready(pod) for pod in pods)
             )
 
         return self.until(

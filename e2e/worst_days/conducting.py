@@ -88,12 +88,9 @@ class Days:
         others = [pod for pod in pods if leader is None or pod["spec"]["nodeName"] != leader["spec"]["nodeName"]]
         return (others or pods)[0]
 
-    def await_leader(self, since: str) -> None:
-        """Wait until an operator has renewed its lease since a moment.
-
-        Args:
-            since: `Installation.lease_renewals` of that moment.
-        """
+    def await_leader(self) -> None:
+        """Wait until an operator renews its lease from now on."""
+        since = eventually(self.operator.lease_renewals, "the lease is read", 30)
         eventually(lambda: self.operator.lease_renewals() != since, "an operator leads", 90)
 
     def _await_health(self) -> None:

@@ -107,12 +107,12 @@ class Nodes:
         Raises:
             CommandFailed: the directory is on no small disk: the disk of the machine must not be filled.
         """
-        # Twice bounded: by the kind of file system, and by the number of bytes.
+        # Twice bounded: by the kind of file system, and by the number of bytes. The worker may delete files meanwhile.
         self._on(
             node,
             f"set -e; [ $(stat --file-system --format=%T {directory}) = tmpfs ]; mountpoint -q {directory};"
-            f" dd if=/dev/zero of={directory}/ballast bs=16k count={_DISK_MB * 64} 2>/dev/null || true;"
-            f" [ $(stat --file-system --format=%a {directory}) = 0 ]",
+            f" for each in $(seq 50); do dd if=/dev/zero bs=16k count={_DISK_MB * 64} >> {directory}/ballast || true;"
+            f" [ $(stat --file-system --format=%a {directory}) != 0 ] || exit 0; done; exit 1",
         )
 
     def empty_disk(self, node: str, directory: str) -> None:
