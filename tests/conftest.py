@@ -135,11 +135,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     begin too, so that some tests compute while others wait, and all processes end together.
     """
     if not config.option.soak:
-        long = [each for each in items if each.get_closest_marker("soak")]
-        long += seeds.left_out(
-            (each for each in items if each not in long), config.option.seed, most=config.option.cases
+        soaks = [each for each in items if each.get_closest_marker("soak")]
+        apart = set(soaks)
+        long = soaks + seeds.left_out(
+            (each for each in items if each not in apart), config.option.seed, most=config.option.cases
         )
-        items[:] = [each for each in items if each not in long]
+        apart.update(long)
+        items[:] = [each for each in items if each not in apart]
         config.hook.pytest_deselected(items=long)
     several = hasattr(config, "workerinput")
 

@@ -59,6 +59,8 @@ def left_out(items: Iterable[pytest.Item], seed: int, *, most: int | None = None
         mark = cases[0].get_closest_marker(_SHARE)
         sizes = [len(cases), most if most is not None else len(cases)]
         size = min(*sizes, int(mark.args[0])) if mark is not None else min(sizes)
-        taken = random.Random(derived(seed, name)).sample(range(len(cases)), size)
+        if size == len(cases):
+            continue
+        taken = set(random.Random(derived(seed, name)).sample(range(len(cases)), size))
         out += [case for number, case in enumerate(cases) if number not in taken]
     return out
