@@ -14,6 +14,7 @@ from tests.mistakes.running import command_output, warnings_of
 from tests.mistakes.table import PRELUDE, Mistake, Moment
 from tests.runtime.running import Running
 from tests.support import kafka
+from tests.support.presence import await_report
 
 __all__ = ("said_on_broker",)
 
@@ -58,6 +59,7 @@ def said_on_broker(mistake: Mistake, servers: str, app_id: str, directory: Path,
             said = str(worker(mistake.code).start().join())
         elif mistake.scene.startswith("reset while it runs"):
             stack.enter_context(worker(mistake.code)).wait_running()
+            await_report(servers, app_id, f"views-{suffix}", "w0")
             lock.write_text(_OTHER_PROCESS)
             here = "elsewhere" if mistake.scene.endswith("on another machine") else "state"
             command = ["reset", "--dry-run", "--application-id", app_id, "--bootstrap-servers", servers]

@@ -18,6 +18,7 @@ from tests.conftest import CreateTopic
 from tests.runtime.running import Running
 from tests.support import kafka
 from tests.support.broker import Broker
+from tests.support.presence import await_report
 
 Delete = Callable[..., Ended]
 
@@ -92,8 +93,9 @@ def test_the_input_of_a_running_worker_is_refused(
         worker.wait_running()
         kafka.produce(broker.bootstrap_servers, words, [(None, "a", 1_700_000_000_000, 0)])
         worker.wait(
-            lambda: bool(kafka.committed_offsets(broker.bootstrap_servers, app_id, words)), "the word is committed"
+            lambda: kafka.committed_offsets(broker.bootstrap_servers, app_id, words)[0][0] > 0, "the word is committed"
         )
+        await_report(broker.bootstrap_servers, app_id, words, "w0")
         refused = delete(words, "--yes")
         assert refused.status == 1
         assert f"topic '{words}' is read by '{app_id}', which seems to run (worker 'w0'" in " ".join(

@@ -27,6 +27,7 @@ from tests.conftest import CreateTopic
 from tests.runtime.running import GUARANTEES, Running, config
 from tests.support import kafka
 from tests.support.broker import Broker
+from tests.support.presence import await_report
 
 
 class Scene:
@@ -49,6 +50,10 @@ class Scene:
         before = self.offsets()
         kafka.produce(self.servers, self.words, [(None, "a", 1_700_000_000_000, 0)])
         worker.wait(lambda: self.offsets() != before, "the word is committed")
+
+    def await_report(self) -> None:
+        """Wait until the worker has reported that it runs."""
+        await_report(self.servers, self.app_id, self.words, "w0")
 
     def reset(self, *more: object) -> Ended:
         return self._millpond(
@@ -90,6 +95,7 @@ def test_a_worker_with_another_state_directory_is_found_and_not_disturbed(scene:
     with scene.worker(guarantee) as worker:
         worker.wait_running()
         scene.count(worker)
+        scene.await_report()
         before = scene.offsets(), scene.owners(), scene.internal()
         dry, refused = scene.reset("--dry-run"), scene.reset("--yes")
         assert (dry.status, refused.status) == (0, 1)
@@ -124,7 +130,8 @@ def test_a_killed_worker_is_waited_for_once(
     )  # fmt: skip
     kafka.eventually(lambda: worker.says("-> running"), "it runs")
     kafka.produce(scene.servers, scene.words, [(None, "a")])
-    kafka.eventually(lambda: bool(scene.offsets()), "a commit")
+    kafka.eventually(lambda: max(scene.offsets().values()) > 0, "the word is committed")
+    scene.await_report()
     worker.signal(signal.SIGKILL)
     worker.wait()
     monkeypatch.setattr(running, "_SILENT_S", 0.5)
@@ -146,7 +153,8 @@ def test_force_does_not_wait(scene: Scene) -> None:
     )
     reports.start()
     try:
-        kafka.eventually(lambda: scene.reset("--yes").status == 1, "the report is seen")
+        scene.await_report()
+        assert scene.reset("--yes").status == 1
         ended = scene.reset("--yes", "--force")
         assert (ended.status, "Waiting" in ended.err) == (0, False), ended.err
         assert set(scene.offsets().values()) == {0}
