@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import msgspec
 from aiohttp import web
 
 from millpond.console import (
@@ -210,7 +211,9 @@ class Source:
 
     async def overview(self, namespace: str, name: str) -> ApplicationOverview | None:
         self._check()
-        return self.overviews.get((namespace, name))
+        found = self.overviews.get((namespace, name))
+        # Each answer is newer than the last one: the page calls figures old that do not change for ten seconds.
+        return None if found is None else msgspec.structs.replace(found, at_ms=found.at_ms + self.polls)
 
     async def picture(self, namespace: str, name: str) -> str | None:
         self._check()

@@ -45,12 +45,14 @@ class Page:
 
     Attributes:
         errors: what the page's console said that is not expected of a page without faults.
+        expected: texts of errors that a test causes, which are no faults, however often and late they are reported.
     """
 
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser = browser
         self._session = session
         self.errors: list[str] = []
+        self.expected: list[str] = []
         browser.pages[session] = self
         for domain in ("Page", "Runtime", "Log"):
             self.send(f"{domain}.enable")
@@ -135,14 +137,17 @@ class Page:
 
     def note(self, method: str, parameters: Any) -> None:
         """Remember an error that the browser reports."""
+        error: str | None = None
         if method == "Runtime.exceptionThrown":
             details = parameters["exceptionDetails"]
-            self.errors.append(details.get("exception", {}).get("description") or details["text"])
+            error = details.get("exception", {}).get("description") or details["text"]
         elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
-            self.errors.append(" ".join(str(each.get("value", each)) for each in parameters["args"]))
+            error = " ".join(str(each.get("value", each)) for each in parameters["args"])
         elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
             entry = parameters["entry"]
-            self.errors.append(f"{entry['source']}: {entry['text']} {entry.get('url', '')}")
+            error = f"{entry['source']}: {entry['text']} {entry.get('url', '')}"
+        if error is not None and not any(each in error for each in self.expected):
+            self.errors.append(error)
 
 
 class Browser:
