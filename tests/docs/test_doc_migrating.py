@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import pytest
 from millpond.broker import EmbeddedBroker, jars, java
 from tests.docs.pages import blocks
 from tests.support import kafka
+from tests.support.broker import free_port
 
 PAGE = "docs/migrating/from-kafka-streams.md"
 _STOP_S = 60.0
@@ -121,9 +121,7 @@ def test_an_application_moves_to_millpond_and_back(
     jdk: None, own_brokers: type[EmbeddedBroker], tmp_path: Path
 ) -> None:
     """Every total is that of all payments, each counted once, whichever side ran."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with own_brokers(tmp_path / "broker") as broker:
         servers = broker.bootstrap_servers
         for topic in ("customers", "payments", "totals"):

@@ -7,7 +7,6 @@ import importlib
 import io
 import json
 import shlex
-import socket
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -62,10 +61,7 @@ EXAMPLES = (
 def shell(broker: support.Broker, tmp_path: Path, processes: object) -> Iterator[Shell]:
     """A shell in the repository, whose sessions use the broker of the tests."""
     shared = f"--bootstrap-servers {broker.bootstrap_servers}"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        registry = str(free.getsockname()[1])
-    replaced = {PORT: shared, "localhost:9092": broker.bootstrap_servers, REGISTRY: registry}
+    replaced = {PORT: shared, "localhost:9092": broker.bootstrap_servers, REGISTRY: str(support.free_port())}
     opened = Shell(ROOT, replaced, tmp_path / "state-home")
     yield opened
     opened.close()

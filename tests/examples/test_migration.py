@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +18,7 @@ from examples.migration.feed import records
 from millpond.broker import EmbeddedBroker, java
 from tests.docs.pages import ROOT, blocks
 from tests.support import kafka
+from tests.support.broker import free_port
 
 PAGE = "examples/migration/README.md"
 GUIDE = "docs/migrating/from-kafka-streams.md"
@@ -37,10 +37,7 @@ class Terminals:
     """Runs the commands of the page in order, on free ports, in a directory that looks like the repository."""
 
     def __init__(self, directory: Path) -> None:
-        with socket.socket() as one, socket.socket() as two:
-            for each in (one, two):
-                each.bind(("127.0.0.1", 0))
-            self._ports = {"9092": str(one.getsockname()[1]), "8080": str(two.getsockname()[1])}
+        self._ports = {"9092": str(free_port()), "8080": str(free_port())}
         (directory / "examples").symlink_to(ROOT / "examples")
         self._directory = directory
         paths = (Path(sys.executable).parent, java.find_jdk() / "bin")

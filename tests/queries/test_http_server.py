@@ -13,6 +13,7 @@ from aiohttp import web
 
 from millpond.errors import ConfigError
 from millpond.runtime.http.server import HttpServer
+from tests.support.broker import free_port
 
 
 def get(server, path):
@@ -54,10 +55,10 @@ def test_nothing_is_served_on_a_negative_port_but_coroutines_run():
 
 def test_a_port_in_use_is_reported_in_one_sentence():
     """The error names the address and the settings, and no thread remains."""
+    port = free_port()
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        port = taken.getsockname()[1]
         server = HttpServer("127.0.0.1", port)
         threads = set(threading.enumerate())
         with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port}.*'http\.port'") as raised:
