@@ -17,6 +17,7 @@ import yaml
 
 from tests.cluster import binaries
 from tests.cluster.api import KINDS, ApiFailure, path_of
+from tests.cluster.waiting import wait_for
 
 from .cluster_objects import completed, objects
 from .pages import PAGES, ROOT, Command, blocks, commands, simple_commands
@@ -105,6 +106,8 @@ def within(namespace: str, text: str) -> str:
 
 def put(api, namespace: str) -> None:
     """Create the objects that commands name, with their status."""
+    # A pod needs the account, which comes a moment after the namespace.
+    wait_for(lambda: api.find("ServiceAccount", namespace, "default"), "the namespace has its account")
     for given in objects():
         placed = {**given, "metadata": {**given["metadata"], "namespace": namespace}}
         api.apply(placed)
