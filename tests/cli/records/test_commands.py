@@ -337,6 +337,8 @@ def test_the_newest_records_over_all_partitions_are_shown(
         producer.produce(topic, f"second {number}", "b", partition=1, timestamp=1_005 - 10 * number)
         producer.commit_transaction()
 
+    kafka.settle(broker.bootstrap_servers, topic)
+
     def values(*options: object) -> list[str]:
         return [line["value"] for line in cluster.lines(topic, *options)]
 
