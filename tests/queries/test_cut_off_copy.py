@@ -57,6 +57,10 @@ def test_cut_off_copy_keeps_to_the_staleness_bound(app_id: str, tmp_path: Path) 
                     proxy.cut(Cut.BOTH)
                     kafka.produce(servers, "in", [("a", "x")])
                     kafka.read_until(servers, "out", 2)
+                    with Client(fleet.workers["w0"].worker.metrics.http.url) as active:
+                        # Its commit is in Kafka before it is in its store.
+                        owned = active.store("counts", key=mp.String, value=mp.Long)
+                        kafka.eventually(lambda: owned.get("a") == 2, "the active task answers the newer value")
                     newer = time.monotonic()  # from now on whoever answers 1 is stale, and has to know it
                     while True:
                         asked = time.monotonic()

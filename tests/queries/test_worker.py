@@ -161,6 +161,7 @@ def test_queries_continue_while_workers_change(broker, create_topic, app_id, tmp
         with ThreadPoolExecutor(2) as executor:
             asking = [executor.submit(ask, url) for url in urls[::-1]]
             try:
+                fleet.wait(lambda: {"w0", "w1"} <= set(answers), "both answer")
                 fleet.start("w2")
                 fleet.wait(lambda: fleet.active().get("w2"), "the third has a task")
                 fleet.wait(lambda: "w2" in answers[-50:], "the third answers")
