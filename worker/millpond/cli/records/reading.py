@@ -68,9 +68,9 @@ def counted(number: int) -> str:
     return "1 record" if number == 1 else f"{number:,} records"
 
 
-def admin_of(config: Config) -> KafkaAdmin:
-    """Return an admin client for one command."""
-    return KafkaAdmin(config.admin_settings(CLIENT_DEFAULTS), patience=_PATIENCE, stopping=lambda: False)
+def admin_of(config: Config, patience: timedelta = _PATIENCE) -> KafkaAdmin:
+    """Return an admin client for one command, which repeats requests for so long."""
+    return KafkaAdmin(config.admin_settings(CLIENT_DEFAULTS), patience=patience, stopping=lambda: False)
 
 
 def partitions_of(topics: Mapping[str, int], topic: str) -> int:

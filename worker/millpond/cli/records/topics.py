@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -110,7 +111,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     if topic is not None:
         _show_partitions(session, admin, topic, partitions_of(counts, topic), as_json=as_json)
         return
-    rows = _all_rows(admin, counts, {*admin.groups(), place.application} - {""}, everything=everything)
+    hasty = admin_of(place.config, patience=timedelta(0))
+    rows = _all_rows(hasty, admin, counts, {*admin.groups(), place.application} - {""}, everything=everything)
     if as_json:
         click.echo(msgspec.json.encode({"topics": rows}))
     elif not rows:
@@ -129,20 +131,24 @@ def _reject_options(topic: str | None, partitions: int | None, given: tuple[str,
 
 
 def _all_rows(
-    admin: KafkaAdmin, counts: Mapping[str, int], applications: Collection[str], *, everything: bool
+    hasty: KafkaAdmin, admin: KafkaAdmin, counts: Mapping[str, int], applications: Collection[str], *, everything: bool
 ) -> list[TopicRow]:
-    """Return the rows of all topics that still exist, with Kafka's own ones or without."""
+    """Return the rows of all topics that still exist, with Kafka's own ones or without.
+
+    The client `hasty` waits for no topic that brokers do not know: topics that were deleted meanwhile are left out.
+    """
 
     def listed(found: Mapping[str, int]) -> dict[str, int]:
         return {each: found[each] for each in sorted(found) if everything or not each.startswith("__")}
 
-    try:
-        return _rows(admin, listed(counts), applications)
-    except BrokerError:
-        left = admin.topics()
-        if counts.keys() <= left.keys():
-            raise
-        return _rows(admin, listed(left), applications)  # a topic was deleted meanwhile
+    while True:
+        try:
+            return _rows(hasty, listed(counts), applications)
+        except BrokerError:
+            left = admin.topics()
+            if counts.keys() <= left.keys():
+                return _rows(admin, listed(counts), applications)  # their broker may be down for a moment
+            counts = {each: left[each] for each in counts if each in left}
 
 
 def reject_difference(
