@@ -26,6 +26,7 @@ from tests.support import kafka
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 @pytest.mark.usefixtures("own_brokers")
 def test_one_command_runs_an_application_from_nothing(
     start: Callable[..., Process],
@@ -121,6 +122,7 @@ def test_one_command_runs_an_application_from_nothing(
 
 @pytest.mark.long
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 @pytest.mark.usefixtures("own_brokers")
 @pytest.mark.parametrize("options", [(), ("--workers", 2, "--data-dir", "kept")], ids=["one worker", "two workers"])
 def test_a_session_whose_kafka_was_killed_says_so_and_ends(
