@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -109,7 +110,8 @@ def mends_its_certificate(stage: Stage) -> None:
 
 def makes_snapshots(stage: Stage, app: App) -> None:
     """Create a scheduled snapshot with executors; it is suspended manually, and deleted when it has finished."""
-    stage.kubelets.images["spark:1"] = Image(snapshot_after=5)
+    over = threading.Event()
+    stage.kubelets.images["spark:1"] = Image(snapshot_may_end=over.is_set)
     spark = {"image": "spark:1", "mode": "Executors"}
     app.apply(
         bootstrap={"location": "s3://a-b/c", "schedule": "* * * * *", "ttlSecondsAfterFinished": 0, "spark": spark}
@@ -131,6 +133,7 @@ def makes_snapshots(stage: Stage, app: App) -> None:
         phase = "Suspended" if suspend else "Running"
         wait_for(lambda phase=phase: found()[0].get("status", {}).get("phase") == phase,
                  "it is as it was asked to be", otherwise=found)  # fmt: skip
+    over.set()
     wait_for(lambda: not found(), "it is over, and goes", otherwise=found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from millpond.protocol import SubtopologySummary, TopologySummary
@@ -43,5 +44,7 @@ class Image:
     """Whether its active tasks ever begin to process."""
     snapshot_after: float = 0.5
     """To make a snapshot, or to fail at it."""
+    snapshot_may_end: Callable[[], bool] = lambda: True
+    """Whether a snapshot may end after that time: it is asked again and again."""
     takes_over_after: float = 0.05
     """To take tasks over from another owner."""

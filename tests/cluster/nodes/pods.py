@@ -279,6 +279,8 @@ class PodLife:
 
     async def _snapshot(self, image: Image) -> Exit:
         await asyncio.sleep(image.snapshot_after)
+        while not image.snapshot_may_end():  # noqa: ASYNC110 - another thread lets it end
+            await asyncio.sleep(_RETRY_S)
         if image.crash is not None:
             return Exit(image.exit_code, json.dumps(dict(zip(("reason", "message"), image.crash, strict=True))))
         made: dict[str, object] = {
