@@ -37,9 +37,10 @@ def operator(api, crds, namespace, rendering, background, api_server):
     for each in made:
         api.apply(each)
     with Api(background, api_server.service_account(api.token(namespace, "millpond-operator"))) as client:
-        # The API server enforces a policy a moment after it was written.
+        # The API server enforces a policy a moment after it was written, and knows of the account's rights a moment
+        # after they were granted: without them, everything is refused.
         wait_for(
-            lambda: all(refusal(client, each) for each in refused_by_each(namespace)),
+            lambda: all("ValidatingAdmissionPolicy" in refusal(client, each) for each in refused_by_each(namespace)),
             "all policies are in force",
             otherwise=lambda: [refusal(client, each) for each in refused_by_each(namespace)],
         )
