@@ -10,9 +10,11 @@ from pathlib import Path
 import yaml
 
 from tests.cluster.api import KINDS, Api, ApiFailure, Object
+from tests.cluster.background import Background
+from tests.cluster.certificates import Access
 from tests.cluster.waiting import wait_for
 
-__all__ = ("install_crds", "kustomized", "manifests")
+__all__ = ("await_right", "install_crds", "kustomized", "manifests")
 
 
 def manifests(directory: Path) -> list[Object]:
@@ -70,3 +72,19 @@ def _served(api: Api, name: str) -> bool:
         if failure.status != HTTPStatus.NOT_FOUND:
             raise
         return False
+
+
+def await_right(background: Background, access: Access, kind: str, namespace: str) -> None:
+    """Wait until an account may list objects: the API server knows of a binding a moment after it was written."""
+    with Api(background, access) as client:
+
+        def may_list() -> bool:
+            try:
+                client.list(kind, namespace)
+            except ApiFailure as failure:
+                if failure.status != HTTPStatus.FORBIDDEN:
+                    raise
+                return False
+            return True
+
+        wait_for(may_list, f"the account may list objects of the kind {kind}", poll_s=0.02)
