@@ -304,15 +304,16 @@ class Kubelets:
             life.freeze(frozen=True)
         await self._mark(node, up=False)
         for life in there:
-            life.shown_ready = False
-            unready = containers.conditions(life.pod.get("status", {}), ready=False, reason="NodeStatusUnknown")
-            with contextlib.suppress(ApiFailure):
-                await self.api.request(
-                    "PATCH",
-                    path_of("Pod", life.namespace, life.name, "status"),
-                    {"metadata": {"uid": life.pod["metadata"]["uid"]}, "status": {"conditions": unready}},
-                    content="application/merge-patch+json",
-                )
+            async with life.writing:  # what its node wrote last comes first
+                life.shown_ready = False
+                unready = containers.conditions(life.pod.get("status", {}), ready=False, reason="NodeStatusUnknown")
+                with contextlib.suppress(ApiFailure):
+                    await self.api.request(
+                        "PATCH",
+                        path_of("Pod", life.namespace, life.name, "status"),
+                        {"metadata": {"uid": life.pod["metadata"]["uid"]}, "status": {"conditions": unready}},
+                        content="application/merge-patch+json",
+                    )
 
     async def _evict(self, node: Node) -> None:
         for life in list(self._lives.values()):

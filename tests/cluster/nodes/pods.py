@@ -44,6 +44,7 @@ class PodLife:
         worker: the process that runs in it, if any.
         node: its node; None before it is scheduled.
         shown_ready: whether its status says ready.
+        writing: held while its node writes its status.
     """
 
     def __init__(self, kubelets: Kubelets, pod: Object) -> None:
@@ -52,6 +53,7 @@ class PodLife:
         self.node: Node | None = None
         self.frozen = False
         self.shown_ready = False
+        self.writing = asyncio.Lock()
         self._kubelets = kubelets
         self._restarts = 0
         self._last: Object = {}
@@ -366,7 +368,8 @@ class PodLife:
         await self._node_up()
         body = {"metadata": {"uid": self.pod["metadata"]["uid"]}, "status": status}
         api = self._kubelets.api
-        newest = await self._asking(api.patch("Pod", self.namespace, self.name, body, subresource="status"))
+        async with self.writing:
+            newest = await self._asking(api.patch("Pod", self.namespace, self.name, body, subresource="status"))
         if newest is not None:
             self.pod["status"] = newest["status"]
 
