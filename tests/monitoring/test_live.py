@@ -83,7 +83,10 @@ def test_what_is_declared_absent_is_absent(scraped: live.Prometheus) -> None:
 
 def test_the_alert_about_a_degraded_streamapp_is_pending_for_it_alone(scraped: live.Prometheus) -> None:
     """The StreamApp whose image does not exist, and not the healthy ones."""
-    alerts = scraped.get("alerts")["alerts"]
-    assert {each["labels"]["name"] for each in alerts if each["labels"]["alertname"] == "StreamAppDegraded"} == {
-        "payments"
-    }
+
+    def degraded() -> set[str]:
+        alerts = scraped.get("alerts")["alerts"]
+        return {each["labels"]["name"] for each in alerts if each["labels"]["alertname"] == "StreamAppDegraded"}
+
+    kafka.eventually(lambda: bool(degraded()), "the alert is pending")
+    assert degraded() == {"payments"}
