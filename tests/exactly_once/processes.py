@@ -83,10 +83,20 @@ class Run:
         """Wait until it has reached the running state so many times in this process."""
         self.await_(lambda run: run.states().count("running") >= times, f"the worker runs, time {times}")
 
-    def await_commits(self, count: int = 1) -> None:
-        """Wait for so many further commits of this process."""
-        wanted = len(self.facts("committed")) + count
-        self.await_(lambda run: len(run.facts("committed")) >= wanted, f"{count} more commits")
+    def commits(self) -> int:
+        """Return the number of commits of this process so far."""
+        return len(self.facts("committed"))
+
+    def await_commits(self, count: int = 1, after: int | None = None) -> None:
+        """Wait for so many further commits of this process.
+
+        Args:
+            count: so many.
+            after: what `commits` returned before the input was sent; needed if no more input follows, since its commit
+                may come before this call. The default is what it returns now.
+        """
+        wanted = (self.commits() if after is None else after) + count
+        self.await_(lambda run: run.commits() >= wanted, f"{count} more commits")
 
     def await_end(self, timeout_s: float = 90) -> int:
         """Wait for its end; return the exit code."""

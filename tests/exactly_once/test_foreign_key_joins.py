@@ -75,10 +75,11 @@ def test_join_by_a_foreign_key_is_exact_after_kills_and_a_lost_disk(
         run.await_running()
         to_left, to_right = tables.changes(CHANGES)
         half = len(to_right) // 2
+        before = run.commits()
         kafka.produce(servers, right, to_right[:half])
         kafka.produce(servers, application.source, to_left)
         kafka.produce(servers, right, to_right[half:])
-        run.await_commits()
+        run.await_commits(after=before)
         run.kill()
     run = application.start(join=right, place="another-disk")
     run.await_running()

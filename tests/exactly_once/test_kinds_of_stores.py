@@ -81,8 +81,9 @@ def test_stores_of_all_kinds_equal_their_changelogs_after_kills_and_a_lost_disk(
     await_processed(application, right)
     for _ in range(ROUNDS):
         for _ in range(COMMITS):
+            before = run.commits()
             kafka.produce(servers, application.source, written.stream(RECORDS))
-            run.await_commits()
+            run.await_commits(after=before)
         kafka.produce(servers, application.source, written.stream(RECORDS))
         run.kill()
         run = start(application, right)

@@ -34,14 +34,16 @@ def test_sums_of_a_table_without_a_changelog_are_exact_after_kills_and_lost_disk
         rows.update(changes)
         run = application.start(sums=True, place=f"disk-{number // 2}")
         run.await_running()
+        before = run.commits()
         kafka.produce(
             servers,
             application.source,
             [(key, None if value is None else value.to_bytes(8, "big")) for key, value in changes],
         )
-        run.await_commits()
+        run.await_commits(after=before)
         run.kill()
     run = application.start(sums=True, place="last-disk")
+    run.await_running()
     expected: Counter[str] = Counter()
     for key, value in rows.items():
         if value is not None:
