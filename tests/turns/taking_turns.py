@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -113,10 +113,22 @@ class Turns:
             for name in kafka.topic_names(self._servers, f"{self._application}-")
             if not name.endswith("-changelog")
         }
-        return all(self._drained(topic) for topic in {*INPUTS, *inner} - {"global"})
+        topics = {*INPUTS, *inner} - {"global"}
+        ends = self._ends(topics)
+        # What a commit wrote was written before it can be seen: all is done if no topic has grown meanwhile.
+        return (
+            ends is not None and all(self._drained(each, ends[each]) for each in topics) and self._ends(topics) == ends
+        )
 
-    def _drained(self, topic: str) -> bool:
-        ends = kafka.end_offsets(self._servers, topic)
+    def _ends(self, topics: Iterable[str]) -> dict[str, dict[int, int]] | None:
+        """The end offsets of topics; None while a transaction is open in one of them."""
+        committed, written = (
+            {topic: kafka.end_offsets(self._servers, topic, isolation=each) for topic in topics}
+            for each in ("read_committed", "read_uncommitted")
+        )
+        return written if written == committed else None
+
+    def _drained(self, topic: str, ends: Mapping[int, int]) -> bool:
         offsets = kafka.committed_offsets(self._servers, self._application, topic)
         # The marker at the end of a transaction has an offset, too, which need not be committed.
         return all(end == 0 or offsets[partition][0] >= end - (topic not in INPUTS) for partition, end in ends.items())

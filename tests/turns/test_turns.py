@@ -80,7 +80,7 @@ def test_taking_turns_changes_no_result(
             f"{name}, {side}: {what}"
             for name in sorted(FOREIGN)
             for side in ("staying", "moving")
-            for what in wrong_sums(name, kafka.read(servers, f"out-{side}-{name}"), tables)
+            for what in wrong_sums(name, kafka.read(servers, f"out-{side}-{name}", settled=True), tables)
         ]
         assert not different, "\n".join(different)
 
@@ -88,7 +88,7 @@ def test_taking_turns_changes_no_result(
 def _results(servers: str, topic: str, name: str) -> dict[bytes, list[object]]:
     """Return what each key got, in order: values, timestamps and headers, or only the last value."""
     found: dict[bytes, list[object]] = defaultdict(list)
-    for row in kafka.read(servers, topic):
+    for row in kafka.read(servers, topic, settled=True):
         if name in LAST_OF_KEY:
             found[row.key or b""] = [row.value]
         elif name not in SENT_AGAIN or (row.value, row.timestamp, row.headers) not in found[row.key or b""]:
