@@ -114,10 +114,11 @@ class WorkerParts:
     def become(self, state: WorkerState) -> None:
         """Change the state and notify the listener, if the transition is allowed."""
         if may_follow(self.state, state):
-            log.info("worker %s: %s -> %s", self.config.worker_id, self.state.value, state.value)
+            before = self.state
             with self.controls.changed:
                 self.state = state
                 self.controls.changed.notify_all()
+            log.info("worker %s: %s -> %s", self.config.worker_id, before.value, state.value)
             self.listener.state_changed(state)
 
     def may_write(self) -> bool:
