@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException
 from e2e.cluster import Cluster, Object, eventually
 from e2e.commands import WORK, background, end
 from millpond.broker.settings import render, server_properties
+from tests.support.broker import free_port
 from tests.support.kafka import admin
 
 __all__ = ("RESTRICTED", "Kafka")
@@ -54,7 +55,7 @@ class Kafka:
         self._cluster = cluster
         self.namespace = namespace
         self._image = image
-        self.address = _node_port(cluster, namespace) if through_node else f"127.0.0.1:{_free_port()}"
+        self.address = _node_port(cluster, namespace) if through_node else f"127.0.0.1:{free_port()}"
         self._through_node = through_node
 
     @property
@@ -172,12 +173,6 @@ def _node_port(cluster: Cluster, namespace: str) -> str:
     nodes = cluster.objects("nodes", labels=str(_TOLERATION["key"])) or cluster.objects("nodes")
     addresses = {each["type"]: each["address"] for each in nodes[0]["status"]["addresses"]}
     return f"{addresses['InternalIP']}:{service['spec']['ports'][0]['nodePort']}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class _Forward:

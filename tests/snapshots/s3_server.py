@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.broker import free_port
 from tests.support.programs import versitygw
 
 __all__ = ("KEY", "SECRET", "serving")
@@ -27,9 +28,7 @@ def serving(root: Path) -> Iterator[str]:
         program = versitygw.find()
     except versitygw.GoProgramMissing as missing:
         pytest.skip(str(missing))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
     server = subprocess.Popen(
         [program, "--port", f"127.0.0.1:{port}", "posix", "--nometa", str(root)],

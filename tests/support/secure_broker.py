@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from millpond.broker import EmbeddedBroker
+from tests.support.broker import free_port
 
 __all__ = ("PASSWORD", "USER", "SecureBroker", "secure_broker")
 
@@ -76,7 +76,7 @@ def secure_broker(make: type[EmbeddedBroker], directory: Path) -> Iterator[Secur
     files["certificate"].write_bytes(_chain(client))
     files["key"].write_bytes(_pkcs8(client))
     files["broker"].write_bytes(_pkcs8(own) + _chain(own))
-    plain, controller, *others = _free_ports(2 + len(_LISTENERS))
+    plain, controller, *others = (free_port() for _ in range(2 + len(_LISTENERS)))
     ports = {"PLAINTEXT": plain, **dict(zip(_LISTENERS, others, strict=True))}
     at = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
     listening = ",".join(f"{name}://{address}" for name, address in at.items())
@@ -117,12 +117,3 @@ def _pkcs8(certificate: trustme.LeafCert) -> bytes:
     """Return the key in the format that Java reads."""
     key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return free ports; all are held until the last one is found, so that none is returned twice."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.broker.java import find_jre
+from tests.support.broker import free_port
 
 __all__ = ("SparkCluster", "spark_cluster")
 
@@ -51,7 +51,7 @@ def spark_cluster(directory: Path, environment: Mapping[str, str]) -> Iterator[S
         "SPARK_LOCAL_DIRS": str(directory / "scratch"),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    port = _free_port()
+    port = free_port()
     url = f"spark://127.0.0.1:{port}"
     log = directory / "spark.log"
     directory.mkdir(parents=True, exist_ok=True)
@@ -121,10 +121,3 @@ def _command(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
