@@ -57,23 +57,31 @@ def test_every_variable_of_the_dashboards_has_values(scraped: live.Prometheus) -
         for variable in dashboard["templating"]["list"]:
             if variable["type"] == "query":
                 selector, _, label = variable["query"].removeprefix("label_values(").rstrip(")").rpartition(", ")
-                values = scraped.get(f"label/{label}/values", **{"match[]": interpolate(selector)})
-                assert values, (dashboard["title"], variable["name"])
+                path, match = f"label/{label}/values", {"match[]": interpolate(selector)}
+                kafka.eventually(
+                    lambda path=path, match=match: bool(scraped.get(path, **match)),
+                    f"{dashboard['title']}: {variable['name']} has values",
+                )
 
 
 def test_every_rule_is_evaluated_on_existing_metrics(scraped: live.Prometheus) -> None:
     """An alert on a metric or a label that does not exist never fires."""
-    known = {}
+
+    def labels_of(name: str) -> set[str]:
+        return set().union(*(each.keys() for each in scraped.get("series", **{"match[]": name})))
+
     for group in scraped.get("rules")["groups"]:
         for rule in group["rules"]:
             assert (rule["health"], rule.get("lastError", "")) == ("ok", ""), rule
             for name, labels in selectors(rule["query"]):
-                if name in ABSENT:
-                    continue
-                if name not in known:
-                    known[name] = set().union(*(each.keys() for each in scraped.get("series", **{"match[]": name})))
-                assert known[name], f"{rule['name']}: nothing exports {name}"
-                assert known[name] >= set(labels), f"{rule['name']}: {name} has no label {set(labels) - known[name]}"
+                if name not in ABSENT:
+                    # Rules over rates have a value some evaluations after the first scrape.
+                    kafka.eventually(
+                        lambda name=name, labels=labels: labels_of(name) >= {"__name__", *labels},
+                        lambda name=name, labels=labels, rule=rule: (
+                            f"{rule['name']}: {name} with the labels {labels}, and not {labels_of(name)}"
+                        ),
+                    )
 
 
 def test_what_is_declared_absent_is_absent(scraped: live.Prometheus) -> None:
