@@ -99,6 +99,7 @@ def test_no_order_of_assignments_breaks_an_invariant(fenced_by_brokers: bool) ->
 
 @pytest.mark.share(2)
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # ten seconds of computing, beside others that compute
 @pytest.mark.parametrize(
     ("assignments", "circumstances"),
     [
