@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from millpond.queries import QueryFailed
 from tests.queries.application import Application
 
 
@@ -23,6 +24,15 @@ def start() -> Iterator[Callable[..., Application]]:
     yield make
     for each in started:
         each.close()
+
+
+def failure_of(query: Callable[[], object]) -> QueryFailed:
+    """Return the failure of a query. If a worker answered too late, as on a busy machine, it is asked again."""
+    while True:
+        with pytest.raises(QueryFailed) as raised:
+            query()
+        if "did not answer" not in str(raised.value):
+            return raised.value
 
 
 @pytest.fixture
