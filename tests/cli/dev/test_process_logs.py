@@ -96,11 +96,14 @@ def logging_to(file: TextIO, formatter: logging.Formatter) -> Iterator[None]:
     handler = logging.StreamHandler(file)
     handler.setFormatter(formatter)
     logger = logging.getLogger("millpond")
+    level = logger.level
     logger.addHandler(handler)
+    logger.setLevel(logging.INFO)  # as in a worker, whatever other tests of this process have set
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 @pytest.mark.parametrize("formatter", [TEXT, JsonFormatter()], ids=["text", "json"])

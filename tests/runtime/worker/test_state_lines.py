@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import pytest
+
 import millpond as mp
 from tests.runtime.running import Running
 
 
-def test_a_line_says_only_what_other_threads_see_as_well(tmp_path: Path) -> None:
+def test_a_line_says_only_what_other_threads_see_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Who reads that a worker runs, and then asks for its state, gets that one."""
     builder = mp.StreamsBuilder()
     builder.stream("in", key=mp.String, value=mp.String).to("out", key=mp.String, value=mp.String)
@@ -23,6 +25,7 @@ def test_a_line_says_only_what_other_threads_see_as_well(tmp_path: Path) -> None
                 told.append((state, running.state.value))
 
     logger, lines = logging.getLogger("millpond.runtime.worker.parts"), Lines()
+    caplog.set_level(logging.INFO, logger=logger.name)
     logger.addHandler(lines)
     try:
         with running:
