@@ -61,6 +61,12 @@ def copies(fleet):
     ]
 
 
+def ends_of(servers, changelog):
+    """Return the ends of a changelog whose transactions are over: their markers come later than their output."""
+    kafka.settle(servers, changelog)
+    return kafka.end_offsets(servers, changelog)
+
+
 def wait_copied(fleet, tasks, ends):
     """Wait until so many tasks have a standby, and each has read its changelog to the end."""
 
@@ -128,7 +134,7 @@ def test_copy_older_than_its_changelog_is_rebuilt(broker, create_topic, app_id, 
         fleet.wait_shared(2)
         kafka.produce(servers, source, one_each(2))
         kafka.read_until(servers, target, 2)
-        ends = kafka.end_offsets(servers, changelog)
+        ends = ends_of(servers, changelog)
         gone = [TopicPartition(changelog, number, end) for number, end in ends.items()]
         client = kafka.admin(servers)
         for deleted in client.delete_records(gone).values():
@@ -137,7 +143,7 @@ def test_copy_older_than_its_changelog_is_rebuilt(broker, create_topic, app_id, 
         fleet.wait_shared(2)
         kafka.produce(servers, source, one_each(2))
         kafka.read_until(servers, target, 4)
-        wait_copied(fleet, 2, kafka.end_offsets(servers, changelog))
+        wait_copied(fleet, 2, ends_of(servers, changelog))
         assert recoveries(fleet) == {"w0": 0, "w1": 0}
 
 
@@ -247,7 +253,7 @@ def test_copies_follow_after_one_store_was_corrupted(broker, create_topic, app_i
         fleet.wait_shared(4)
         kafka.produce(servers, source, one_each(4))
         kafka.read_until(servers, target, 8)
-        wait_copied(fleet, 4, kafka.end_offsets(servers, f"{app_id}-counts-changelog"))
+        wait_copied(fleet, 4, ends_of(servers, f"{app_id}-counts-changelog"))
         assert recoveries(fleet) == {"w0": 0, "w1": 0}
     assert len(copied) > 2
 
