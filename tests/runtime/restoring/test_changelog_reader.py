@@ -17,6 +17,14 @@ from millpond.runtime.restoring.changelog_reader import ChangelogReader, Restora
 SOURCE = Partition("changelog", 0)
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A clock that the test sets: records are held for half a second."""
+    made = SimpleNamespace(monotonic=lambda: made.now, time=lambda: 1.0, now=0.0)
+    monkeypatch.setattr(restore, "time", made)
+    return made
+
+
 class _Target:
     """A store with its backend: the restored records, and the offset written with them."""
 
@@ -112,10 +120,10 @@ def test_each_record_is_applied_once_and_in_order_whatever_the_polls(seed: int, 
     assert (target.offset, target.restoration.done, target.reader._held_bytes) == (end, True, 0)
 
 
-def test_many_records_are_written_together_and_few_do_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_records_are_written_together_and_few_do_not_wait_for_more(
+    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A batch is limited by records, by memory of all changelogs, by time, and by the end of the changelog."""
-    clock = SimpleNamespace(monotonic=lambda: clock.now, time=lambda: 1.0, now=0.0)
-    monkeypatch.setattr(restore, "time", clock)
     target = _Target(end=10_000)
     target.reader.batch = 100
     target.read(0, 99)
