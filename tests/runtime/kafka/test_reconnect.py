@@ -104,6 +104,7 @@ def test_brokers_that_go_away_again_are_waited_for_again(brisk) -> None:
     eventually(lambda: brokers.times > 2 * RECONNECT_S / PAUSE_S, "they are asked again and again")
     assert time.monotonic() - away_since > RECONNECT_S, "clients would have had their time"
     assert not reconnect.due
+    reconnect.close()
 
 
 def test_client_is_kept_while_brokers_are_away_again(brisk) -> None:
