@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 import millpond as mp
 from millpond import serdes
@@ -212,8 +211,7 @@ def test_boundaries_are_what_is_committed(
     producer.begin_transaction()
     producer.produce(changelog, b"v", b"k", 0)
     producer.flush(30)
-    with closing(Consumer({"bootstrap.servers": servers, "group.id": app_id})) as consumer:
-        consumer.commit(offsets=[TopicPartition(source, 0, 3)], asynchronous=False)
+    kafka.commit_offsets(servers, app_id, [TopicPartition(source, 0, 3)])
 
     configuration = config(app_id, servers)
     made = topology(store("a"), store("t", source_topic=source), source=source)

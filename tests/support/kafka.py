@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
@@ -17,6 +17,7 @@ __all__ = (
     "Row",
     "admin",
     "alter_topic",
+    "commit_offsets",
     "committed_offsets",
     "create_topic",
     "delete_topics",
@@ -29,6 +30,8 @@ __all__ = (
     "settle",
     "topic_names",
 )
+
+T = TypeVar("T")
 
 _TIMEOUT_S = 60.0
 _READERS = 6
@@ -273,7 +276,17 @@ def committed_offsets(bootstrap_servers: str, group: str, topic: str) -> dict[in
     try:
         partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
         wanted = [TopicPartition(topic, each) for each in sorted(partitions)]
-        return {each.partition: (each.offset, text_of(each)) for each in _committed(consumer, wanted)}
+        found = _while_moving(lambda: consumer.committed(wanted, timeout=_TIMEOUT_S))
+        return {each.partition: (each.offset, text_of(each)) for each in found}
+    finally:
+        consumer.close()
+
+
+def commit_offsets(bootstrap_servers: str, group: str, offsets: Sequence[TopicPartition]) -> None:
+    """Commit offsets of a group that has no members."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, **_QUICK})
+    try:
+        _while_moving(lambda: consumer.commit(offsets=list(offsets), asynchronous=False))
     finally:
         consumer.close()
 
@@ -286,12 +299,12 @@ _MOVING = (
 )
 
 
-def _committed(consumer: Consumer, wanted: list[TopicPartition]) -> list[TopicPartition]:
-    """Return committed offsets; retry while the group's coordinator moves."""
+def _while_moving(ask: Callable[[], T]) -> T:
+    """Ask a group's coordinator; retry while it moves."""
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         try:
-            return consumer.committed(wanted, timeout=_TIMEOUT_S)
+            return ask()
         except KafkaException as error:
             if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
                 raise

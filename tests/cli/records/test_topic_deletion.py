@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from millpond.cli.application import load_topology
 from millpond.runtime.kafka import admin
@@ -54,9 +54,7 @@ def test_readers_that_do_not_run_are_named(delete: Delete, broker: Broker, creat
     """They have committed offsets in the topic, and state of its records."""
     topic = create_topic("counts")
     reader = f"reader-of-{topic}"
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": reader})
-    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
-    consumer.close()
+    kafka.commit_offsets(broker.bootstrap_servers, reader, [TopicPartition(topic, 0, 0)])
     ended = delete(topic, "--yes", "--json")
     assert json.loads(ended.out) == {"topic": topic, "deleted": True, "readers": [reader]}
 

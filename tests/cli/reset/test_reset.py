@@ -75,12 +75,8 @@ class Scene:
 
     def commit(self, topic: str, offsets: dict[int, int]) -> None:
         metadata = encode_metadata(OffsetMetadata(owner="w0", epoch=1))
-        consumer = Consumer({"bootstrap.servers": self.broker, "group.id": self.app_id})
-        consumer.commit(
-            offsets=[TopicPartition(topic, each, offset, metadata=metadata) for each, offset in offsets.items()],
-            asynchronous=False,
-        )
-        consumer.close()
+        given = [TopicPartition(topic, each, offset, metadata=metadata) for each, offset in offsets.items()]
+        kafka.commit_offsets(self.broker, self.app_id, given)
 
     def reset(self, *more: object) -> Ended:
         return self.millpond(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
 import millpond as mp
 from millpond.errors import TopicError
@@ -96,9 +96,7 @@ def test_offsets_that_were_set_back_by_hand_end_the_start(
         return kafka.committed_offsets(servers, app_id, source)[0][0]
 
     def set_offset(offset: int) -> None:
-        consumer = Consumer({"bootstrap.servers": servers, "group.id": app_id})
-        consumer.commit(offsets=[TopicPartition(source, 0, offset)], asynchronous=False)
-        consumer.close()
+        kafka.commit_offsets(servers, app_id, [TopicPartition(source, 0, offset)])
 
     kafka.produce(servers, source, [("a", "x")] * 3)
     with Running(_counting(source), servers, app_id, tmp_path, settings) as running:

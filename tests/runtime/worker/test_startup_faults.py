@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
 import millpond as mp
 from millpond.errors import BrokerError, StateDirectoryLocked, TopicError
@@ -155,9 +155,7 @@ def test_committed_offset_beyond_the_topic_is_refused(broker, create_topic, app_
         running.wait(lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 10, "everything is committed")
     # A topic that is created again has no records, but the offsets of the group stay.
     metadata = kafka.committed_offsets(servers, app_id, source)[0][1]
-    group = Consumer({"bootstrap.servers": servers, "group.id": app_id})
-    group.commit(offsets=[TopicPartition(source, 0, 99, metadata)], asynchronous=False)
-    group.close()
+    kafka.commit_offsets(servers, app_id, [TopicPartition(source, 0, 99, metadata)])
     error = failure_of(counting(source, target), servers, app_id, tmp_path)
     assert f"{source}-0" in str(error)
     assert "99" in str(error)
