@@ -86,7 +86,8 @@ def in_cluster(log: Path, namespace: str) -> set[Right]:
 
 def _events(log: Path, namespace: str) -> Iterator[Object]:
     user = f"system:serviceaccount:{namespace}:{_ACCOUNT}"
-    for line in log.read_text().splitlines():
+    text = log.read_text()
+    for line in text[: text.rfind("\n") + 1].splitlines():  # the last one may be written now
         event = json.loads(line)
         if event["user"]["username"] == user and "resource" in event.get("objectRef", {}):
             yield {"annotations": {}, **event}
