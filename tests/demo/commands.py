@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -140,10 +141,9 @@ class Shell:
             each.end()
 
     def replace(self, text: str) -> str:
-        """Return a text of the documentation with replacements."""
-        for word, other in self._replaced.items():
-            text = text.replace(word, other)
-        return text
+        """Return a text of the documentation with replacements, of which no part is replaced again."""
+        words = "|".join(map(re.escape, self._replaced))
+        return re.sub(words, lambda found: self._replaced[found[0]], text) if words else text
 
     def _arguments(self, command: str) -> list[str]:
         program, *arguments = shlex.split(self.replace(command))
