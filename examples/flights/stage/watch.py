@@ -109,6 +109,8 @@ class Results:
             self.poll(0.05)
         self._ended.clear()
         for each in self._consumer.position(self._consumer.assignment()):
+            if each.offset < 0:  # nothing was read of it yet
+                each.offset = OFFSET_BEGINNING
             self._consumer.seek(each)  # the end is reported only once, unless the partition is fetched anew
         while len(self._ended) < self._partitions:
             self.poll(0.5)
