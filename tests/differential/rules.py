@@ -292,11 +292,18 @@ def _avoid_joins_in_caches(case: Case, *, cached: bool) -> None:
 
 
 def _roots(step: dict[str, Any], by_id: dict[str, Any]) -> set[str]:
-    """Return the topics of which a step is made."""
-    of = [*step.get("of", ()), *_added(step["id"], by_id)]
-    if not of:
-        return set(step.get("topics") or [step.get("topic", step["id"])])
-    return set().union(*(_roots(by_id[each], by_id) for each in of))
+    """Return the topics of which a step is made. A cogroup may be made of its own aggregations."""
+    found: set[str] = set()
+    seen = {step["id"]}
+    ahead = [step]
+    while ahead:
+        each = ahead.pop()
+        of = [*each.get("of", ()), *_added(each["id"], by_id)]
+        if not of:
+            found.update(each.get("topics") or [each.get("topic", each["id"])])
+        ahead += [by_id[above] for above in set(of) - seen]
+        seen.update(of)
+    return found
 
 
 def _added(cogroup: str, by_id: dict[str, Any]) -> Iterator[str]:
