@@ -54,7 +54,7 @@ test-long: venv spark ## Run the tests that take ten seconds and more each
 .PHONY: test-loaded
 RUNS ?= 10
 test-loaded: venv ## Run the suite RUNS times beside two busy processes and a busy disk
-	@$(BIN)/python -m tests.support.loaded --runs $(RUNS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) -- $(ARGS)
+	@$(BIN)/python -m tests.support.loaded --runs $(RUNS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--longest-pause $(PAUSE)) -- $(ARGS)
 
 .PHONY: soak
 soak: venv ## Run the long tests in full, or MINUTES of them: make soak MINUTES=10 SEED=1
