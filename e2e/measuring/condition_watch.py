@@ -11,7 +11,7 @@ from e2e.beside import Beside
 from e2e.cluster import Object
 from e2e.commands import WORK
 from e2e.measuring.meter import Meter
-from e2e.streamapp import StreamApp
+from e2e.streamapp import StreamApp, image_of
 from tests.support.status_accuracy import Moment, false_reports, flaps, is_ready
 
 __all__ = ("ConditionWatch",)
@@ -143,7 +143,7 @@ class ConditionWatch(Beside):
         ready = [pod for pod in pods if is_ready(pod) and pod["spec"].get("nodeName") not in lost]
         wanted = 0 if spec.get("suspended") else spec["replicas"]
         running = self._tasks - len(self._meter.standing(_STANDS_S))
-        images = {pod["spec"]["containers"][0]["image"] for pod in pods}
+        images = {image_of(pod) for pod in pods}
         told = {each["type"]: each["status"] for each in status["conditions"]} | {"phase": status.get("phase", "")}
         copies = -1 if len(ready) > 1 or now - self._back_at < _RETURN_S else 0
         steady = len(pods) == wanted and images <= {spec["image"]}

@@ -10,14 +10,14 @@ import pytest
 
 from helm.generate import CHART
 from tests.chart.rendering import merged
-from tests.cluster.installing import await_right
+from tests.cluster.installing import await_rights
 from tests.support.programs.helm import HELM_3, HELM_4
 
 _RBAC = "rbac.authorization.k8s.io"
 
 
 @pytest.fixture(params=[HELM_3, HELM_4])
-def run(request, helm, api, api_server, background, crds, namespace, tmp_path):
+def run(request, helm, api, api_server, crds, namespace, tmp_path):
     """Run one of the Helms with an account that has all rights in its namespace, and none outside it."""
     metadata = {"name": "installer", "namespace": namespace}
     subject = {"kind": "ServiceAccount", "name": "installer", "namespace": namespace}
@@ -36,7 +36,7 @@ def run(request, helm, api, api_server, background, crds, namespace, tmp_path):
     ):
         api.apply(each)
     access = api_server.service_account(api.token(namespace, "installer"))
-    await_right(background, access, "Secret", namespace)
+    await_rights(api, f"system:serviceaccount:{namespace}:installer", namespace, rules)
     kubeconfig = access.write_kubeconfig(tmp_path / "kubeconfig")
     home = {name: str(tmp_path / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Iterable
 from http import HTTPStatus
 from pathlib import Path
 
 import yaml
 
 from tests.cluster.api import KINDS, Api, ApiFailure, Object
-from tests.cluster.background import Background
-from tests.cluster.certificates import Access
 from tests.cluster.waiting import wait_for
 
-__all__ = ("await_right", "install_crds", "kustomized", "manifests")
+__all__ = ("await_rights", "install_crds", "kustomized", "manifests")
 
 
 def manifests(directory: Path) -> list[Object]:
@@ -74,17 +73,18 @@ def _served(api: Api, name: str) -> bool:
         return False
 
 
-def await_right(background: Background, access: Access, kind: str, namespace: str) -> None:
-    """Wait until an account may list objects: the API server knows of a binding a moment after it was written."""
-    with Api(background, access) as client:
+def await_rights(api: Api, user: str, namespace: str, rules: Iterable[Object]) -> None:
+    """Wait until a user has the rights of a Role: the API server knows of a binding a moment after it was written."""
+    wait_for(lambda: all(_may(api, user, namespace, each) for each in rules), f"{user} has its rights", poll_s=0.02)
 
-        def may_list() -> bool:
-            try:
-                client.list(kind, namespace)
-            except ApiFailure as failure:
-                if failure.status != HTTPStatus.FORBIDDEN:
-                    raise
-                return False
-            return True
 
-        wait_for(may_list, f"the account may list objects of the kind {kind}", poll_s=0.02)
+def _may(api: Api, user: str, namespace: str, rule: Object) -> bool:
+    """Return whether a user has the first right of a rule."""
+    resource, _, subresource = rule["resources"][0].partition("/")
+    asked = {
+        "namespace": namespace, "verb": rule["verbs"][0], "group": rule["apiGroups"][0], "resource": resource,
+        "subresource": subresource, "name": next(iter(rule.get("resourceNames", ())), ""),
+    }  # fmt: skip
+    kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    review = kind | {"spec": {"user": user, "resourceAttributes": asked}}
+    return bool(api.request("POST", f"/apis/{kind['apiVersion']}/subjectaccessreviews", review)["status"]["allowed"])

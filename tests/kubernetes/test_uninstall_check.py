@@ -15,7 +15,7 @@ from millpond_operator.kubernetes.client import Page
 from millpond_operator.kubernetes.errors import Expired
 from millpond_operator.resources.names import FINALIZER
 from millpond_operator.uninstall_check import reason_to_refuse
-from tests.cluster.installing import await_right
+from tests.cluster.installing import await_rights
 
 
 def app(name: str, *finalizers: str) -> dict:
@@ -83,7 +83,7 @@ def check(access, directory, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 @pytest.fixture
-def account(api, api_server, crds, background, namespace):
+def account(api, api_server, namespace):
     """The rights that the chart gives the check in a served namespace, and no more."""
     rbac, metadata = "rbac.authorization.k8s.io", {"name": "check", "namespace": namespace}
     api.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
@@ -92,9 +92,8 @@ def account(api, api_server, crds, background, namespace):
     api.apply({"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", "metadata": metadata,
                "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "check"},
                "subjects": [{"kind": "ServiceAccount", "name": "check", "namespace": namespace}]})  # fmt: skip
-    access = api_server.service_account(api.token(namespace, "check"))
-    await_right(background, access, "StreamApp", namespace)
-    return access
+    await_rights(api, f"system:serviceaccount:{namespace}:check", namespace, rules)
+    return api_server.service_account(api.token(namespace, "check"))
 
 
 def test_the_command_asks_the_api_server(api, crds, namespace, account, processes, tmp_path):

@@ -238,14 +238,15 @@ def settle(bootstrap_servers: str, topic: str) -> None:
 
     Offsets and other topics of the same transaction may be visible earlier.
     """
+    eventually(lambda: settled_ends(bootstrap_servers, topic) is not None, f"all transactions in {topic} have ended")
 
-    def settled() -> bool:
-        committed, written = (
-            end_offsets(bootstrap_servers, topic, isolation=each) for each in ("read_committed", "read_uncommitted")
-        )
-        return committed == written
 
-    eventually(settled, f"all transactions in {topic} have ended")
+def settled_ends(bootstrap_servers: str, topic: str) -> dict[int, int] | None:
+    """Return the end offset of each partition; None while a transaction is open in one of them."""
+    committed, written = (
+        end_offsets(bootstrap_servers, topic, isolation=each) for each in ("read_committed", "read_uncommitted")
+    )
+    return written if written == committed else None
 
 
 def end_offsets(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed") -> dict[int, int]:

@@ -63,7 +63,8 @@ def _end_with_parent() -> None:
 def paused(pid: int, seed: int, longest_ms: int) -> contextlib.AbstractContextManager[None]:
     """Pause processes that a test run starts, one after the other; none if `longest_ms` is 0."""
     longest = timedelta(milliseconds=longest_ms)
-    return pauses(pid, seed, longest=longest, each=timedelta(milliseconds=200)) if longest else contextlib.nullcontext()
+    between = timedelta(milliseconds=200)
+    return pauses(pid, seed, longest=longest, between=between) if longest else contextlib.nullcontext()
 
 
 def main() -> int:

@@ -17,15 +17,15 @@ import psutil
 
 
 @contextlib.contextmanager
-def pauses(pid: int, seed: int, *, longest: timedelta, each: timedelta) -> Iterator[None]:
+def pauses(pid: int, seed: int, *, longest: timedelta, between: timedelta) -> Iterator[None]:
     """Pause random descendants of the process `pid`, one after the other, while the block runs.
 
-    Each pause takes up to `longest`, and `each` is the mean time between two.
+    Each pause takes up to `longest`, and `between` is the mean time between two.
     A process that is stopped already, as tests do, is left alone.
     """
     ended = threading.Event()
     thread = threading.Thread(
-        target=_run, args=(pid, random.Random(seed), longest.total_seconds(), each.total_seconds(), ended)
+        target=_run, args=(pid, random.Random(seed), longest.total_seconds(), between.total_seconds(), ended)
     )
     thread.start()
     try:
@@ -35,10 +35,10 @@ def pauses(pid: int, seed: int, *, longest: timedelta, each: timedelta) -> Itera
         thread.join()
 
 
-def _run(pid: int, rng: random.Random, longest_s: float, each_s: float, ended: threading.Event) -> None:
-    while not ended.wait(rng.expovariate(1 / each_s)):
+def _run(pid: int, rng: random.Random, longest_s: float, between_s: float, ended: threading.Event) -> None:
+    while not ended.wait(rng.expovariate(1 / between_s)):
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
-            found = [one for one in psutil.Process(pid).children(recursive=True) if one.pid != pid]
+            found = psutil.Process(pid).children(recursive=True)
             if found and (chosen := rng.choice(found)).status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
                 chosen.send_signal(signal.SIGSTOP)
                 try:

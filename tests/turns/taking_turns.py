@@ -116,19 +116,14 @@ class Turns:
         topics = {*INPUTS, *inner} - {"global"}
         ends = self._ends(topics)
         # What a commit wrote was written before it can be seen: all is done if no topic has grown meanwhile.
-        return (
-            ends is not None and all(self._drained(each, ends[each]) for each in topics) and self._ends(topics) == ends
-        )
+        return all(self._drained(topic, end) for topic, end in ends.items()) and self._ends(topics) == ends
 
-    def _ends(self, topics: Iterable[str]) -> dict[str, dict[int, int]] | None:
-        """The end offsets of topics; None while a transaction is open in one of them."""
-        committed, written = (
-            {topic: kafka.end_offsets(self._servers, topic, isolation=each) for topic in topics}
-            for each in ("read_committed", "read_uncommitted")
-        )
-        return written if written == committed else None
+    def _ends(self, topics: Iterable[str]) -> dict[str, dict[int, int] | None]:
+        return {topic: kafka.settled_ends(self._servers, topic) for topic in topics}
 
-    def _drained(self, topic: str, ends: Mapping[int, int]) -> bool:
+    def _drained(self, topic: str, ends: Mapping[int, int] | None) -> bool:
+        if ends is None:
+            return False
         offsets = kafka.committed_offsets(self._servers, self._application, topic)
         # The marker at the end of a transaction has an offset, too, which need not be committed.
         return all(end == 0 or offsets[partition][0] >= end - (topic not in INPUTS) for partition, end in ends.items())

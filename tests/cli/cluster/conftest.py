@@ -22,6 +22,7 @@ from tests.cli.cluster.samples import APP, ASSIGNMENT, Object, pod, pod_status
 from tests.cluster.api import Api
 from tests.cluster.apiserver import SharedApiServer
 from tests.cluster.certificates import Access
+from tests.cluster.installing import await_rights
 from tests.cluster.waiting import wait_for
 
 
@@ -98,20 +99,8 @@ class ByHand:
                 "subjects": [{"apiGroup": group, "kind": "User", "name": f"{name}-{self.namespace}"}],
             }
         )
-        wait_for(lambda: all(self._may(f"{name}-{self.namespace}", each) for each in rules), f"{name} has its rights")
+        await_rights(self.api, f"{name}-{self.namespace}", self.namespace, rules)
         return self.kubeconfig(self.server.user(f"{name}-{self.namespace}"), name)
-
-    def _may(self, user: str, rule: Object) -> bool:
-        """Return whether a user has a right: the API server reads Roles a moment after they are written."""
-        resource, _, subresource = rule["resources"][0].partition("/")
-        asked = {
-            "namespace": self.namespace, "verb": rule["verbs"][0], "group": rule["apiGroups"][0], "resource": resource,
-            "subresource": subresource, "name": next(iter(rule.get("resourceNames", ())), ""),
-        }  # fmt: skip
-        kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
-        review = kind | {"spec": {"user": user, "resourceAttributes": asked}}
-        path = f"/apis/{kind['apiVersion']}/subjectaccessreviews"
-        return bool(self.api.request("POST", path, review)["status"]["allowed"])
 
     def service(self, address: str, port: int, *, endpoints: bool = True) -> str:
         """Create the Service of the operator's console; return its namespace and name."""

@@ -174,8 +174,8 @@ def command(  # noqa: PLR0913 - one parameter per option
             *(("millpond.cli.run.worker_process", "millpond.cli.dev.console") if workers is None else (_SEVERAL,))
         )
         broker = None
-        again = click.get_current_context().meta[_ARGUMENTS]
         if not config.bootstrap_servers:
+            again = click.get_current_context().meta[_ARGUMENTS]
             broker = stack.enter_context(own_broker(session, directory / "kafka", port, again, data_dir))
             flags["bootstrap.servers"] = broker.servers
             # State belongs to its topics: both are kept, or both are deleted.

@@ -102,7 +102,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         if created:
             admin.create(topic, partitions, place.config.replication_factor, settings)
         else:
-            reject_difference(topic, partitions, counts[topic], settings, admin.configs([topic]).get(topic, {}))
+            _reject_difference(topic, partitions, counts[topic], settings, admin.configs([topic]).get(topic, {}))
         _show_created(session, topic, partitions, created=created, as_json=as_json)
         return
     if topic is not None and deleting:
@@ -151,10 +151,10 @@ def _all_rows(
             counts = {each: left[each] for each in counts if each in left}
 
 
-def reject_difference(
+def _reject_difference(
     topic: str, partitions: int, existing: int, settings: Mapping[str, str], configured: Mapping[str, str]
 ) -> None:
-    """Reject to create a topic that exists otherwise.
+    """Reject a topic that exists with other partitions or settings.
 
     Args:
         topic: its name.
