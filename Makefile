@@ -145,12 +145,13 @@ chaos: venv ## Run random faults against three workers and check every record: m
 	@$(BIN)/python -m tests.chaos --faults $(FAULTS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: lint
-lint: venv ## Check style, types, layers
+lint: venv ## Check style, types, layers, and the workflows of .github
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --cache-dir build/import-linter
+	$(BIN)/zizmor --offline --quiet .github
 
 .PHONY: structure
 structure: venv ## Show the size and shape of the code: sizes and import cycles of packages, large folders, long modules
