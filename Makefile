@@ -56,9 +56,13 @@ RUNS ?= 10
 test-loaded: venv ## Run the suite RUNS times beside two busy processes and a busy disk
 	@$(BIN)/python -m tests.support.loaded --runs $(RUNS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--longest-pause $(PAUSE)) -- $(ARGS)
 
-.PHONY: soak
-soak: venv ## Run the long tests in full, or MINUTES of them: make soak MINUTES=10 SEED=1
-	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+.PHONY: ci
+ci: ## Run what has to pass before a change is merged, or one PHASE of it: lint, test, long or e2e
+	@.ci/run $(if $(PHASE),--only $(PHASE))
+
+.PHONY: nightly
+nightly: venv spark ## Run everything that does not decide about a change: make nightly MINUTES=60 SEED=1; in full without MINUTES
+	@$(BIN)/python -m tests.nightly $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: differential
 N ?= 20000
@@ -67,7 +71,7 @@ differential: venv ## Compare with Kafka Streams in N generated topologies: make
 
 .PHONY: turns
 turns: venv ## Let a Java application and a worker run one application in turns, state and offsets kept: make turns SEED=1
-	@$(BIN)/python -m pytest tests/turns --soak $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(BIN)/python -m pytest tests/turns $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: mutants
 mutants: venv ## Put faults into a copy of the code, one at a time, and show which test catches each: make mutants ARGS="--area commit"

@@ -20,6 +20,7 @@ from e2e.images import Images
 from e2e.installation import Installation
 from e2e.kafka import Kafka
 from e2e.measuring.pauses import Event, table
+from tests.support import choices
 
 NAMESPACE = "millpond-e2e"
 OTHER_NAMESPACES = ("millpond-e2e-tenants", "millpond-e2e-worst-days")
@@ -30,13 +31,16 @@ _DUMP = pytest.StashKey[tuple[Cluster, tuple[str, ...]]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record the events of the run."""
+    """Record the events of the run, and tell pytest the mark of the tests that decide about a change."""
+    config.addinivalue_line("markers", "core: decides about a change: install, life cycle, failover, snapshot, chart")
     config.stash[_EVENTS] = []
 
 
+@pytest.hookimpl(trylast=True)  # after -m and -k have chosen
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Raise the timeout of each test and its fixtures, since a cluster is slow."""
     for item in items:
+        choices.record(f"test {item.nodeid}")
         item.add_marker(pytest.mark.timeout(_TEST_S))
 
 

@@ -90,6 +90,7 @@ def sent() -> Counter[str]:
     return Counter()
 
 
+@pytest.mark.core
 def test_scheduled_snapshot_is_made_by_executors_in_pods(
     cluster: Cluster, kafka: Kafka, app: StreamApp, sent: Counter[str]
 ) -> None:
@@ -123,6 +124,7 @@ def test_scheduled_snapshot_is_made_by_executors_in_pods(
     app.patch(bootstrap={"schedule": None})
 
 
+@pytest.mark.core
 def test_worker_without_a_disk_comes_back_through_the_snapshot(
     kafka: Kafka, app: StreamApp, sent: Counter[str]
 ) -> None:

@@ -68,6 +68,7 @@ def verification(cluster: Cluster, own_kafka: Kafka, images: Images, events: lis
         yield verification
 
 
+@pytest.mark.core
 def test_the_previous_chart_is_installed(
     helm: Helm, previous: Path, own_kafka: Kafka, images: Images, verification: Verification
 ) -> None:
@@ -79,6 +80,7 @@ def test_the_previous_chart_is_installed(
     verification.meter.learn()
 
 
+@pytest.mark.core
 def test_helm_test_runs_a_canary_through_the_broker(helm: Helm) -> None:
     """`helm test` creates a StreamApp, counts records with it and deletes it."""
     told = helm.test(_RELEASE, "--logs")
@@ -86,6 +88,7 @@ def test_helm_test_runs_a_canary_through_the_broker(helm: Helm) -> None:
     assert "The installation works." in told
 
 
+@pytest.mark.core
 def test_an_upgrade_of_the_chart_restarts_no_worker(
     helm: Helm, cluster: Cluster, images: Images, verification: Verification
 ) -> None:
@@ -100,6 +103,7 @@ def test_an_upgrade_of_the_chart_restarts_no_worker(
     assert verification.findings() == []
 
 
+@pytest.mark.core
 def test_uninstalling_is_refused_while_an_application_needs_the_operator(
     helm: Helm, cluster: Cluster, verification: Verification
 ) -> None:
@@ -113,6 +117,7 @@ def test_uninstalling_is_refused_while_an_application_needs_the_operator(
     assert cluster.objects("deployments", _WHOLE)
 
 
+@pytest.mark.core
 def test_uninstalling_keeps_the_definitions(helm: Helm, cluster: Cluster, verification: Verification) -> None:
     """Once the application is deleted with its topics, the operator goes, and the definitions stay."""
     verification.app.kubectl("delete", "sapp", verification.app.name, timeout_s=_GONE_S)

@@ -44,6 +44,7 @@ def condition_watch(verification: Verification) -> Iterator[ConditionWatch]:
         yield condition_watch
 
 
+@pytest.mark.core
 def test_an_applied_manifest_becomes_a_running_application(
     verification: Verification, condition_watch: ConditionWatch, images: Images
 ) -> None:
@@ -55,6 +56,7 @@ def test_an_applied_manifest_becomes_a_running_application(
     assert "True" in app.kubectl("get", "sapp", app.name)
 
 
+@pytest.mark.core
 def test_commands_show_the_application(verification: Verification) -> None:
     """`millpond status`, `tasks`, `logs` and `query` with `--kubernetes`, as a user runs them beside the cluster."""
     app, millpond = verification.app, verification.app.millpond
@@ -70,6 +72,7 @@ def test_commands_show_the_application(verification: Verification) -> None:
     assert "word-" in rows
 
 
+@pytest.mark.core
 def test_scaling_out_moves_tasks_to_the_new_workers(verification: Verification) -> None:
     """`kubectl scale --replicas=4`: four workers share the tasks."""
     app = verification.app
@@ -78,6 +81,7 @@ def test_scaling_out_moves_tasks_to_the_new_workers(verification: Verification) 
         app.settled(4, 180)
 
 
+@pytest.mark.core
 def test_scaling_in_drains_the_workers_that_go(verification: Verification) -> None:
     """`kubectl scale --replicas=2`: the last two workers hand over their tasks and end."""
     app = verification.app
@@ -86,6 +90,7 @@ def test_scaling_in_drains_the_workers_that_go(verification: Verification) -> No
         app.settled(2, 180)
 
 
+@pytest.mark.core
 def test_another_image_is_rolled_out_one_worker_at_a_time(verification: Verification, images: Images) -> None:
     """A new image reaches all workers, and each task pauses for at most two seconds."""
     app = verification.app
@@ -141,6 +146,7 @@ def test_variable_that_somebody_adds_is_taken_out(verification: Verification) ->
     app.await_events("ChangeUndone")
 
 
+@pytest.mark.core
 def test_killed_worker_restarts(verification: Verification) -> None:
     """A worker that is killed without time to end in order restarts."""
     app = verification.app
@@ -180,6 +186,7 @@ def test_suspended_application_resumes_where_it_stopped(verification: Verificati
         app.settled(2, 120)
 
 
+@pytest.mark.core
 def test_conditions_told_the_truth_throughout(verification: Verification, condition_watch: ConditionWatch) -> None:
     """No condition is wrong for longer than five seconds, flaps, or reports a transient problem of a volume."""
     wrong = condition_watch.findings()
@@ -187,6 +194,7 @@ def test_conditions_told_the_truth_throughout(verification: Verification, condit
     assert not condition_watch.hasty()
 
 
+@pytest.mark.core
 def test_every_record_is_output_once(verification: Verification) -> None:
     """Output and changelogs equal the expected records of the input: none is lost, and none is doubled."""
     assert verification.sent > 1_000
@@ -204,6 +212,7 @@ def test_another_topology_is_rolled_out_by_recreating_it(
     assert f"{app.name}-ledger-changelog" in topic_names(kafka.address, app.name)
 
 
+@pytest.mark.core
 def test_a_deleted_application_leaves_nothing_behind(
     verification: Verification, cluster: Cluster, kafka: Kafka
 ) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.cluster.fixtures import api, api_server, background, crds, namespace  # noqa: F401  (fixtures)
 from tests.support import broker as support
-from tests.support import evidence, generated, kafka, preparing, seeds
+from tests.support import choices, evidence, generated, kafka, preparing, seeds
 from tests.support.fixtures import (  # noqa: F401  (fixtures)
     helm,
     own_broker,
@@ -127,7 +127,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # after -m and -k have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only `make soak` runs, choose the shares of long tests, and put the others in order.
+    """Leave out what only `make nightly` runs, choose the shares of long tests, and put the others in order.
 
     Tests that need nothing come first, while what the others need is fetched and built. Long tests come before short:
     those with a higher limit of time, and those that are marked. Of several processes one has the real API server's
@@ -157,6 +157,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return rank, -float(limit.args[0]) if limit and limit.args else 0.0, "slow" not in needed
 
     items.sort(key=place)
+    for item in items:
+        choices.record(f"test {seeds.plain(item.nodeid)}")
     if several:
         write_groups(Path(config.stash[_SESSION]["directory"]), items)
     needed = [each for each in preparing.PREPARED if any(item.get_closest_marker(each) for item in items)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import sys
@@ -16,6 +17,7 @@ from tests.chaos.planning import Kind, described, make_plan
 from tests.chaos.reporting import summary, view
 from tests.chaos.running import run
 from tests.chaos.stage import Options
+from tests.support import evidence
 
 _PLAIN_EVERY = 50  # statuses
 
@@ -36,12 +38,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", default="", help="kinds of faults, separated by commas: " + ", ".join(Kind))
     parser.add_argument("--without-fencing", action="store_true", help="then the run has to fail")
     parser.add_argument("--plan", action="store_true", help="show the plan and end")
-    parser.add_argument("--directory", type=Path, default=None, help="directory for logs; default: build/chaos/SEED")
+    parser.add_argument("--directory", type=Path, default=_directory(), help="directory for logs; default: %(default)s")
     given = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     options = Options(
         seed=seed, application=given.application, optimized=given.optimized, faults=given.faults,
-        directory=(given.directory or Path("build/chaos") / str(seed)).absolute(),
+        directory=(given.directory / str(seed)).absolute(),
         workers=given.workers, standbys=given.standbys, rate=given.rate, every=given.every, session=given.session,
         alone=given.alone, fencing=not given.without_fencing,
         only=frozenset(Kind(kind.strip()) for kind in given.only.split(",") if kind.strip()),
@@ -83,6 +85,10 @@ def main(arguments: list[str]) -> int:
         shutil.rmtree(options.directory / "broker" / "data", ignore_errors=True)
         shutil.rmtree(options.directory / "state", ignore_errors=True)
     return 0 if outcome.good else 1
+
+
+def _directory() -> Path:
+    return Path(os.environ.get(evidence.VARIABLE, "build")) / "chaos"
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from tests.chaos.planning import Fault, Kind, described, make_plan
 from tests.chaos.processes import Exit
 from tests.chaos.stage import Options, Stage, unsettled
 from tests.ownership.watch import faults, read_chains
+from tests.support import choices
 
 __all__ = ("WRITTEN_S", "Outcome", "Status", "run")
 
@@ -110,6 +111,7 @@ def run(
             coordinated=not options.alone, only=options.only,
         )  # fmt: skip
         (options.directory / "plan.txt").write_text(described(plan))
+        choices.record(f"faults of {options.application} with seed {options.seed}", described(plan))
         return _Run(stage, plan, show).run()
 
 

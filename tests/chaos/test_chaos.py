@@ -17,7 +17,7 @@ from tests.chaos.reporting import summary
 from tests.chaos.running import Outcome, run
 from tests.chaos.stage import Options
 
-#: The number of faults in a normal test run and in full length; `make chaos` and `make soak` have more.
+#: The number of faults in a normal test run and in full length; `make chaos` and `make nightly` have more.
 FAULTS, ALL_FAULTS = 5, 16
 #: Not pytest's temporary directory: the files of a failed run are kept.
 _DIRECTORY = ROOT / "build" / "chaos"

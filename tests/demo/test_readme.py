@@ -186,9 +186,9 @@ def test_every_command_of_the_readme_runs(
         assert "ruff check" in planned
         assert "-m pytest" in planned
 
-    def make_soak(command: str) -> None:
-        assert "python -m tests.soak" in recipe(command)
-        assert "--minutes" in shell.run("python -m tests.soak --help")
+    def make_nightly(command: str) -> None:
+        assert "python -m tests.nightly" in recipe(command)
+        assert "--minutes" in shell.run("python -m tests.nightly --help")
 
     def make_bench(command: str) -> None:
         assert "python -m bench" in recipe(command)
@@ -246,7 +246,7 @@ def test_every_command_of_the_readme_runs(
         {
             "make demo": make_demo, "make test": make_test, "make test-long": make_test,
             "make check": make_check, "make lint": make_lint,
-        "make soak": make_soak, "make bench": make_bench,
+        "make nightly": make_nightly, "make bench": make_bench,
             "make docs": make_docs, "make e2e": make_e2e, "kubectl": kubectl, "helm install": helm_install,
             "make venv": make_venv,
         "make dist": make_dist, ".venv/bin/millpond new": new, "cd ../shop": cd, "pip install": cd,

@@ -18,6 +18,7 @@ from tests.differential.drawing.generator import Generator, possible_pairs
 from tests.differential.original import Original
 from tests.differential.ours.answers import answer, answer_and_reached
 from tests.differential.shrinking import shrink
+from tests.support import choices
 
 BUILD = Path("build/differential")
 _BATCH = 20
@@ -65,7 +66,9 @@ def run(
     generator = Generator(seed, result.counts)
 
     def batch(size: int) -> list[Case]:
-        return [generator.case() for _ in range(size)]
+        cases = [generator.case() for _ in range(size)]
+        choices.record(f"topologies of seed {seed} after {result.compared}", cases)
+        return cases
 
     waiting = batch(min(_BATCH, cases))
     original.send(waiting)

@@ -79,7 +79,7 @@ COMMITTING_OFFSETS: list[Point] = [
 ]
 
 
-#: The number of steps of each kind in a normal test run; `make soak` crashes at all steps.
+#: The number of steps of each kind in a normal test run; `make nightly` crashes at all steps.
 SHARE = 3
 
 

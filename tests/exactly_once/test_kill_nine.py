@@ -20,7 +20,7 @@ from tests.exactly_once.truth import (
 )
 
 KILLS, ALL_KILLS = 5, 30
-"""The number of kills in a normal test run, and in `make soak`."""
+"""The number of kills in a normal test run, and in `make nightly`."""
 RATE = 3_000
 """Input records per second."""
 

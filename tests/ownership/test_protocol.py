@@ -33,7 +33,7 @@ class _WithoutTakeOver(Model):
 
 @pytest.mark.slow
 def test_first_steps_of_two_tasks_keep_their_commits_in_one_chain() -> None:
-    """Three workers, two tasks, the states that take the fewest steps. `make soak` explores all states."""
+    """Three workers, two tasks, the states that take the fewest steps. `make nightly` explores all states."""
     model = Model(fine=False)
     found = explore(model, limit=FIRST_STATES)
     print(found)

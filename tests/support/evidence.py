@@ -10,9 +10,11 @@ from pathlib import Path
 
 from tests.support import seeds
 
-__all__ = ("DIRECTORY", "collect")
+__all__ = ("DIRECTORY", "VARIABLE", "collect")
 
-DIRECTORY = Path(__file__).parents[2] / "build" / "failed"
+VARIABLE = "TEST_EVIDENCE"
+"""The name of the variable that names another directory."""
+DIRECTORY = Path(os.environ.get(VARIABLE) or Path(__file__).parents[2] / "build" / "failed")
 """One directory for each failed test."""
 
 _SUFFIXES = frozenset({".log", ".txt", ".json", ".yaml", ".toml"})

@@ -20,10 +20,10 @@ MARKERS = {
     "java": "needs a JDK, and the jars of Kafka Streams",
     "process": "starts processes: workers, commands, type checkers",
     "spark": "needs Spark, and with it a full Java runtime",
-    "soak": "takes minutes: `make soak` runs it, `make test` does not",
+    "soak": "takes minutes: `make nightly` runs it, `make test` does not",
     "long": "takes ten seconds and more of a quiet machine: `make test-long` runs it, `make test` does not",
     "slow": "takes seconds of computing, or runs a whole simulated operator",
-    "share": "has many long cases: `make test` runs this number of them, chosen by the seed, and `make soak` all",
+    "share": "has many long cases: `make test` runs this number of them, chosen by the seed, and `make nightly` all",
 }
 """The marks and their meanings; `slow` is also set by hand, `long`, `soak` and `share` only by hand."""
 

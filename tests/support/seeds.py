@@ -1,7 +1,7 @@
 """One seed for a run of tests, from which each test derives its own: `pytest --seed N` repeats all random choices.
 
 The seed also chooses the shares of long tests: with `pytest.mark.share(3)`, `make test` runs three of a test's cases,
-and `make soak` all of them.
+and `make nightly` all of them.
 """
 
 from __future__ import annotations

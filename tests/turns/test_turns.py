@@ -13,7 +13,7 @@ from millpond.broker import EmbeddedBroker
 from millpond.dsl.operators.window_join import times
 from millpond.dsl.operators.windowing import finals
 from tests.chaos.operators.sums import wrong_sums
-from tests.support import kafka
+from tests.support import choices, kafka
 from tests.turns.taking_turns import PARTITIONS, Turns, compiled, describe, draw_records
 from tests.turns.topology import ANY_ORDER, FOREIGN, INPUTS, LAST_OF_KEY, OUTPUTS, SENT_AGAIN, topology
 
@@ -39,15 +39,16 @@ def results_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(times, "_DEFAULT_EMIT_INTERVAL_MS", 0)
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("results_at_once")
 def test_taking_turns_changes_no_result(
     own_brokers: type[EmbeddedBroker], java_side: list[str], seed: int, tmp_path: Path
 ) -> None:
     """Three cut-overs each way, at random records: the output is that of an application that never moved."""
-    choices = random.Random(seed)
+    chance = random.Random(seed)
     records = draw_records(seed, RECORDS_PER_TURN * len(TURNS))
+    choices.record(f"records of turns with seed {seed}", records)
     with own_brokers(tmp_path / "broker") as broker:
         servers = broker.bootstrap_servers
         for topic in INPUTS:
@@ -63,7 +64,7 @@ def test_taking_turns_changes_no_result(
             moving.produce(chunk)
             last = number == len(TURNS) - 1
             moving.run(
-                side, moving.done if last else partial(moving.got_to, choices.randint(before + 1, moving.produced))
+                side, moving.done if last else partial(moving.got_to, chance.randint(before + 1, moving.produced))
             )
         staying = Turns(servers, java_side, "staying", "out-staying-", tmp_path / "staying")
         staying.run("java", staying.done)

@@ -1,4 +1,8 @@
-"""The long tests: each part is a command that is repeated with new seeds until its time is over."""
+"""What does not decide about a change: each part is a command.
+
+Parts with random choices are repeated with new seeds until their time is over. Parts that take the same time whatever
+the seed (those on a cluster, the mutants) run once.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +44,12 @@ class Part:
 
     Attributes:
         name: the name in the table.
-        weight: its share of the time.
+        weight: its share of the time that the parts which run once leave.
         command: returns the command of one round from a seed and the remaining seconds; None without a time limit.
         rounds: the number of rounds without a time limit.
         shortest_s: a round needs so much remaining time to start, except for the first one.
+        takes_s: the time of a part that runs once; 0 for others.
+        on_cluster: whether it needs a Kubernetes cluster. Such parts run one after the other.
     """
 
     name: str
@@ -51,6 +57,8 @@ class Part:
     command: Callable[[int, float | None], list[str]]
     rounds: int = 1
     shortest_s: float = 20.0
+    takes_s: float = 0.0
+    on_cluster: bool = False
 
 
 def _pytest(seed: int, *arguments: str, jobs: int = 0) -> list[str]:
@@ -107,7 +115,7 @@ def _differential(seed: int, left_s: float | None) -> list[str]:
 
 def _tenants(seed: int, left_s: float | None) -> list[str]:
     seconds = _FULL_ORDEAL_S if left_s is None else max(30.0, left_s - _ORDEAL_AROUND_S)
-    return [_PYTHON, "-m", "tests.soak.tenants", "--seconds", f"{seconds:.0f}", "--seed", str(seed)]
+    return [_PYTHON, "-m", "tests.nightly.tenants", "--seconds", f"{seconds:.0f}", "--seed", str(seed)]
 
 
 def _pythons(seed: int, left_s: float | None) -> list[str]:
@@ -115,7 +123,24 @@ def _pythons(seed: int, left_s: float | None) -> list[str]:
     return _pytest(seed, "--soak", "-m", "soak", "tests/installing", *chosen)
 
 
+def _make(target: str) -> Callable[[int, float | None], list[str]]:
+    return lambda _seed, _left_s: ["make", "--no-print-directory", target]
+
+
+def _turns(seed: int, _left_s: float | None) -> list[str]:
+    return _pytest(seed, "tests/turns")
+
+
+def _mutants(_seed: int, _left_s: float | None) -> list[str]:
+    return [_PYTHON, "-m", "tests.mutants", "--jobs", "2"]
+
+
 PARTS = (
+    Part("all of e2e", 0.0, _make("e2e"), takes_s=1200.0, on_cluster=True),
+    Part("worst days", 0.0, _make("worst-days"), takes_s=700.0, on_cluster=True),
+    Part("traces of load, and alerts", 0.0, _make("e2e-load"), takes_s=700.0, on_cluster=True),
+    Part("mutants", 0.0, _mutants, takes_s=700.0),
+    Part("turns with Kafka Streams", 0.05, _turns, shortest_s=90.0),
     Part("chaos", 0.1, _chaos, shortest_s=90.0),
     Part("chaos of every operator", 0.1, _chaos_of_operators, shortest_s=90.0),
     Part("kill -9 and zombies", 0.2, _kills, shortest_s=120.0),

@@ -1,4 +1,4 @@
-"""Two tenants with equal names, one of them hostile: `python -m tests.soak.tenants --seconds 600 --seed 1`.
+"""Two tenants with equal names, one of them hostile: `python -m tests.nightly.tenants --seconds 600 --seed 1`.
 
 Both have a StreamApp with the same name, the same application id and the same short name of their Kafka, each in its
 own namespace of a real API server. The hostile one changes, breaks and deletes its own objects and attacks the
@@ -269,7 +269,7 @@ def _ordeal(
 
 def main() -> int:
     """Run both tenants; exit with status 0 if the other tenant was not affected."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.tenants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.nightly.tenants", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0, help="of the ordeal")
     parser.add_argument("--seed", type=int, default=1, help="seed of the hostile tenant's actions")
     given = parser.parse_args()
