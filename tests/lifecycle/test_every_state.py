@@ -14,7 +14,7 @@ from millpond.runtime.tasks import lifecycle
 from millpond.runtime.tasks.events import CommitFailed, Event, Hold, LookedUp
 from millpond.runtime.tasks.instructions import CloseStores, Instruction, LookUp, StartTasks, StopReading
 from millpond.runtime.tasks.lifecycle import TaskLifecycle
-from tests.lifecycle.world import ME, OTHER, Place, Violation, World, start, steps
+from tests.lifecycle.world import ME, OTHER, Place, Stage, Violation, World, start, steps
 
 
 def _explored(tasks: int = 1) -> dict[World, tuple[str, World] | None]:
@@ -144,6 +144,13 @@ def test_exploration_finds_a_fault(
 ) -> None:
     """The life cycle without one of these leads to a violation, and the message shows the steps to it."""
     monkeypatch.setitem(lifecycle._TRANSITIONS, event, mutant)
+    with pytest.raises(Violation, match="after:"):
+        _explored()
+
+
+def test_instructions_after_a_failed_one_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without them, lookups that tasks wait for are never sent, and stores stay open."""
+    monkeypatch.setattr(Stage, "carries_on", False)
     with pytest.raises(Violation, match="after:"):
         _explored()
 

@@ -15,7 +15,7 @@ one step each. A state consists of the following, for these reasons:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from millpond.protocol import Role, TaskState
 from millpond.runtime.offsets.metadata import Claim
@@ -116,14 +116,34 @@ def task_of(number: int) -> TaskId:
     return TaskId(0, number)
 
 
+#: The worker can go back to its last commit after one of these failed; after others it ends.
+_RECOVERABLE = (
+    ask.OpenStores, ask.BecomeActive, ask.BecomeCopy, ask.StartTasks, ask.StopReading, ask.CloseStores,
+)  # fmt: skip
+#: What lets go of something has done so when it raises, as by an error of a processor's `close()`.
+_LETS_GO = (ask.CancelSnapshot, ask.StopReading, ask.CloseStores)
+
+
 class Stage:
-    """A mutable copy of a world, with the real life cycle."""
+    """A mutable copy of a world, with the real life cycle.
+
+    Attributes:
+        carries_on: whether the instructions after one that fails are carried out, too.
+        performed: the number of instructions so far.
+        fails_at: the number of the instruction that fails; -1 for none.
+        failed: that instruction.
+    """
+
+    carries_on: ClassVar[bool] = True
 
     def __init__(self, world: World) -> None:
         self.fenced, self.flying, self.decided = world.fenced, world.flying, world.decided
         self.places = [place._asdict() for place in world.places]
         self.lifecycle = TaskLifecycle()
         self.lifecycle._number = _NEW
+        self.performed = 0
+        self.fails_at = -1
+        self.failed: ask.Instruction | None = None
         for number, place in enumerate(world.places):
             if place.role is not None:
                 record = TaskRecord(task_of(number), place.role, place.state)
@@ -167,6 +187,13 @@ class Stage:
     def handle(self, event: Event, **choices: bool) -> None:
         """Let the life cycle handle an event, and carry out its instructions with the results in `choices`."""
         for each in self.lifecycle.handle(event):
+            if self.failed is not None and not self.carries_on:
+                return
+            self.performed += 1
+            if self.performed - 1 == self.fails_at:
+                self.failed = each
+                if not isinstance(each, _LETS_GO):
+                    continue
             self._do(each, choices)
 
     def _do(self, each: ask.Instruction, choices: dict[str, bool]) -> None:
@@ -209,6 +236,15 @@ class Stage:
                 pass
             case _:
                 raise Violation(f"an unknown instruction: {each}")
+
+    def close(self) -> None:
+        """Close everything, as at the end of the worker."""
+        self.failed = None
+        self.fails_at = -1
+        self.handle(Drop(tuple(self.lifecycle.tasks)))
+        for place in self.places:
+            left = [each for each in ("stores", "reads", "fetches") if place[each]]
+            _must(not left, f"the end leaves {left} behind", self)
 
     def owned_by(self, number: int, owner: str | None) -> None:
         """Change the owner of a task, or the epoch of the same owner."""
@@ -271,12 +307,12 @@ def _orders(world: World, number: int, place: Place) -> Iterator[tuple[str, Worl
     task = task_of(number)
     for role in Role:
         if place.role is not role and place.role is not Role.ACTIVE:
-            yield _after(world, f"hold {task} as {role}", Hold((task,), role))
+            yield from _after(world, f"hold {task} as {role}", Hold((task,), role))
     if place.role is not None and place.role is not Role.ACTIVE:
-        yield _after(world, f"drop {task}", Drop((task,)))
+        yield from _after(world, f"drop {task}", Drop((task,)))
     if place.role is Role.ACTIVE:
-        yield _after(world, f"release {task}", Release(task, OTHER))
-        yield _after(world, f"keep {task}", Keep(task))
+        yield from _after(world, f"release {task}", Release(task, OTHER))
+        yield from _after(world, f"keep {task}", Keep(task))
 
 
 def _lookups(world: World, number: int, place: Place) -> Iterator[tuple[str, World]]:
@@ -291,26 +327,26 @@ def _lookups(world: World, number: int, place: Place) -> Iterator[tuple[str, Wor
             continue
         for resumable in (True, False) if look.owner == ME else (True,):
             for choices in ({}, {"restored": True}, {"snapshot": True}, {"replaced": True}):
-                stage = Stage(_with(world, number, place._replace(looks=rest)))
+                before = _with(world, number, place._replace(looks=rest))
                 claim = Claim.RESUME if look.owner == ME else Claim.CLAIM if look.owner is NOBODY else Claim.FOREIGN
                 epoch = _NEW if look.current else _OLD
                 finding = Finding(task, claim, look.owner, epoch, resumable)
-                stage.handle(LookedUp(_NEW if look.newest else _OLD, (finding,)), **choices)
-                yield f"{task} is looked up: {finding} {choices}", stage.frozen()
+                event = LookedUp(_NEW if look.newest else _OLD, (finding,))
+                yield from _after(before, f"{task} is looked up: {finding} {choices}", event, **choices)
 
 
 def _stores(world: World, number: int, place: Place) -> Iterator[tuple[str, World]]:
     task = task_of(number)
     if place.role is Role.ACTIVE and place.state is TaskState.RESTORING:
-        yield _after(world, f"{task} is restored", StoresRestored((task,)))
+        yield from _after(world, f"{task} is restored", StoresRestored((task,)))
     if place.role is not None and place.stores and not place.reads and place.state is not TaskState.RELEASING:
-        yield _after(world, f"{task} expires", StoresExpired(task))
+        yield from _after(world, f"{task} expires", StoresExpired(task))
     if place.role not in (None, Role.ACTIVE) and place.stores:
         for restored in {place.state is TaskState.RUNNING, True}:
-            yield _after(world, f"{task} catches up", CopyProgress(task, restored, restored))
+            yield from _after(world, f"{task} catches up", CopyProgress(task, restored, restored))
     if place.fetches:
         ready = _with(world, number, place._replace(fetches=False, skips=True))
-        yield _after(ready, f"the snapshot for {task} is through", SnapshotReady(task))
+        yield from _after(ready, f"the snapshot for {task} is through", SnapshotReady(task))
 
 
 def _owners(world: World, number: int, place: Place) -> Iterator[tuple[str, World]]:
@@ -338,10 +374,11 @@ def _commits(world: World) -> Iterator[tuple[str, World]]:
         if any(running) or released:
             for number, reads in enumerate(running):
                 stage.places[number]["committing"] = bool(reads) or task_of(number) in released
-            if released:
-                stage.handle(CommitBegun(released))
             stage.flying = True
-            yield "a commit begins", stage.frozen()
+            if released:
+                yield from _after(stage.frozen(), "a commit begins", CommitBegun(released))
+            else:
+                yield "a commit begins", stage.frozen()
     elif not world.decided and not world.fenced:
         stage = Stage(world)
         for number, place in enumerate(world.places):
@@ -354,33 +391,59 @@ def _commits(world: World) -> Iterator[tuple[str, World]]:
         yield "the broker decides for the commit", stage.frozen()
     if world.flying and world.decided:
         for restored in (True, False):
-            stage = _landed(world)
+            stage = _landed(Stage(world))
             released = tuple(
                 task_of(number)
                 for number, place in enumerate(world.places)
                 if place.committing and place.state is TaskState.RELEASING
             )
+            what = "the worker hears of its commit"
             if released:
-                stage.handle(CommitCompleted(released), restored=restored)
-            yield "the worker hears of its commit", stage.frozen()
-    stage = _landed(world)
-    stage.fenced = False  # a new producer takes the id, which aborts what is not decided
-    stage.handle(CommitFailed())
+                yield from _after(stage.frozen(), what, CommitCompleted(released), restored=restored)
+            else:
+                yield what, stage.frozen()
+    stage = _back_at_commit(Stage(world))
     yield "the worker goes back", stage.frozen()
+    for number in range(stage.performed):
+        stage = Stage(world)
+        stage.fails_at = number
+        _back_at_commit(stage).close()
 
 
-def _landed(world: World) -> Stage:
-    stage = Stage(world)
+def _landed(stage: Stage) -> Stage:
     stage.flying = stage.decided = False
     for place in stage.places:
         place["committing"] = False
     return stage
 
 
-def _after(world: World, what: str, event: Event) -> tuple[str, World]:
+def _back_at_commit(stage: Stage) -> Stage:
+    _landed(stage)
+    stage.fenced = False  # a new producer takes the id, which aborts what is not decided
+    stage.handle(CommitFailed())
+    return stage
+
+
+def _after(world: World, what: str, event: Event, **choices: bool) -> Iterator[tuple[str, World]]:
+    """Yield the result of an event, and what follows if one of its instructions fails.
+
+    The worker then ends, or goes back to its last commit.
+    """
     stage = Stage(world)
-    stage.handle(event)
-    return what, stage.frozen()
+    stage.handle(event, **choices)
+    yield what, stage.frozen()
+    for number in range(stage.performed):
+        stage = _failing(world, number, event, choices)
+        if isinstance(stage.failed, _RECOVERABLE):
+            yield f"{what}; {stage.failed} fails, and the worker goes back", _back_at_commit(stage).frozen()
+        _failing(world, number, event, choices).close()
+
+
+def _failing(world: World, number: int, event: Event, choices: dict[str, bool]) -> Stage:
+    stage = Stage(world)
+    stage.fails_at = number
+    stage.handle(event, **choices)
+    return stage
 
 
 def _with(world: World, number: int, place: Place) -> World:

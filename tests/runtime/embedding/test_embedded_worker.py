@@ -139,6 +139,41 @@ def test_a_handler_lets_a_failed_worker_start_again(broker, create_topic, app_id
     assert listener.states[-1] is States.NOT_RUNNING
 
 
+def test_a_worker_is_replaced_although_its_close_failed_as_well(broker, create_topic, app_id, tmp_path, caplog):
+    """The error that ended it stays the error, that of `close()` is logged, and the state directory is free again."""
+    source, servers = create_topic("in"), broker.bootstrap_servers
+    kafka.produce(servers, source, [("a", "x")])
+    broken = threading.Event()
+    broken.set()
+
+    class Breaking(mp.Processor[str, str, str, str]):
+        def process(self, record: mp.Record[str, str]) -> None:
+            if broken.is_set():
+                raise ValueError("cannot process")
+
+        def close(self) -> None:
+            if broken.is_set():
+                broken.clear()
+                raise ValueError("cannot close")
+
+    builder = mp.StreamsBuilder()
+    words = builder.stream(source, key=mp.String, value=mp.String)
+    words.process(Breaking)
+    words.group_by_key().count(store="counts")
+    errors: list[Exception] = []
+
+    def replace(error: Exception) -> mp.StreamThreadExceptionResponse:
+        errors.append(error)
+        return mp.StreamThreadExceptionResponse.REPLACE_THREAD
+
+    worker = mp.Worker(builder.build(), config(servers, app_id, tmp_path))
+    worker.set_uncaught_exception_handler(replace)
+    with worker:
+        kafka.eventually(lambda: worker.metrics.commits and not broken.is_set(), "the replacement commits")
+    assert [type(each) for each in errors] == [ProcessingFailed]
+    assert "cannot close" in caplog.text
+
+
 @pytest.mark.parametrize(
     "handler",
     [

@@ -405,3 +405,47 @@ def test_lookup_of_a_deleted_topic_is_repeated_without_it(
                 request()
     finally:
         worker.close()
+
+
+@pytest.mark.parametrize("owner", ["w1", None])
+def test_error_of_a_task_of_another_leaves_everything_closable(kafka: Kafka, worker: Parts, owner: str | None) -> None:
+    """The owner is told, the worker can be closed, and its state directory is free for a replacement."""
+    if owner is not None:
+        _owned_by(kafka, worker, owner)
+    worker.executor.hold([A, B], Role.ACTIVE)
+    with pytest.raises(OwnershipError, match=r"taken over by worker 'w1'|has no owner in Kafka any more"):
+        worker.settle()
+    assert list(worker.executor.held) == list(worker.executor.lifecycle.tasks)
+    worker.executor.close()
+    assert not worker.executor.held
+
+
+def test_stores_of_all_tasks_are_closed_although_one_fails(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first error is raised, the second is logged, and no task or store stays open."""
+
+    class Sulking(mp.Processor[str, str, str, str]):
+        def process(self, record: mp.Record[str, str]) -> None:
+            del record
+
+        def close(self) -> None:
+            raise ValueError("will not close")
+
+    builder = mp.StreamsBuilder()
+    words = builder.stream("in", key=mp.String, value=mp.String)
+    words.process(Sulking)
+    words.group_by_key().count(store="counts")
+    worker = Parts(kafka, builder.build(), tmp_path, {"in": 2})
+    worker.own(A, B)
+    stores = [store for each in worker.executor.held.values() for store in each.stores.values()]
+    closed: list[Any] = []
+    for each in stores:
+        each.close = lambda each=each: closed.append(each)
+    with pytest.raises(ValueError, match="will not close"):
+        worker.executor.close()
+    assert closed == stores
+    assert not worker.executor.held
+    assert caplog.text.count("will not close") >= 1
+    worker.sink.close()
+    worker.state_file.close()

@@ -24,6 +24,7 @@ from millpond.dsl.durations import milliseconds
 from millpond.dsl.operators.window_join.times import EMIT_INTERVAL as JOIN_EMIT_INTERVAL
 from millpond.dsl.operators.windowing.finals import EMIT_INTERVAL
 from millpond.errors import TopologyError
+from millpond.runtime.all_steps import take_all
 from millpond.runtime.config.model import Config
 from millpond.runtime.offsets.completeness import Moment
 from millpond.runtime.offsets.metadata import OffsetMetadata, Partition
@@ -362,11 +363,11 @@ class TopologyTestDriver:
         return topic, record
 
     def close(self) -> None:
-        """Close processors and stores."""
-        self._task.close()
-        for store in [*self._task.stores.values(), *(each.store for each in self._globals.values())]:
-            store.close()
-        self._backend.close()
+        """Close processors and stores, whichever of them fail."""
+        stores = [*self._task.stores.values(), *(each.store for each in self._globals.values())]
+        take_all((self._task.close, *(each.close for each in stores), self._backend.close, self._delete_directory))
+
+    def _delete_directory(self) -> None:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None

@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from millpond.errors import StateError
+from millpond.runtime.all_steps import take_all
 from millpond.runtime.offsets.metadata import OffsetMetadata, Partition, Remembered
 from millpond.topology import SourceNode, Subtopology, TaskId
 
@@ -418,9 +419,8 @@ class StreamTask:
             self._quiet.forget()
         if self._tracer is not None:
             self._tracer.abandon()
-        for closer in self._hooks.closers:
-            closer()
-        self._hooks.closers.clear()
+        closers, self._hooks.closers = self._hooks.closers, []
+        take_all(closers)
 
 
 def _dirty_bytes(store: Any) -> int:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from millpond.runtime.all_steps import take_all
 from millpond.runtime.commit.pipeline import CommitFailed
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.end_offsets import EndOffsetCallback, EndOffsets
@@ -216,14 +218,11 @@ class GlobalStores:
         return next((updater for updater in self.updaters if updater.topic == topic), None)
 
     def close(self) -> None:
-        """Stop reading and waiting, and close the stores."""
-        self._unassign()
+        """Stop reading and waiting, and close the stores, whichever of them fail."""
+        steps: list[Callable[[], object]] = [self._unassign]
         for id in self._waiting:
             assert self.bootstrap is not None
-            self.bootstrap.forget(id)
-        self._waiting.clear()
+            steps.append(partial(self.bootstrap.forget, id))
         for updater in self.updaters:
-            updater.close()
-            updater.store.close()
-        self.updaters.clear()
-        self.behind.clear()
+            steps += [updater.close, updater.store.close]
+        take_all((*steps, self._waiting.clear, self.updaters.clear, self.behind.clear))

@@ -8,6 +8,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from millpond.runtime.all_steps import take_all
 from millpond.runtime.offsets.completeness import Completeness, Moment
 from millpond.runtime.offsets.metadata import Partition, Remembered
 from millpond.runtime.processing.compile import compile_graph
@@ -196,5 +197,4 @@ class GlobalStateUpdater:
 
     def close(self) -> None:
         """Call the processor's `close()`."""
-        for closer in self._hooks.closers:
-            closer()
+        take_all(self._hooks.closers)

@@ -105,9 +105,9 @@ class ActiveTasks:
         inputs = [partition for partition in held.committed if self.by_input.get(partition) is task]
         for partition in inputs:
             del self.by_input[partition]
-        self._unassign(self._back_pressure.forget(inputs))
         if task in self.running:
             self.running.remove(task)
+        self._unassign(self._back_pressure.forget(inputs))
 
     def stop_all(self, *, unassign: bool) -> None:
         """Stop reading all inputs.
@@ -116,11 +116,11 @@ class ActiveTasks:
             unassign: whether to unassign them from the consumer, which is not needed if the consumer is replaced.
         """
         reading = self._back_pressure.forget(list(self.by_input))
-        if unassign:
-            self._unassign(reading)
         self._back_pressure.clear()
         self.running.clear()
         self.by_input.clear()
+        if unassign:
+            self._unassign(reading)
 
     def _unassign(self, partitions: Iterable[Partition]) -> None:
         if assigned := [TopicPartition(each.topic, each.partition) for each in partitions]:

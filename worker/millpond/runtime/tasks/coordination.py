@@ -6,11 +6,12 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
-from functools import singledispatchmethod
+from functools import partial, singledispatchmethod
 from typing import TYPE_CHECKING
 
 from millpond.errors import OwnershipError
 from millpond.protocol import Brokers, Epoch, RefusalCode, Role, TaskReport, TaskState, clock, without_lags
+from millpond.runtime.all_steps import take_all
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.broker_contact import BrokerContact
 from millpond.runtime.offsets.metadata import Claim, belongs_to, claim_of, epoch_of
@@ -235,8 +236,7 @@ class Coordination:
         self._perform(self._follower.handle(event))
 
     def _perform(self, instructions: Iterable[Instruction]) -> None:
-        for each in instructions:
-            self._do(each)
+        take_all(partial(self._do, each) for each in instructions)
 
     @singledispatchmethod
     def _do(self, instruction: Instruction) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import singledispatchmethod
+from functools import partial, singledispatchmethod
 from typing import Any
 
 from millpond.errors import StateCorrupted
 from millpond.protocol import Mark, Role, TaskState
+from millpond.runtime.all_steps import take_all
 from millpond.runtime.commit.pipeline import Offsets
 from millpond.runtime.offsets.metadata import (
     Claim,
@@ -198,14 +199,17 @@ class TaskExecutor:
         self.perform(self.lifecycle.handle(event))
 
     def perform(self, instructions: Iterable[Instruction]) -> None:
-        """Carry out instructions of the life cycle; raise as `handle` does."""
+        """Carry out instructions of the life cycle, all of them even if some fail; raise as `handle` does."""
         self._perform(instructions)
         self._copies.assign()
 
     def _perform(self, instructions: Iterable[Instruction]) -> None:
-        for each in instructions:
-            for outcome in self._do(each):
-                self._perform(self.lifecycle.handle(outcome))
+        # The life cycle counts on each of them: a task that it has dropped must not keep its stores open here.
+        take_all(partial(self._carry_out, each) for each in instructions)
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        for outcome in self._do(instruction):
+            self._perform(self.lifecycle.handle(outcome))
 
     def hold(self, tasks: Collection[TaskId], role: Role) -> None:
         """Hold tasks in a role. An active role begins with a lookup in Kafka."""
@@ -404,17 +408,12 @@ class TaskExecutor:
         """Drop all tasks and global stores, with their uncommitted changes."""
         self.active.outbox.clear()
         self._copies.forget()
-        self.drop(list(self.held))
-        self._dropped_at.clear()
-        self.globals.close()
+        take_all((lambda: self.drop(list(self.held)), self._dropped_at.clear, self.globals.close))
 
     def close(self) -> None:
-        """Close all tasks, stores and lookups."""
-        self.registrar.close()
-        self._committed_ends.close()
-        self.drop_all()
-        if self.bootstrap is not None:
-            self.bootstrap.close()
+        """Close all tasks, stores and lookups, whichever of them fail."""
+        snapshots = () if self.bootstrap is None else (self.bootstrap.close,)
+        take_all((self.registrar.close, self._committed_ends.close, self.drop_all, *snapshots))
 
     # Instructions
 
@@ -462,10 +461,12 @@ class TaskExecutor:
 
     @_do.register
     def _(self, each: CloseStores) -> Outcomes:
-        self._operations.close(self.held[each.task], for_good=each.for_good)
-        if each.for_good:
-            self._dropped_at[each.task] = time.monotonic()
-            del self.held[each.task]
+        try:
+            self._operations.close(self.held[each.task], for_good=each.for_good)
+        finally:
+            if each.for_good:
+                self._dropped_at[each.task] = time.monotonic()
+                del self.held[each.task]
         return _NOTHING
 
     @_do.register

@@ -83,9 +83,9 @@ class HeldTask:
 
     def end_task(self) -> None:
         """Close the active task, if any."""
-        if self.task is not None:
-            self.task.close()
-            self.task = None
+        task, self.task = self.task, None
+        if task is not None:
+            task.close()
 
     @property
     def lag(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from millpond.runtime.all_steps import take_all
 from millpond.runtime.offsets.completeness import Completeness
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.restoring.changelog_reader import ChangelogReader
@@ -128,14 +129,18 @@ class StoreOperations:
             self._copies.unassign(held.changelogs)
 
     def close(self, held: HeldTask, *, for_good: bool) -> None:
-        """Close the task if it is active, and its stores.
+        """Close the task if it is active, and its stores, whichever of them fail.
 
         Args:
             held: the task.
             for_good: whether the worker no longer holds the task, so that rows in memory are dropped, too.
         """
-        self.stop_restoring([held])
-        # Stores are not reverted before they are closed: that may have to read a corrupted file.
-        self._stores.close(held, for_good=for_good)
-        held.end_task()
         held.activated_with = None
+        take_all(
+            (
+                lambda: self.stop_restoring([held]),
+                # Stores are not reverted before they are closed: that may have to read a corrupted file.
+                lambda: self._stores.close(held, for_good=for_good),
+                held.end_task,
+            )
+        )

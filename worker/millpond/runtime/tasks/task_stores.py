@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from millpond.errors import StateCorrupted, TopicError
+from millpond.runtime.all_steps import take_all
 from millpond.runtime.offsets.completeness import Completeness
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.ownership.lookups import TaskLookup
@@ -325,15 +326,14 @@ class TaskStores:
 
     def close(self, held: HeldTask, *, for_good: bool) -> None:
         """Close a task's stores. Rows on disk stay; rows in memory are dropped if `for_good`."""
-        self._state_file.end_iterators(held.stores)
-        for name, store in held.stores.items():
-            store.close()
+        stores, held.stores, held.changelogs = held.stores, {}, []
+        for name in stores:
             self._sources.pop((name, held.id.partition), None)
+        self._state_file.end_iterators(stores)
+        take_all(each.close for each in stores.values())
         for builder in self._builders[held.id.subtopology] if for_good else ():
             if self._backends[builder.name] is self._memory:  # a task that was never opened may have a snapshot's rows
                 self._memory.drop(builder.name, held.id.partition)
-        held.stores = {}
-        held.changelogs = []
 
     def on_disk(self, held: Mapping[TaskId, HeldTask]) -> dict[TaskId, int]:
         """Return the tasks that have rows on disk and are not held, each with the sum of its changelog offsets."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from millpond.runtime.all_steps import take_all
 from millpond.runtime.blockers import Blockers
 from millpond.runtime.commit.pipeline import OffsetCommitter
 from millpond.runtime.config.memory_limit import row_cache_bytes
@@ -75,13 +77,9 @@ class Assembly:
     """Deletes changelog records of windows that have expired."""
 
     def close(self) -> None:
-        """Close the tasks, the state and the clients."""
-        self.executor.close()
-        self.state_file.close()
-        self.consumer.close()
-        self.copier.close()
-        if self.environment.tracing is not None:
-            self.environment.tracing.close()
+        """Close the tasks, the state and the clients, whichever of them fail."""
+        tracing = () if self.environment.tracing is None else (self.environment.tracing.close,)
+        take_all((self.executor.close, self.state_file.close, self.consumer.close, self.copier.close, *tracing))
 
 
 def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
@@ -94,6 +92,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
     fencing: Callable[[str], Producer],
     blockers: Blockers,
     admit: Callable[[str], None],
+    at_end: ExitStack,
 ) -> Assembly:
     """Connect to Kafka, plan the tasks, open the state, and create internal topics.
 
@@ -107,6 +106,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         blockers: the blockers of the worker.
         admit: called with the id of the Kafka cluster before anything is created or changed there; raises to end the
             start.
+        at_end: closes the state, however the start and the run end.
 
     Raises:
         MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
@@ -124,6 +124,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
 
     plan = planned(existing)
     state_file = _open_state(config)
+    at_end.callback(state_file.close)
     threads = ConsumerThreads("millpond-registrar", _REQUEST_THREADS, lambda: make_offset_reader(config, on_error))
     offsets = OffsetStore(
         threads.consumer,
@@ -132,23 +133,19 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         stopping,
         config.task_timeout_ms / 1000,
     )
-    try:
-        environment = _environment(topology, config, cluster, tracing)
-        stores = TaskStores(plan, environment, state_file, cluster.ranges)
-        bootstrap = open_bootstrap(config, stores.backend, environment.now_ms)
-        newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
-        warn_of_left_changelogs(plan, newest, config.application_id)
-        warn_of_stores_renamed_back(plan, newest, config.application_id, cluster.facts, offsets.survey)
-        starts = StartPositions(plan, config, environment, "")
-        check_no_earlier_life(plan, newest, offsets.survey, cluster.ranges, starts.from_beginning)
-        windows = window_changelogs(plan)
-        cluster.ensure(without_limit(plan.internal, windows), newest, config.replication_factor)
-        stores.time_limits = keep_records(windows, newest, cluster)
-        of_globals = [(each.store, each.source.topics[0]) for each in topology.global_stores]
-        warn_of_deletions(state_sources(plan, of_globals), cluster.configs)
-    except BaseException:
-        state_file.close()
-        raise
+    environment = _environment(topology, config, cluster, tracing)
+    stores = TaskStores(plan, environment, state_file, cluster.ranges)
+    bootstrap = open_bootstrap(config, stores.backend, environment.now_ms)
+    newest = check_changelogs(plan, existing, cluster.topics, offsets.survey, state_file)
+    warn_of_left_changelogs(plan, newest, config.application_id)
+    warn_of_stores_renamed_back(plan, newest, config.application_id, cluster.facts, offsets.survey)
+    starts = StartPositions(plan, config, environment, "")
+    check_no_earlier_life(plan, newest, offsets.survey, cluster.ranges, starts.from_beginning)
+    windows = window_changelogs(plan)
+    cluster.ensure(without_limit(plan.internal, windows), newest, config.replication_factor)
+    stores.time_limits = keep_records(windows, newest, cluster)
+    of_globals = [(each.store, each.source.topics[0]) for each in topology.global_stores]
+    warn_of_deletions(state_sources(plan, of_globals), cluster.configs)
     offset_committer: OffsetCommitter | None = None
 
     def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError
 from confluent_kafka import KafkaException
 
 from millpond.errors import OwnershipError
+from millpond.runtime.all_steps import take_all
 from millpond.runtime.commit.pipeline import CommitFailed
 
 from .parts import COMMIT_POLL_S, WorkerParts
@@ -99,6 +100,28 @@ class Leaving:
             return
         if not idle:
             log.warning("last commit: not confirmed in time; the next start reads from Kafka whether it is complete")
+
+    def close(self, _: object, failure: BaseException | None, __: object) -> None:
+        """Close all parts of the worker. An error of that must not hide the one that ended the worker.
+
+        Args:
+            failure: the error that ended the worker; None without one.
+        """
+        parts = self._parts
+        try:
+            take_all(
+                (
+                    lambda: self.sign_off(leave=parts.controls.leave_group),
+                    parts.close_offset_sink,
+                    parts.client_errors.close,
+                    parts.contact.close,
+                    parts.assembly.close,
+                )
+            )
+        except Exception:
+            if failure is None:
+                raise
+            log.exception("worker %s: cannot close everything after its failure", parts.config.worker_id)
 
     def sign_off(self, *, leave: bool = True) -> None:
         """End the heartbeats, and report the end to the coordinator, which then does not wait for the session timeout.

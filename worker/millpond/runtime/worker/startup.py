@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from confluent_kafka import KafkaException, Producer
 
@@ -56,8 +57,11 @@ class Startup:
         self._producers = producers
         self._take_over = take_over
 
-    def assemble(self) -> None:
+    def assemble(self, at_end: ExitStack) -> None:
         """Connect to Kafka, plan the tasks, and open the state.
+
+        Args:
+            at_end: closes the state, however the start and the run end.
 
         Raises:
             MillpondError: no broker answers, a topic is missing or has the wrong shape, or the state cannot be opened.
@@ -75,6 +79,7 @@ class Startup:
                 fencing=self._producers.fencing,
                 blockers=parts.blockers,
                 admit=parts.admission.await_admission,
+                at_end=at_end,
             )
         assembly = parts.assembly
         parts.load = LoadMeter(

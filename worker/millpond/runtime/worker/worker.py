@@ -358,8 +358,9 @@ class Worker:
         try:
             with self.metrics.serving(self), self._garbage(), self.waiting.waits_of_serdes(), ExitStack() as at_end:
                 try:
+                    self._startup.assemble(at_end)
+                    at_end.push(self._leaving.close)
                     self._open()
-                    at_end.callback(self._close)
                     self._run()
                 except BaseException as error:
                     stopped = self._only_waited(error)
@@ -404,7 +405,6 @@ class Worker:
 
     def _open(self) -> None:
         parts = self._parts
-        self._startup.assemble()
         assembly = parts.assembly
         self._catalog = store_catalog(self.topology, assembly.plan, assembly.environment)
         self._queries.open(self, self._catalog)
@@ -431,14 +431,6 @@ class Worker:
             if error.store is None:
                 raise
             self._recovery.rebuild(error)
-
-    def _close(self) -> None:
-        parts = self._parts
-        self._leaving.sign_off(leave=self._controls.leave_group)
-        parts.close_offset_sink()
-        parts.client_errors.close()
-        self.contact.close()
-        parts.assembly.close()
 
     # For other threads
 

@@ -402,6 +402,8 @@ class StateFile:
 
     def close(self) -> None:
         """Close the database and release the directory. Open iterators end. Idempotent."""
-        with self._sharing:
-            self._database.close()
-        self._lock.release()
+        try:
+            with self._sharing:
+                self._database.close()
+        finally:
+            self._lock.release()
