@@ -9,6 +9,8 @@ import threading
 import time
 import traceback
 
+from millpond.texts import said, well_formed
+
 __all__ = ("FORMATS", "JsonFormatter", "log_as_json", "logs_json")
 
 FORMATS = ("text", "json")
@@ -47,11 +49,11 @@ class JsonFormatter(logging.Formatter):
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             line["error_type"] = type(error).__name__
-            line["error_message"] = str(error)
+            line["error_message"] = said(error)
             line["traceback"] = "".join(traceback.format_exception(error))
         elif record.stack_info:
             line["traceback"] = record.stack_info
-        return json.dumps(line)
+        return json.dumps({name: well_formed(text) for name, text in line.items()})
 
 
 def _message(record: logging.LogRecord) -> str:

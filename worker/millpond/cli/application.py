@@ -18,6 +18,7 @@ from millpond.errors import ConfigError, MillpondError
 from millpond.names import OF_STREAMS
 from millpond.runtime.config.parsers import nearest
 from millpond.runtime.loading import StartedWhileLoading, loading
+from millpond.texts import said
 from millpond.topology import Topology
 from millpond.topology.optimization import check_optimization, parse_optimization
 
@@ -157,9 +158,9 @@ def _call(function: Callable[[], Any], target: str) -> Any:
 
 def _cause(error: Exception) -> str:
     """Return the error and the line of the application that raised it."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = f"{type(error).__name__}: {message}" if (message := said(error)) else type(error).__name__
     if isinstance(error, SyntaxError):
-        return f"{text}" if error.lineno is None or "line" in str(error) else f"{text} (line {error.lineno})"
+        return text if error.lineno is None or "line" in message else f"{text} (line {error.lineno})"
     hint = ""
     if isinstance(error, AttributeError) and error.obj is None and error.name in OF_STREAMS:
         hint = f"; to() and foreach() end a stream and return None, so call {error.name}() before them"

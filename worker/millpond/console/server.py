@@ -16,6 +16,7 @@ from aiohttp import web
 
 from millpond.errors import MillpondError
 from millpond.protocol.overview import ApplicationOverview, ApplicationSummary
+from millpond.texts import encoded, well_formed
 
 __all__ = ("NO_NAMESPACE", "ConsoleSource", "Unavailable", "add_console")
 
@@ -142,7 +143,7 @@ def _names(request: web.Request) -> tuple[str, str]:
 
 
 def _json(document: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(document), content_type="application/json")
+    return web.Response(body=encoded(document, msgspec.json.Encoder()), content_type="application/json")
 
 
 def _missing(request: web.Request) -> web.Response:
@@ -151,4 +152,4 @@ def _missing(request: web.Request) -> web.Response:
 
 
 def _error(status: HTTPStatus, sentence: str) -> web.Response:
-    return web.Response(text=sentence + "\n", status=status)
+    return web.Response(text=well_formed(sentence) + "\n", status=status)

@@ -17,6 +17,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from millpond.texts import encoded
+
 from .load_rates import WorkerRates
 from .loads import Int64, WorkerLoad
 from .overview import TopologyOverview
@@ -348,7 +350,7 @@ _refusals = msgspec.json.Decoder(Refusal)
 
 def encode(message: msgspec.Struct) -> bytes:
     """Encode a message as JSON."""
-    return _encoder.encode(message)
+    return encoded(message, _encoder)
 
 
 def decode_heartbeat(raw: bytes) -> Heartbeat:

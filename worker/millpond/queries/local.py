@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from millpond.backoff import Backoff
 from millpond.protocol import Role, TaskState
 from millpond.state.rocksdb.state_file import MAX_ITERATOR_AGE_S
+from millpond.texts import said
 from millpond.topology import TaskId
 
 from .catalog import StoreCatalog, StoreInfo
@@ -308,7 +309,7 @@ class LocalScan:
     def _failed(self, error: Exception) -> QueryFailed:
         # A store that is closed or dropped during a read raises many kinds of errors. If so, report that it moved.
         self._check()
-        text = str(error) or type(error).__name__
+        text = said(error) or type(error).__name__
         return QueryFailed(
             FailureReason.STORE_EXCEPTION, f"cannot read store '{self._info.name}': {text}", self._read.partitions
         )

@@ -12,6 +12,8 @@ from typing import Protocol
 
 import msgspec
 
+from millpond.texts import encoded
+
 from .failures import Failure
 
 __all__ = (
@@ -108,7 +110,7 @@ _frames: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 def encode_read(read: Read) -> bytes:
     """Encode the body of a request."""
-    return _encoder.encode(read)
+    return encoded(read, _encoder)
 
 
 def decode_read(raw: bytes) -> Read:
@@ -122,7 +124,7 @@ def decode_read(raw: bytes) -> Read:
 
 def encode_frame(content: Frame) -> bytes:
     """Encode a frame, preceded by its length."""
-    return with_length(_encoder.encode(content))
+    return with_length(encoded(content, _encoder))
 
 
 def with_length(body: bytes) -> bytes:

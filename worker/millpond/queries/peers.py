@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from millpond.texts import said
+
 from .access import Tokens
 from .failures import FailureReason, QueryFailed
 from .local import LocalReader, LocalScan
@@ -170,7 +172,7 @@ async def answer_peer(reader: LocalReader, request: web.Request) -> web.StreamRe
     try:
         read = decode_read(await request.read())
     except msgspec.DecodeError as error:
-        return web.Response(status=400, text=f"{error}\n")
+        return web.Response(status=400, text=f"{said(error)}\n")
     if read.application != reader.catalog.application:
         return web.Response(status=404, text=f"this worker belongs to application '{reader.catalog.application}'\n")
     scan: LocalScan | None = None

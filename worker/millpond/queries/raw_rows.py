@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from millpond.protocol import Role
+from millpond.texts import encoded
 from millpond.topology import TaskId
 
 from .catalog import OnDisk
@@ -80,7 +81,7 @@ _frames: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 def encode_frame(content: Frame) -> bytes:
     """Encode a frame, preceded by its length."""
-    return with_length(_encoder.encode(content))
+    return with_length(encoded(content, _encoder))
 
 
 def decode_frame(body: bytes) -> Frame:

@@ -19,6 +19,7 @@ from millpond.errors import BrokerError, MillpondError
 from millpond.serdes import Serde, Windowed
 from millpond.serdes.plain import plain_json
 from millpond.state.unreadable_rows import cure_of
+from millpond.texts import said
 
 from .catalog import QueryableKind, StoreInfo
 from .failures import FailureReason, QueryFailed
@@ -168,7 +169,7 @@ def encode(content: Any) -> bytes:
     except Exception as error:
         raise QueryFailed(
             FailureReason.STORE_EXCEPTION,
-            f"a key or value cannot be written as JSON ({error}): use format=base64.",
+            f"a key or value cannot be written as JSON ({said(error)}): use format=base64.",
         ) from error
 
 

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from millpond.errors import BrokerError, MillpondError
 from millpond.protocol import Trouble
 from millpond.serdes.waits import telling_waits
+from millpond.texts import said
 
 __all__ = ("Blockers",)
 
@@ -70,4 +71,4 @@ class Blockers:
         if not reported:
             return None
         _, error = min(reported, key=lambda each: each[0])
-        return Trouble(type(error).__name__, str(error))
+        return Trouble(type(error).__name__, said(error))

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from millpond.checks import check_function
 from millpond.errors import SerializationError
+from millpond.texts import said
 
 __all__ = ("Serde",)
 
@@ -106,7 +107,7 @@ def _cause(error: Exception, data: bytes = b"") -> str:
 
     A name in the payload may be quoted, so characters that control a terminal are replaced.
     """
-    text = "".join(each if each.isprintable() else "\ufffd" for each in " ".join(str(error).split()))
+    text = "".join(each if each.isprintable() else "\ufffd" for each in " ".join(said(error).split()))
     text = text or type(error).__name__
     payload = data.decode("utf-8", "replace")
     if len(payload) >= _SHORTEST_SECRET:

@@ -26,6 +26,7 @@ from millpond.state.formats import (
     unpack_timestamp,
 )
 from millpond.state.rows import timestamped_key_value_rows
+from millpond.texts import said
 
 from .builders import StoreBuilder
 from .store_readers import StoreReader
@@ -238,7 +239,7 @@ class CustomStore(StagedStore[bytes, bytes]):
 
     def _failed(self, method: str, error: Exception) -> StateError:
         return StateError(
-            f"store '{self.name}': {type(self._user).__name__}.{method}() raised {type(error).__name__}: {error}"
+            f"store '{self.name}': {type(self._user).__name__}.{method}() raised {type(error).__name__}: {said(error)}"
         )
 
     # For the runtime

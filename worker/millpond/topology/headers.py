@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from millpond.checks import kind_of
 from millpond.errors import TopologyError
+from millpond.texts import well_formed
 
 from .context import Headers
 
@@ -52,6 +53,10 @@ def check_headers(headers: Any) -> Headers:
     for pair in headers:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise TopologyError(f"Headers are {_PAIRS}, but one is {kind_of(pair)}.")
+        if well_formed(pair[0]) != pair[0]:
+            raise TopologyError(
+                f"The name {pair[0]!a} of a header contains half a character, which has no UTF-8; replace it."
+            )
         if not isinstance(pair[1], bytes | None):
             raise TopologyError(
                 f"The value of header {pair[0]!r} has to be bytes or None, and is of type {type(pair[1]).__name__}; "

@@ -15,7 +15,7 @@ from millpond.checks import kind_of
 from millpond.errors import TopologyError
 
 from .context import Body, Forward, NodeContext
-from .headers import NO_HEADERS, RecordHeaders
+from .headers import NO_HEADERS, RecordHeaders, check_headers
 from .processor import Change, FixedKeyProcessor, Processor, Record
 from .processor_body import ProcessorBody, supplied_stores
 from .suppliers import check_supplier
@@ -160,7 +160,8 @@ class _Operator(Processor[Any, Any, Any, Any]):
 
     def process(self, record: Record[Any, Any]) -> None:
         task = self._node.task
-        before, task.headers = task.headers, None if record.headers is NO_HEADERS else record.headers
+        before, headers = task.headers, None if record.headers is NO_HEADERS else record.headers
+        task.headers = headers if headers is None or type(headers) is RecordHeaders else check_headers(headers)
         try:
             if self._supplier.from_table:
                 new, old = record.value

@@ -14,6 +14,8 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from millpond.texts import encoded
+
 from .actions import perform
 from .remote import Command, CommandFailed, NoSession, SessionFile, directory
 from .status import SessionStatus
@@ -93,7 +95,7 @@ def _require_token(token: str) -> Middleware:
 
 def _status_handler(status: Callable[[], SessionStatus]) -> _Handler:
     async def handle(_request: web.Request) -> web.StreamResponse:
-        return web.Response(body=msgspec.json.encode(status()), content_type="application/json")
+        return web.Response(body=encoded(status(), msgspec.json.Encoder()), content_type="application/json")
 
     return handle
 

@@ -20,6 +20,7 @@ from millpond.checks import check_function, nearest
 from millpond.durations import Duration, milliseconds
 from millpond.errors import TopologyError
 from millpond.serdes.checking import check_serde
+from millpond.texts import said
 from millpond.topology.optimization import OPTIMIZATIONS, parse_optimization
 from millpond.topology.settings.resets import parse_reset
 from millpond.topology.user_metrics import LEVELS
@@ -397,7 +398,7 @@ def import_object(path: str) -> object:
     except SystemExit as error:
         raise ValueError(f"module '{module_name}' exits when it is imported") from error
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".removesuffix(".")
+        reason = f"{type(error).__name__}: {said(error)}".removesuffix(".")
         raise ValueError(f"module '{module_name}' cannot be imported ({reason})") from error
     for attribute in attributes.split("."):
         try:

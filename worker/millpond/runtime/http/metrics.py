@@ -24,6 +24,7 @@ from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.broker_contact import BrokerContact
 from millpond.runtime.processing.node_figures import LATENCIES
 from millpond.runtime.states import WorkerState
+from millpond.texts import well_formed
 
 from .metric_families import (
     BOOTSTRAP,
@@ -237,7 +238,7 @@ class WorkerMetrics:
 
         state = "created" if self._worker is None else self._worker.state.value
         suffix = "" if ok or reason is None else f": {reason}"
-        return web.Response(status=200 if ok else 503, text=f"{state}{suffix}\n")
+        return web.Response(status=200 if ok else 503, text=well_formed(f"{state}{suffix}\n"))
 
     def _obstacle(self) -> str | None:
         """Return the thing that the worker waits for, as text; None if it does not wait."""

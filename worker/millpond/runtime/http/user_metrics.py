@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from millpond.runtime.processing.node_figures import NodeFigures, StoreFigures
+from millpond.texts import well_formed
 from millpond.topology.user_metrics import Counter, Gauge, Histogram, MetricDefinition
 
 from .metric_families import FLUSHES, NODES, families
@@ -67,7 +68,8 @@ def user_families(labels: Mapping[str, str], tasks: Iterable[Any]) -> Iterator[M
         metrics = task.context.metrics
         definitions.update(metrics.shared.definitions)
         for (name, node, tags), instrument in list(metrics.instruments.items()):
-            samples.setdefault(name, []).append(([*labels.values(), str(task.id), node, *tags], instrument))
+            values = [*labels.values(), str(task.id), node, *map(well_formed, tags)]
+            samples.setdefault(name, []).append((values, instrument))
     for name in sorted(samples):
         definition = definitions[name]
         names = [*labels, "task", "node", *definition.tags]

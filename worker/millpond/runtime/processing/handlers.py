@@ -18,6 +18,8 @@ from millpond.checks import kind_of
 from millpond.errors import MillpondError, ProcessingFailed, SerializationError, TopologyError
 from millpond.state import RecordContext
 from millpond.state.unreadable_rows import UnreadableRow, cure_of
+from millpond.texts import said, utf8
+from millpond.topology.headers import check_headers
 from millpond.user_code import place_of
 
 from .context import TaskContext, headers_of
@@ -148,9 +150,9 @@ def dead_letter(context: ErrorContext, error: Exception) -> list[DeadLetter]:
     if topic is None:
         return []
     described: list[tuple[str, bytes | None]] = [
-        ("__streams.errors.exception", type(error).__qualname__.encode()),
-        ("__streams.errors.stacktrace", "".join(traceback.format_exception(error)).encode()),
-        ("__streams.errors.message", str(error).encode()),
+        ("__streams.errors.exception", utf8(type(error).__qualname__)),
+        ("__streams.errors.stacktrace", utf8("".join(traceback.format_exception(error)))),
+        ("__streams.errors.message", utf8(said(error))),
         ("__streams.errors.topic", (context.topic or "").encode()),
         ("__streams.errors.partition", str(context.partition).encode()),
         ("__streams.errors.offset", str(context.offset).encode()),
@@ -167,9 +169,16 @@ def _text(part: object) -> bytes | None:
     if part is None or isinstance(part, bytes):
         return part
     try:
-        return part.encode() if isinstance(part, str) else msgspec.json.encode(part)
+        return utf8(part) if isinstance(part, str) else msgspec.json.encode(part)
     except Exception:  # noqa: BLE001 - any type of the user's
-        return repr(part).encode()
+        return utf8(_repr(part))
+
+
+def _repr(part: object) -> str:
+    try:
+        return repr(part)
+    except Exception:  # noqa: BLE001 - user code
+        return f"a {type(part).__qualname__}"
 
 
 class Handlers:
@@ -258,19 +267,23 @@ class Handlers:
             answer = handler(context, error)
             response = answer if isinstance(answer, Response) else Response(answer)
         except Exception as handler_error:
-            raise ProcessingFailed(f"{where}, and so did its handler: {handler_error}") from handler_error
+            raise ProcessingFailed(f"{where}, and so did its handler: {said(handler_error)}") from handler_error
         if not isinstance(response.result, Result):
             raise ProcessingFailed(
                 f"{where}, and its handler returned {kind_of(response.result)}; it must return a Result, or a Response "
                 f"with one."
             ) from error
         for letter in response.dead_letters:
+            try:
+                check_headers(letter.headers)
+            except TopologyError as wrong:
+                raise ProcessingFailed(f"{where}, and its handler made a wrong dead letter: {wrong}") from error
             task.outbox.append(
                 (letter.topic, letter.value, letter.key, -1, None, None, max(letter.timestamp, 0), letter.headers)
             )
         task.dead_letters += len(response.dead_letters)
         if response.result is Result.RETRY and may_retry:
-            log.warning("%s: %s; retrying", where, error, extra={"task": context.task_id})
+            log.warning("%s: %s; retrying", where, said(error), extra={"task": context.task_id})
             return response.result
         if response.result is not Result.CONTINUE:
             cause = _cause(error, context.record)
@@ -306,14 +319,14 @@ def _cause(error: Exception, record: tuple[Any, Any, int] | None) -> str:
     """Describe an error: of user code with its file and line, and that the value is null where that may be why."""
     place = place_of(error)
     if isinstance(error, SerializationError):
-        return str(error)
+        return said(error)
     if isinstance(error, MillpondError):
-        return f"{str(error).removesuffix('.')}{f' ({place})' if place else ''}"
+        return f"{said(error).removesuffix('.')}{f' ({place})' if place else ''}"
     null = isinstance(error, TypeError | AttributeError) and record is not None and record[1] is None
     tombstone = (
         "; the record's value is null, so drop such records before with filter(), or handle None" if null else ""
     )
-    return f"{type(error).__name__}: {error}{f' ({place})' if place else ''}{tombstone}"
+    return f"{type(error).__name__}: {said(error)}{f' ({place})' if place else ''}{tombstone}"
 
 
 def _shortened(cause: str) -> str:

@@ -11,6 +11,7 @@ from confluent_kafka import Message
 from millpond.errors import ConfigError
 from millpond.runtime.config.model import Config
 from millpond.runtime.processing.tracing import Parent, Tracing
+from millpond.texts import well_formed
 from millpond.topology import TaskId
 
 __all__ = ("OpenTelemetryTracing", "open_tracing")
@@ -175,7 +176,7 @@ class _Span:
         self._open.discard(self)
         try:
             if error is not None:
-                span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, error))
+                span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, well_formed(error)))
             span.end()
         except Exception:
             log.exception("tracing: cannot end a span")

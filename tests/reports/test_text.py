@@ -1,0 +1,148 @@
+"""Reports about text that has no UTF-8: half of a character, as some JSON has it, in what users and records say."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import generate_latest
+
+import millpond as mp
+from millpond.errors import BrokerError, ProcessingFailed
+from millpond.json_logs import JsonFormatter
+from millpond.protocol import Trouble, encode
+from millpond.queries.failures import Failure, FailureReason
+from millpond.queries.messages import RowsEnd, encode_frame
+from millpond.runtime.blockers import Blockers
+from millpond.runtime.http.user_metrics import user_families
+from millpond.testing import TopologyTestDriver
+from millpond.texts import encoded, said
+
+HALF = "\ud83d"
+
+
+class Wordless(Exception):
+    """An exception whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def _dropping(process: Any, **settings: Any) -> TopologyTestDriver:
+    builder = mp.StreamsBuilder()
+    builder.stream("in", key=mp.String, value=mp.String).process(process).to("out", key=mp.String, value=mp.String)
+    chosen = {
+        "processing.exception.handler": "continue",
+        "production.exception.handler": "continue",
+        "errors.dead.letter.queue.topic.name": "dead",
+        **settings,
+    }
+    return TopologyTestDriver(builder.build(), config=chosen)
+
+
+def _raising(error: Exception) -> type[mp.Processor[str, str, str, str]]:
+    class Raising(mp.Processor[str, str, str, str]):
+        def process(self, record: mp.Record[str, str]) -> None:
+            raise error
+
+    return Raising
+
+
+def _pipe(driver: TopologyTestDriver) -> None:
+    driver.create_input_topic("in", key=mp.String, value=mp.String).pipe_input("k", "v")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(ValueError(f"cannot read {HALF}"), rb"cannot read \ud83d"), (Wordless(), rb"str() raised ValueError")],
+    ids=["half a character", "no text"],
+)
+def test_a_handler_may_continue_after_any_exception(error: Exception, words: bytes) -> None:
+    """A record is dropped whose processor raises an exception with half a character in its text, or without any."""
+    with _dropping(_raising(error)) as driver:
+        _pipe(driver)
+        (letter,) = driver.create_output_topic("dead", key=mp.String, value=mp.String).read_records_to_list()
+        headers = dict(letter.headers)
+        assert words in (headers["__streams.errors.message"] or b"")
+        assert b"Traceback" in (headers["__streams.errors.stacktrace"] or b"")
+
+
+def test_a_worker_that_fails_names_an_error_of_any_text() -> None:
+    """The error that ends a worker can be encoded, as for its termination message."""
+    with (
+        _dropping(_raising(ValueError(HALF)), **{"processing.exception.handler": "fail"}) as driver,
+        pytest.raises(ProcessingFailed, match=r"ValueError: \\ud83d") as failed,
+    ):
+        _pipe(driver)
+    assert str(failed.value).encode()
+
+
+def test_the_name_of_a_header_with_half_a_character_is_refused() -> None:
+    """Kafka's client ends the whole process with a segmentation fault for such a name."""
+
+    class Naming(mp.Processor[str, str, str, str]):
+        def process(self, record: mp.Record[str, str]) -> None:
+            self.context.forward(record.with_headers([(HALF, b"x")]))
+
+    with _dropping(Naming) as driver:
+        _pipe(driver)
+        assert driver.create_output_topic("out", key=mp.String, value=mp.String).is_empty()
+        (letter,) = driver.create_output_topic("dead", key=mp.String, value=mp.String).read_records_to_list()
+        assert b"half a character" in (dict(letter.headers)["__streams.errors.message"] or b"")
+
+
+def test_a_header_of_a_dead_letter_is_checked_too() -> None:
+    """A handler of one's own that makes such a header ends the worker with an error, not with a fault."""
+
+    def aside(context: mp.ErrorContext, _: Exception) -> mp.Response:
+        return mp.Response(mp.Result.CONTINUE, [mp.DeadLetter("dead", b"k", b"v", context.timestamp, [(HALF, b"")])])
+
+    with (
+        _dropping(_raising(ValueError("no")), **{"processing.exception.handler": aside}) as driver,
+        pytest.raises(ProcessingFailed, match=r"wrong dead letter: The name '\\ud83d'"),
+    ):
+        _pipe(driver)
+
+
+def test_a_heartbeat_reports_trouble_of_any_text() -> None:
+    """A heartbeat that cannot be encoded would end the session, and the tasks would move away."""
+    blockers = Blockers()
+    blockers.add("registry", BrokerError(f"it says {HALF}"), 0.0)
+    trouble = blockers.trouble(0.0)
+    assert trouble == Trouble("BrokerError", r"it says \ud83d")
+    assert msgspec.json.decode(encode(Trouble("BrokerError", HALF)), type=Trouble).message == r"\ud83d"
+
+
+def test_an_answer_to_a_query_may_have_any_text() -> None:
+    """Frames between workers are MessagePack; bytes in them stay bytes."""
+    frame = encode_frame(RowsEnd(failure=Failure(FailureReason.STORE_EXCEPTION, HALF)))
+    end = msgspec.msgpack.decode(frame[4:], type=RowsEnd)
+    assert end.failure is not None
+    assert end.failure.message == r"\ud83d"
+    assert msgspec.msgpack.decode(encoded([b"\xff", HALF], msgspec.msgpack.Encoder())) == [b"\xff", r"\ud83d"]
+
+
+@pytest.mark.parametrize("error", [ValueError(HALF), Wordless()], ids=["half a character", "no text"])
+def test_a_log_line_is_json_whatever_its_text(error: Exception) -> None:
+    """Strict readers reject a line with half a character."""
+    record = logging.LogRecord("a", logging.ERROR, "", 1, f"said {HALF}", (), (type(error), error, None))
+    line = msgspec.json.decode(JsonFormatter().format(record))
+    assert line["message"] == r"said \ud83d"
+    assert line["error_message"] == said(error)
+
+
+def test_a_tag_of_a_metric_may_have_any_text() -> None:
+    """One such tag must not end the page of all metrics."""
+
+    class Counting(mp.Processor[str, str, str, str]):
+        def process(self, record: mp.Record[str, str]) -> None:
+            self.context.metrics.counter("seen", "Words that were seen.", tags={"word": HALF}).inc()
+
+    with _dropping(Counting) as driver:
+        _pipe(driver)
+        assert driver.create_output_topic("dead", key=mp.String, value=mp.String).is_empty()
+        registry: Any = SimpleNamespace(collect=lambda: list(user_families({}, [driver._task])))
+        assert rb'word="\\ud83d"' in generate_latest(registry)
