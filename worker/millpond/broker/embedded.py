@@ -22,6 +22,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from millpond.errors import BrokerError
+from millpond.forks import opened_here
 
 from . import jars, java, settings, start_cache, watchdog
 from .endings import CAUSE, end_of_kafka
@@ -284,7 +285,7 @@ class EmbeddedBroker:
         """
         if self._lock is not None:
             return
-        lock = (self.data_dir / "broker.lock").open("wb")
+        lock = opened_here(lambda: (self.data_dir / "broker.lock").open("wb"))
         deadline = time.monotonic() + _LOCK_TIMEOUT_S
         while True:
             try:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from rocksdict import AccessType, Rdict, ReadOptions
 
 from millpond.errors import MillpondError, StateDirectoryLocked, StateError
+from millpond.forks import opened_here
 from millpond.state.formats import partition_prefix
 from millpond.state.rocksdb.checkpoints import read_checkpoints
 from millpond.state.rocksdb.database import STORE
@@ -83,7 +83,7 @@ class StateDirectory:
                 f"the state directory '{self.path}' has the format '{written}', but this version of millpond reads "
                 f"'{FORMAT}': use the version that wrote it"
             )
-        self._closing.callback(_release, _lock(self.path))
+        self._closing.enter_context(_locked(self.path))
 
     def held(self) -> list[HeldStore]:
         """See `Source`."""
@@ -165,27 +165,22 @@ def _link(source: Path, target: Path) -> None:
             (target / each.name).symlink_to(each.absolute())
 
 
-def _lock(path: Path) -> int:
+def _locked(path: Path) -> AbstractContextManager[object]:
     """Keep the worker from starting while its directory is read; a missing lock file is not created.
 
     Raises:
         StateDirectoryLocked: the worker is running.
     """
     try:
-        descriptor = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        file = opened_here(lambda: (path / "lock").open("rb"))
     except FileNotFoundError:
-        return -1
+        return nullcontext()
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(descriptor)
+        file.close()
         raise StateDirectoryLocked(f"the worker of '{path}' is running: stop it, or read from it with --url") from None
-    return descriptor
-
-
-def _release(descriptor: int) -> None:
-    if descriptor >= 0:
-        os.close(descriptor)
+    return file
 
 
 def _reason(error: Exception) -> str:

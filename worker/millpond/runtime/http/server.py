@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
+import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from millpond.errors import ConfigError
+from millpond.forks import opened_here
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -39,6 +42,8 @@ _END_S = 10.0
 _MAX_LINE_BYTES = 128 * 1024
 #: Idle connections are closed after this time.
 _KEEP_ALIVE_S = 75.0
+#: The longest queue of connections that wait to be accepted.
+_BACKLOG = 128
 
 
 class HttpSite:
@@ -106,7 +111,8 @@ class HttpSite:
         stack.push_async_callback(runner.cleanup)
         await runner.setup()
         try:
-            await web.TCPSite(runner, self.host, self._configured_port, ssl_context=self._tls).start()
+            for opened in await _listening(self.host, self._configured_port):
+                await web.SockSite(runner, opened, ssl_context=self._tls).start()
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {self.host}:{self._configured_port} ({error.strerror or error}): set 'http.host' "
@@ -120,6 +126,25 @@ class HttpSite:
 
         paths = " ".join(path for method, path, _ in self._routes if method == "GET")
         return web.Response(status=404, text=f"paths: {paths}\n")
+
+
+async def _listening(host: str, port: int) -> list[socket.socket]:
+    """Open a socket for each address of a host. Children of this process close them, so that its successor can listen.
+
+    Raises:
+        OSError: the host is unknown, or an address is not available.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((family, address[:2]) for family, _, _, _, address in found):
+            sockets.append(opened_here(partial(socket.create_server, address, family=family, backlog=_BACKLOG)))
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
 
 
 class HttpServer:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from millpond.errors import StateDirectoryLocked
+from millpond.forks import opened_here
 
 __all__ = ("DirectoryLock",)
 
@@ -14,7 +15,8 @@ __all__ = ("DirectoryLock",)
 class DirectoryLock:
     """An advisory lock on a directory, held until `release` or until the process ends for any reason.
 
-    The kernel releases the lock with the process, so a file left by a kill -9 locks nothing.
+    The kernel releases the lock when the last process that has the file open ends, so a file left by a kill -9 locks
+    nothing, and children of this process close the file.
 
     Raises:
         StateDirectoryLocked: another process has locked the directory.
@@ -23,26 +25,26 @@ class DirectoryLock:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "lock"
         # Not truncated when opened: until this process has the lock, the file names the process that has it.
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        file = opened_here(lambda: os.fdopen(os.open(self._path, flags, 0o644), "r+b", buffering=0))
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            os.close(descriptor)
+            holder = os.pread(file.fileno(), 32, 0).decode("ascii", "replace").strip()
+            file.close()
             raise StateDirectoryLocked(_locked_message(directory, holder)) from None
         except BaseException:
-            os.close(descriptor)
+            file.close()
             raise
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        self._descriptor: int | None = descriptor
+        os.ftruncate(file.fileno(), 0)
+        os.pwrite(file.fileno(), f"{os.getpid()}\n".encode(), 0)
+        self._file = file
 
     def release(self) -> None:
-        """Release the lock. Idempotent."""
-        if self._descriptor is not None:
-            os.ftruncate(self._descriptor, 0)
-            os.close(self._descriptor)
-            self._descriptor = None
+        """Release the lock. Idempotent; a child of the process that has the lock releases nothing."""
+        if not self._file.closed:
+            os.ftruncate(self._file.fileno(), 0)
+            self._file.close()
 
 
 def _locked_message(directory: Path, holder: str) -> str:
