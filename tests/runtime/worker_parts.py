@@ -44,7 +44,7 @@ class Errands:
         self._consumer = Consumer(kafka)
         self._jobs: list[Callable[[], None]] = []
 
-    def run(self, job: Callable[[], Any]) -> Future[Any]:
+    def run(self, job: Callable[[], Any], *, again: bool = True) -> Future[Any]:
         answer: Future[Any] = Future()
 
         def work() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -102,3 +103,20 @@ def test_client_that_gives_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatch
     dead.add(made[0])
     assert ask(1.0)
     assert len(made) == 2
+
+
+def test_unexpected_error_of_a_check_does_not_end_the_checks(caplog: pytest.LogCaptureFixture) -> None:
+    """A thread that ended would report the state of its last check for ever."""
+    answered = threading.Event()
+
+    def probe(_: float) -> bool:
+        if caplog.text:
+            answered.set()
+            return True
+        raise RuntimeError("nobody expected this")
+
+    contact = BrokerContact(probe, 0.01, Blockers(), "kafka:9092")
+    contact.start()
+    assert answered.wait(20)
+    contact.close()
+    assert "nobody expected this" in caplog.text

@@ -6,8 +6,9 @@ import threading
 from concurrent.futures import CancelledError
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from millpond.errors import BrokerError
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
 from tests.support.kafka import eventually
 
@@ -105,3 +106,25 @@ def test_closing_ends_the_threads_and_closes_their_consumers(threads, request):
     for consumer in consumers:
         with pytest.raises(RuntimeError):
             consumer.assignment()
+
+
+@pytest.mark.parametrize(
+    ("error", "again", "calls"),
+    [
+        (RuntimeError("Consumer closed"), True, 2),
+        (RuntimeError("Consumer closed"), False, 1),
+        (KafkaException(KafkaError(KafkaError._TIMED_OUT)), True, 1),
+        (BrokerError("no answer"), True, 1),
+    ],
+)
+def test_job_that_fails_unexpectedly_runs_once_more_with_a_new_consumer(threads, error, again, calls):
+    """Errors of Kafka and of millpond have causes that their callers know."""
+    used = []
+
+    def job():
+        used.append(threads.consumer())
+        raise error
+
+    with pytest.raises(type(error)):
+        threads.run(job, again=again).result(WAIT_S)
+    assert len(set(used)) == calls

@@ -132,7 +132,7 @@ def test_take_over_continues_from_the_dead_owners_last_commit() -> None:
     older.commit(LEFT, 2, OffsetMetadata("w0", 3, topology="h"))
     other.commit(LEFT, 1, OffsetMetadata("w9", 1, topology="h"))
     kafka.past = [other.offsets, kafka.offsets, older.offsets, other.offsets]
-    taken = take_over(fencing, Consumer(kafka), store, {TASK: [LEFT]}, {TASK: "w1"}, "w0", lambda _: 0, "h")
+    taken = take_over(fencing, lambda: Consumer(kafka), store, {TASK: [LEFT]}, {TASK: "w1"}, "w0", lambda _: 0, "h")
     assert list(taken) == [TASK]
     assert kafka.committed(LEFT) == CommittedOffset(10, OffsetMetadata("w1", 4, topology="h"))
 

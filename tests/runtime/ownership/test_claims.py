@@ -57,7 +57,7 @@ def _store(kafka: Kafka) -> OffsetStore:
 
 
 def _take_over(kafka: Kafka, previous: str | None, owners: dict, fencing: Callable[[str], Producer] | None) -> list:
-    taken = take_over(fencing, Consumer(kafka), _store(kafka), INPUTS, owners, previous, lambda _: 99, "new")
+    taken = take_over(fencing, lambda: Consumer(kafka), _store(kafka), INPUTS, owners, previous, lambda _: 99, "new")
     return sorted(taken)
 
 

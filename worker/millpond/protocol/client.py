@@ -23,6 +23,7 @@ import aiohttp
 import msgspec
 
 from millpond.errors import ConfigError
+from millpond.texts import said
 
 from . import clock
 from .heartbeats import (
@@ -326,6 +327,9 @@ class CoordinatorClient:
             outcome = await self._post(session, self._heartbeat(record), timeout_s=timeout_s)
         except _Failure as failure:
             return Failed(clock.monotonic(), number, failure.kind, str(failure))
+        except Exception as error:
+            log.exception("coordinator at %s: a heartbeat failed unexpectedly; sending the next one", self._shown_url)
+            return Failed(clock.monotonic(), number, "unexpected", f"{type(error).__name__}: {said(error)}")
         if isinstance(outcome, Refusal):
             return Rejected(clock.monotonic(), number, outcome)
         return Answered(clock.monotonic(), number, outcome)

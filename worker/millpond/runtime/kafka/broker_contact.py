@@ -124,7 +124,10 @@ class BrokerContact:
 
     def _run(self) -> None:
         while not self._closed.wait(self._period_s):
-            self.check()
+            try:
+                self.check()
+            except Exception:
+                log.exception("brokers at %s: cannot check whether they answer; checking again", self._servers)
 
 
 def make_probe(settings: dict[str, Any]) -> Callable[[float], bool]:

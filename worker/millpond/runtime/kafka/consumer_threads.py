@@ -6,17 +6,22 @@ consumer.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TypeVar
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
+
+from millpond.errors import MillpondError
 
 from .replaceable_consumer import close_in_background
 
 __all__ = ("ConsumerThreads",)
+
+log: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -43,14 +48,20 @@ class ConsumerThreads:
         self._closed = False
         self._local = threading.local()
 
-    def run(self, job: Callable[[], T]) -> Future[T]:
-        """Run a function in one of the threads. After `close`, the future is cancelled."""
+    def run(self, job: Callable[[], T], *, again: bool = True) -> Future[T]:
+        """Run a function in one of the threads. After `close`, the future is cancelled.
+
+        Args:
+            job: the function.
+            again: whether to run it once more, with a new consumer, after an error that is neither one of Kafka nor
+                one of millpond's own: the worker ends by such an error.
+        """
         future: Future[T] = Future()
 
         def work() -> None:
             if future.set_running_or_notify_cancel():
                 try:
-                    future.set_result(job())
+                    future.set_result(self._twice(job) if again else job())
                 except BaseException as error:  # noqa: BLE001 - the caller of `result` gets it
                     future.set_exception(error)
 
@@ -79,6 +90,16 @@ class ConsumerThreads:
         if found is not None:
             self._local.consumer = None
             close_in_background(found)
+
+    def _twice(self, job: Callable[[], T]) -> T:
+        try:
+            return job()
+        except (KafkaException, MillpondError):
+            raise
+        except Exception as error:
+            log.warning("%s: a request failed unexpectedly (%r); trying it anew", self._name, error, exc_info=True)
+        self.forget_consumer()
+        return job()
 
     def close(self) -> None:
         """Accept no more jobs. Each thread ends after its current job; nothing waits for that."""

@@ -6,6 +6,7 @@ updated, so a copy without brokers falls behind visibly.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -17,6 +18,8 @@ from millpond.runtime.offsets.completeness import Moment
 from millpond.runtime.offsets.metadata import Partition
 
 __all__ = ("EndOffsetCallback", "EndOffsetSource", "EndOffsets", "offset_at", "offset_in")
+
+log: logging.Logger = logging.getLogger(__name__)
 
 EndOffsetCallback = Callable[[Moment, int], None]
 """Called with the moment of a request, and with the end offset of the partition."""
@@ -98,6 +101,9 @@ class EndOffsets:
             try:
                 end = offset_in(answer)
             except KafkaException:
+                unanswered = True
+            except Exception:
+                log.exception("%s: the end offset cannot be read; asking again", partition)
                 unanswered = True
             else:
                 if partition in callbacks:

@@ -13,6 +13,7 @@ client allows one call at a time; a live client answers within milliseconds.
 from __future__ import annotations
 
 import enum
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -21,6 +22,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 __all__ = ("COMMON_TOPIC", "ReconnectCheck", "WorkerClient", "answers")
+
+log: logging.Logger = logging.getLogger(__name__)
 
 #: A topic that every cluster has. A metadata request for another topic may create it.
 COMMON_TOPIC = "__consumer_offsets"
@@ -99,8 +102,15 @@ class ReconnectCheck:
         """Stop the thread, without waiting for it."""
         self._closed.set()
 
+    def _answering(self) -> bool:
+        try:
+            return self._brokers(_BROKER_TIMEOUT_S)
+        except Exception:
+            log.exception("brokers: cannot check whether they answer; checking again")
+            return False
+
     def _await_brokers(self) -> None:
-        while not (back := self._brokers(_BROKER_TIMEOUT_S)) and not self._closed.wait(_PAUSE_S):
+        while not (back := self._answering()) and not self._closed.wait(_PAUSE_S):
             pass
         with self._lock:
             self._probing = False

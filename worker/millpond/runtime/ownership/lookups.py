@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import SimpleQueue
@@ -138,15 +139,14 @@ class OwnershipLookups:
             yield answer
 
     def _submit(self, request: Callable[[], LookupAnswer | TakeOverAnswer | None]) -> None:
-        def run() -> None:
-            try:
-                answer = request()
-                if answer is not None:
-                    self._answers.put(answer)
-            except BaseException as error:  # noqa: BLE001 - the loop raises it
-                self._answers.put(error)
+        def done(future: Future[LookupAnswer | TakeOverAnswer | None]) -> None:
+            if future.cancelled():
+                return
+            answer = future.exception() or future.result()
+            if answer is not None:
+                self._answers.put(answer)
 
-        self._errands.run(run)
+        self._errands.run(request).add_done_callback(done)
 
     # Requests that wait for their answer
 
@@ -181,7 +181,7 @@ class OwnershipLookups:
             else:
                 commit_under(producer, consumer.consumer_group_metadata(), offsets)
 
-        self._errands.run(run).result()
+        self._errands.run(run, again=False).result()
 
     def close(self) -> None:
         """Stop sending requests. Running requests end by themselves."""
@@ -284,9 +284,8 @@ class OwnershipLookups:
 
         taken: Collection[TaskId] = ()
         try:
-            consumer = self._errands.consumer()
             taken = take_over(
-                self._fencing, consumer, self._offsets, inputs, owners, previous, start_of, self._topology
+                self._fencing, self._errands.consumer, self._offsets, inputs, owners, previous, start_of, self._topology
             )
         except OwnershipError:
             # Workers that start at the same time all claim the unowned tasks; one is first.

@@ -113,10 +113,15 @@ class PresenceReports:
     def _run(self) -> None:
         pause_s = 0.0
         while not self._closed.wait(pause_s):
-            inputs = set(self._inputs())
-            self._reported |= inputs
-            self._report(self._presence, inputs, _TIMEOUT_S)
-            pause_s = PERIOD_S if inputs else _WITHOUT_TASKS_S
+            pause_s = PERIOD_S
+            try:
+                inputs = set(self._inputs())
+                self._reported |= inputs
+                self._report(self._presence, inputs, _TIMEOUT_S)
+            except Exception:
+                log.exception("worker %s: cannot report that it runs; reporting again", self._presence.worker)
+            else:
+                pause_s = PERIOD_S if inputs else _WITHOUT_TASKS_S
         inputs = set(self._inputs())
         inputs |= self._not_taken_over(self._reported - inputs)
         self._report(msgspec.structs.replace(self._presence, ended=True), inputs, _LAST_TIMEOUT_S)

@@ -245,7 +245,7 @@ def init_producer(make: Callable[[], Producer], stopping: Callable[[], bool], pa
 
 def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
     producer_of: Callable[[str], Producer] | None,
-    consumer: Consumer,
+    consumer: Callable[[], Consumer],
     store: OffsetStore,
     inputs: Mapping[TaskId, Collection[Partition]],
     owners: Mapping[TaskId, str],
@@ -258,7 +258,7 @@ def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
     Args:
         producer_of: makes a producer that fences the owner of a transactional id; None without transactions,
             where the compare-and-swap is not atomic.
-        consumer: a consumer of the application's group.
+        consumer: returns a consumer of the application's group. It is called after the reads, which may replace it.
         store: reads the committed offsets, after the fencing.
         inputs: the input partitions of each task.
         owners: the new owner of each task.
@@ -292,9 +292,9 @@ def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
     if not wanted:
         return ()
     if producer is None:
-        commit_directly(consumer, wanted)
+        commit_directly(consumer(), wanted)
     else:
-        commit_under(producer, consumer.consumer_group_metadata(), wanted)
+        commit_under(producer, consumer().consumer_group_metadata(), wanted)
     log.info("owner %s: took over the tasks of %d input partitions", previous or UNOWNED, len(wanted))
     return taken
 
