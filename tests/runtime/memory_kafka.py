@@ -108,6 +108,11 @@ class Kafka:
         """As `KafkaAdmin.facts`."""
         return {each: self.facts_of.get(each, TopicIdentity(each, 86_400_000)) for each in topics}
 
+    def ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """As `KafkaAdmin.ids`."""
+        self.journal.append("ids")
+        return {topic: facts.id for topic, facts in self.facts(topics).items()}
+
     def ask_ends(self, partitions: Iterable[Partition]) -> dict[Partition, Future[Any]]:
         """As `KafkaAdmin.ask_ends`, answered at once unless `silent`."""
         answers: dict[Partition, Future[Any]] = {each: Future() for each in partitions}

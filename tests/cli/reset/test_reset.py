@@ -134,6 +134,21 @@ def test_a_reset_application_starts_over(scene: Scene) -> None:
     assert "Nothing to do" in scene.reset("--yes").out
 
 
+def test_offsets_of_a_former_topic_are_set_again_where_they_are(scene: Scene) -> None:
+    """Otherwise the worker would refuse them for ever: only the metadata names the former topic."""
+    scene.reset("--yes")
+    metadata = encode_metadata(OffsetMetadata(owner="w0", epoch=1, topic="a digest"))
+    given = [TopicPartition(scene.topic, each, 5, metadata=metadata) for each in (0, 1)]
+    kafka.commit_offsets(scene.broker, scene.app_id, given)
+    ended = scene.reset("--to-latest", "--yes")
+    assert ended.status == 0, ended.err
+    assert f"{scene.topic} was deleted and created again since these offsets were committed" in ended.out
+    committed = kafka.committed_offsets(scene.broker, scene.app_id, scene.topic)
+    assert [offset for offset, _ in committed.values()] == [5, 5]
+    assert not any(metadata for _, metadata in committed.values())
+    assert "Nothing to do" in scene.reset("--to-latest", "--yes").out
+
+
 def test_inputs_restart_from_the_requested_offset(scene: Scene) -> None:
     """Each option sets offsets, within what the topic holds."""
     second = datetime.fromtimestamp(1_700_000_002, UTC)

@@ -59,7 +59,12 @@ def test_rows_of_another_topic_are_recognized() -> None:
     """By the topic id if both are known, else by an end below their offset."""
     assert _trust(id="other") is LocalRowsVerdict.OTHER_TOPIC
     assert _trust(id="") is LocalRowsVerdict.KEEP
-    assert _trust(offset=10) is LocalRowsVerdict.OTHER_TOPIC
+    assert _trust(offset=10, id="") is LocalRowsVerdict.OTHER_TOPIC
+
+
+def test_the_same_topic_that_ends_before_the_rows_has_lost_records() -> None:
+    """It was not created again, so the rows are not those of a former life."""
+    assert _trust(offset=10) is LocalRowsVerdict.LOST_RECORDS
 
 
 def test_short_retention_has_a_short_margin() -> None:

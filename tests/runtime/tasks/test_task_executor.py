@@ -117,12 +117,12 @@ def test_answer_to_an_earlier_lookup_is_ignored(kafka: Kafka, worker: Parts) -> 
     assert worker.process() == 0
 
 
-def test_lookup_reads_ends_after_offsets(kafka: Kafka, worker: Parts) -> None:
-    """Then everything that was committed before lies below the ends, whoever wrote it."""
+def test_lookup_reads_ends_and_ids_after_offsets(kafka: Kafka, worker: Parts) -> None:
+    """Then everything that was committed before lies below the ends, and in these topics or in former ones."""
     _owned_by(kafka, worker, "w0")
     kafka.journal.clear()
     worker.executor.registrar.look_up_now([A])
-    assert kafka.journal == ["committed", "ranges"]
+    assert kafka.journal == ["committed", "ranges", "ids"]
 
 
 def test_task_that_is_not_looked_up_is_not_handed_over(kafka: Kafka, worker: Parts) -> None:
@@ -146,8 +146,9 @@ def test_hand_over_that_is_taken_back_names_this_worker(kafka: Kafka, worker: Pa
     worker.executor.handle(Keep(A))
     worker.commit()
     assert kafka.committed(IN_A).metadata == OffsetMetadata(
-        "w0", 1, 1_000, topology=worker.executor.topology, changelogs=digest_of([CHANGELOG.topic])
-    )
+        "w0", 1, 1_000, topology=worker.executor.topology, changelogs=digest_of([CHANGELOG.topic]),
+        topic=digest_of(["in"]),
+    )  # fmt: skip
 
 
 def test_going_back_forgets_what_is_not_committed(kafka: Kafka, worker: Parts) -> None:

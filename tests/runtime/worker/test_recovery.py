@@ -85,7 +85,9 @@ def test_an_aborted_transaction_is_told_with_its_cause(
         metrics=SimpleNamespace(recoveries=0, commits=0, commit_failed=lambda _: None),
         executor=SimpleNamespace(running=[]),
         stop=SimpleNamespace(wait=lambda _: None),
-        assembly=SimpleNamespace(watch=SimpleNamespace(hurry=lambda: None)),
+        assembly=SimpleNamespace(
+            watch=SimpleNamespace(hurry=lambda: None), topic_ids=SimpleNamespace(hurry=lambda: None)
+        ),
         rejected=SimpleNamespace(careful=False),
         offset_sink=None,
         positions=dict,

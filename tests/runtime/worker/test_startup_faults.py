@@ -147,13 +147,12 @@ def test_stop_while_waiting_for_a_broker_ends_at_once(app_id, tmp_path, monkeypa
 
 
 def test_committed_offset_beyond_the_topic_is_refused(broker, create_topic, app_id, tmp_path):
-    """A source topic that was created again ends before the committed offset: an error, and nothing is changed."""
+    """A source topic that lost records ends before the committed offset: an error, and nothing is changed."""
     source, target = create_topic("in"), create_topic("out")
     servers = broker.bootstrap_servers
     kafka.produce(servers, source, [("a", str(each)) for each in range(10)])
     with Running(counting(source, target), servers, app_id, tmp_path) as running:
         running.wait(lambda: kafka.committed_offsets(servers, app_id, source)[0][0] == 10, "everything is committed")
-    # A topic that is created again has no records, but the offsets of the group stay.
     metadata = kafka.committed_offsets(servers, app_id, source)[0][1]
     kafka.commit_offsets(servers, app_id, [TopicPartition(source, 0, 99, metadata)])
     error = failure_of(counting(source, target), servers, app_id, tmp_path)

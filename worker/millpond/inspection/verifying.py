@@ -144,7 +144,7 @@ def _incomparable(reference: StoreRows, rows: StoreRows, log: ChangelogFacts, no
         as_of_ms = now_ms if each.as_of_ms is None else each.as_of_ms
         verdict = judge(LocalRows(each.offset, Provenance(each.topic_id, as_of_ms)), log._replace(end=end), now_ms)
         # Changes of the changelog are applied only to the older rows.
-        if verdict.trust is LocalRowsVerdict.OTHER_TOPIC or (
+        if verdict.trust in (LocalRowsVerdict.OTHER_TOPIC, LocalRowsVerdict.LOST_RECORDS) or (
             verdict.trust is LocalRowsVerdict.REBUILD and each.offset < newest
         ):
             return f"{prefix} rows {verdict.reason}"

@@ -26,7 +26,7 @@ from millpond.runtime.kafka import group_requests
 from millpond.runtime.kafka.clients import log
 from millpond.runtime.offsets.metadata import Partition, decode_metadata, text_of
 from millpond.runtime.ownership.presence import Presence, decode_presence, presence_group
-from millpond.runtime.topics.identity import topic_ids
+from millpond.runtime.topics.identity import digest_of, topic_ids
 
 from .internal_topics import of_commits, owner_of
 
@@ -46,6 +46,8 @@ class Committed(NamedTuple):
     """The `worker.id` in the offset's metadata; None when it names none."""
     changelogs: str = ""
     """The digest of the changelogs with the task's state (`OffsetMetadata.changelogs`); empty if unknown."""
+    topic: str = ""
+    """The digest of the id of its topic (`OffsetMetadata.topic`); empty if unknown."""
 
 
 @dataclass
@@ -162,7 +164,18 @@ class Cluster:
         digests = {each.changelogs for each in _committed(self._of_group(id)).values()} - {""}
         if not digests:
             return set()
-        return of_commits(self.ask(lambda: topic_ids(self.admin, topics, REQUEST_TIMEOUT_S), "the topics"), digests)
+        return of_commits(self._ids(topics), digests)
+
+    def recreated(self, committed: Mapping[Partition, Committed]) -> set[str]:
+        """Return the topics that were deleted and created again since an offset in them was committed."""
+        known = {(partition.topic, each.topic) for partition, each in committed.items() if each.topic}
+        if not known:
+            return set()
+        ids = self._ids(sorted({topic for topic, _ in known}))
+        return {topic for topic, digest in known if digest_of([ids[topic]]) not in ("", digest)}
+
+    def _ids(self, topics: Sequence[str]) -> dict[str, str]:
+        return self.ask(lambda: topic_ids(self.admin, topics, REQUEST_TIMEOUT_S), "the topics")
 
     def readers(self, topic: str, groups: Collection[str]) -> list[str]:
         """Return the consumer groups that have committed offsets in a topic, without those for reports of workers.
@@ -257,7 +270,9 @@ class Cluster:
 
 def _committed(found: Sequence[TopicPartition]) -> dict[Partition, Committed]:
     return {
-        Partition(each.topic, each.partition): Committed(each.offset, metadata.owner, metadata.any_changelogs)
+        Partition(each.topic, each.partition): Committed(
+            each.offset, metadata.owner, metadata.any_changelogs, metadata.topic
+        )
         for each in found
         if each.offset != OFFSET_INVALID
         for metadata in [decode_metadata(text_of(each))]

@@ -319,6 +319,8 @@ def _show(plan: ResetPlan, console: Console) -> None:
                 f"  {move.partition.topic}", str(move.partition.partition), before, str(move.after), style=style
             )
         console.print(table)
+    for topic in plan.recreated:
+        console.print(f"  {escape(topic)} was deleted and created again since these offsets were committed")
     _show_topics(plan, console)
     for directory in plan.directories:
         console.print(f"  delete state {escape(str(directory))}", soft_wrap=True)

@@ -56,11 +56,14 @@ class ResetPlan:
     """Workers that the metadata of the committed offsets names; their transactional ids are fenced."""
     active: tuple[str, ...]
     """Signs of running workers, each a part of a sentence."""
+    recreated: tuple[str, ...] = ()
+    """Inputs that were deleted and created again since their offsets were committed."""
 
     @property
     def empty(self) -> bool:
         """Whether the reset changes nothing."""
-        return not (any(move.before != move.after for move in self.moves) or self.delete_topics or self.directories)
+        changes = self.delete_topics or self.directories or self.recreated
+        return not (any(move.before != move.after for move in self.moves) or changes)
 
 
 class Inputs(NamedTuple):
@@ -165,6 +168,7 @@ def plan_reset(
         directories=directories,
         owners=tuple(sorted({each.owner for each in committed.values() if each.owner})),
         active=(*cluster.active_members(groups), *_locked(directories)),
+        recreated=tuple(sorted(cluster.recreated({each: committed[each] for each in chosen if each in committed}))),
     )
 
 

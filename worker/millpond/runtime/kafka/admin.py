@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -29,6 +29,7 @@ from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import (
     TopicIdentity,
     delete_retention_ms,
+    existing_ids,
     is_only_compacted,
     topic_configs,
     topic_ids,
@@ -36,7 +37,7 @@ from millpond.runtime.topics.identity import (
 from millpond.runtime.topics.plan import TopicSpec
 
 from .clients import log as client_log
-from .end_offsets import offset_at, offset_in
+from .end_offsets import ask_offsets, offset_at, offset_in
 from .reconnect import answers
 
 __all__ = ("KafkaAdmin",)
@@ -292,15 +293,8 @@ class KafkaAdmin:
             return {}
 
         def request(admin: AdminClient, timeout_s: float) -> dict[Partition, int | None]:
-            asked = admin.list_offsets(
-                {
-                    TopicPartition(each.topic, each.partition): OffsetSpec.for_timestamp(time_ms)
-                    for each, time_ms in times.items()
-                },
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                request_timeout=timeout_s,
-            )
-            return {Partition(each.topic, each.partition): offset_at(found) for each, found in asked.items()}
+            specs = {each: OffsetSpec.for_timestamp(time_ms) for each, time_ms in times.items()}
+            return {each: offset_at(found) for each, found in ask_offsets(admin, specs, timeout_s).items()}
 
         return self._retry(request, "the offsets of records by their time")
 
@@ -324,6 +318,20 @@ class KafkaAdmin:
             }
 
         return self._retry(request, "the ids and configurations of topics")
+
+    def ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Return the id of each topic, empty if brokers have no ids. Safe from any thread.
+
+        Raises:
+            BrokerError: no broker answered in time, or a topic does not exist.
+        """
+        if not topics:
+            return {}
+        return self._retry(lambda admin, timeout_s: topic_ids(admin, topics, timeout_s), "the ids of topics")
+
+    def try_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Return the ids of those topics that a broker returns within 5 s. Safe from any thread."""
+        return existing_ids(self._admin, topics, _REQUEST_TIMEOUT_S)
 
     def configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
         """Return the configuration of each topic, without topics whose configuration may not be read.
@@ -436,15 +444,8 @@ class KafkaAdmin:
 
     def ask_ends(self, partitions: Collection[Partition]) -> dict[Partition, Future[Any]]:
         """Request the offset after the last committed record of each partition, as `offset` of a future's result."""
-        asked = self._admin.list_offsets(
-            {
-                TopicPartition(each.topic, each.partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
-                for each in partitions
-            },
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=_REQUEST_TIMEOUT_S,
-        )
-        return {Partition(each.topic, each.partition): found for each, found in asked.items()}
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return ask_offsets(self._admin, dict.fromkeys(partitions, latest), _REQUEST_TIMEOUT_S, committed=True)
 
     def purge(self, positions: Mapping[tuple[str, int], int]) -> bool:
         """Delete consumed records of repartition topics, without waiting. The next call repeats failed deletions.
@@ -481,12 +482,8 @@ def _errors(asked: Mapping[K, Future[Any]]) -> dict[K, str]:
 def _list_offsets(
     admin: AdminClient, partitions: Sequence[Partition], spec: OffsetSpec, timeout_s: float
 ) -> dict[Partition, int]:
-    asked = admin.list_offsets(
-        {TopicPartition(each.topic, each.partition): spec for each in partitions},
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        request_timeout=timeout_s,
-    )
-    return {Partition(each.topic, each.partition): offset_in(found) for each, found in asked.items()}
+    asked = ask_offsets(admin, dict.fromkeys(partitions, spec), timeout_s)
+    return {each: offset_in(found) for each, found in asked.items()}
 
 
 def _is_transient(error: KafkaException) -> bool:

@@ -11,18 +11,31 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millpond.runtime import error_codes
 from millpond.runtime.offsets.completeness import Moment
 from millpond.runtime.offsets.metadata import Partition
 
-__all__ = ("EndOffsetCallback", "EndOffsetSource", "EndOffsets", "offset_at", "offset_in")
+__all__ = ("EndOffsetCallback", "EndOffsetSource", "EndOffsets", "ask_offsets", "offset_at", "offset_in")
 
 log: logging.Logger = logging.getLogger(__name__)
 
 EndOffsetCallback = Callable[[Moment, int], None]
 """Called with the moment of a request, and with the end offset of the partition."""
+
+
+def ask_offsets(
+    admin: AdminClient, specs: Mapping[Partition, OffsetSpec], timeout_s: float, *, committed: bool = False
+) -> dict[Partition, Future[Any]]:
+    """Request offsets of partitions, with `committed` only of committed records, as `offset` of futures' results."""
+    asked = admin.list_offsets(
+        {TopicPartition(each.topic, each.partition): spec for each, spec in specs.items()},
+        isolation_level=IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
+        request_timeout=timeout_s,
+    )
+    return {Partition(each.topic, each.partition): found for each, found in asked.items()}
 
 
 def offset_in(answer: Future[Any]) -> int:

@@ -80,6 +80,9 @@ class OffsetMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     shared: dict[str, int] = msgspec.field(default_factory=dict, name="s")
     """Processors' integers that Kafka Streams knows too, by its keys: for an aggregation that sends final results, the
     end of the windows that it sent last, by the name of its store."""
+    topic: str = msgspec.field(default="", name="i")
+    """Digest of the id of the topic in which the offset is; empty if unknown, and at offset 0, before which nothing of
+    the topic was read. A commit never replaces one by another."""
     packed: str = msgspec.field(default="", name="q")
     """Packed form of `processors`, used for many of them (`operator_times.py`); always empty after decoding."""
 
@@ -105,6 +108,14 @@ class CommittedOffset(NamedTuple):
 
     offset: int | None
     metadata: OffsetMetadata
+
+    def of_other_topic(self, digest: str) -> bool:
+        """Return whether the offset is in a former topic of that name; False if one of the topics is unknown."""
+        return bool(self.metadata.topic and digest and self.metadata.topic != digest)
+
+    def of_same_topic(self, digest: str) -> bool:
+        """Return whether the offset is certainly in the topic whose id has this digest."""
+        return bool(digest) and self.metadata.topic == digest
 
 
 class Remembered(NamedTuple):
@@ -139,6 +150,7 @@ _BYTES_PER_ENTRY = 20
 _MAX_BYTES = 4096
 #: The largest values to allow for: a worker's name, an epoch, a time, a digest.
 _LONG_NAME, _LARGE_EPOCH, _LARGE_TIME, _DIGEST = "w" * 253, 10**12, 10**13, "c" * 9
+_TOPIC_DIGEST = "i" * 8
 #: Prefix of a digest that is of another topology's changelogs.
 _FORMER = "~"
 
@@ -229,7 +241,7 @@ def _entries(raw: bytes, place: int) -> dict[str, int]:
     return shared
 
 
-def check_metadata(task: TaskId, processors: Collection[str], topology: str, shared: Collection[str] = ()) -> None:
+def check_metadata(task: TaskId, processors: Collection[str], topology: str, shared: Collection[str] = ()) -> bool:
     """Check, before a task runs, that its offset metadata cannot become too large for the brokers.
 
     Args:
@@ -238,11 +250,14 @@ def check_metadata(task: TaskId, processors: Collection[str], topology: str, sha
         topology: the hash of its topology.
         shared: keys of the integers that Kafka Streams knows, too; they are written as they are.
 
+    Returns:
+        Whether the digest of the input's topic has room in it, too.
+
     Raises:
         TopologyError: the metadata may become too large for any commit, or two names have the same short name.
     """
     if not processors and not shared:
-        return
+        return True
     check_names(processors)
     # An operator's time takes two bytes if seconds before the partition time, four if a month: allow for four.
     values = dict.fromkeys(processors, _LARGE_TIME - 2**27)
@@ -257,6 +272,7 @@ def check_metadata(task: TaskId, processors: Collection[str], topology: str, sha
             f"need up to {size} bytes of metadata in each committed offset, and brokers accept {_MAX_BYTES}. Split it "
             f"with repartition(){', or give the stores of final results shorter names' if shared else ''}."
         )
+    return len(encode_metadata(msgspec.structs.replace(largest, topic=_TOPIC_DIGEST))) <= _MAX_BYTES
 
 
 def claim_of(worker: str, committed: Mapping[Partition, CommittedOffset]) -> tuple[Claim, str | None]:

@@ -21,7 +21,7 @@ from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
 from millpond.runtime.offsets.completeness import Moment
 from millpond.runtime.offsets.metadata import Claim, CommittedOffset, Partition, belongs_to, claim_of
-from millpond.runtime.topics.identity import TopicIdentity
+from millpond.runtime.topics.identity import TopicIdentity, digest_of
 from millpond.topology import TaskId
 
 from .takeover import UNOWNED, OffsetStore, commit_directly, commit_under, take_over
@@ -47,6 +47,8 @@ class TaskLookup:
     """When the end offsets were requested: they are of that time or later."""
     by_age: Mapping[Partition, int] = field(default_factory=dict)
     """Offset of the first record that is young enough, for inputs without a committed offset whose policy is an age."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the ids of its inputs' topics, empty if brokers have no ids; no entries without committed offsets."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +235,8 @@ class OwnershipLookups:
         ranges = self._cluster.ranges({each for own, logs in inputs.values() for each in (*own, *logs)})
         by_age = self._by_age([each for each, found in offsets.items() if found.offset is None], ranges, asked)
         topics = self._cluster.facts({each.topic for _, logs in inputs.values() for each in logs})
+        # After the committed offsets: if a topic is created again in between, they count as those of a former topic.
+        ids = self._cluster.ids({each.topic for own, _ in inputs.values() for each in own}) if committed else {}
         return LookupAnswer(
             {
                 task: TaskLookup(
@@ -241,6 +245,7 @@ class OwnershipLookups:
                     {each.topic: topics[each.topic] for each in logs},
                     asked,
                     {each: by_age[each] for each in own if each in by_age},
+                    {each.topic: digest_of([ids[each.topic]]) for each in own} if committed else {},
                 )
                 for task, (own, logs) in inputs.items()
             },

@@ -352,6 +352,7 @@ def claimed(  # noqa: PLR0913 - the parts of the metadata
                 shared=each.metadata.shared,
                 topology=topology,
                 changelogs=each.metadata.changelogs_for(topology),
+                topic=each.metadata.topic,
             ),
         )
         for partition, each in committed.items()

@@ -160,9 +160,16 @@ class StreamTask:
         return self._hooks.shared.keys()
 
     def positions(
-        self, owner: str, epoch: int, topology: str, changelogs: str = ""
+        self, owner: str, epoch: int, topology: str, changelogs: str, topics: Mapping[str, str]
     ) -> dict[Partition, tuple[int, OffsetMetadata]]:
-        """Return the offsets to commit, with metadata, of all input partitions."""
+        """Return the offsets to commit, with metadata, of all input partitions.
+
+        Args:
+            owner: the owner to name, and `epoch` its epoch.
+            topology: the hash of the topology.
+            changelogs: digest of the changelogs' ids.
+            topics: digests of the inputs' ids.
+        """
         partition = self.id.partition
         processors = {name: value() for name, value in self._hooks.memories.items()}
         shared = {key: value() for key, value in self._hooks.shared.items()}
@@ -177,6 +184,7 @@ class StreamTask:
                     topology=topology,
                     changelogs=changelogs,
                     shared=shared,
+                    topic=topics.get(queue.topic, "") if queue.position else "",
                 ),
             )
             for queue in self.inputs.values()

@@ -57,6 +57,8 @@ class LocalRowsVerdict(enum.Enum):
     """Restore from their offset on."""
     REBUILD = "rebuild"
     """Drop them and restore from the beginning."""
+    LOST_RECORDS = "lost records"
+    """The topic is the same one, and brokers have lost the records at its end from which they were written."""
     OTHER_TOPIC = "other topic"
     """The topic is not the one they were written from."""
 
@@ -83,7 +85,11 @@ def judge(rows: LocalRows, log: ChangelogFacts, now_ms: int) -> Verdict:
             LocalRowsVerdict.OTHER_TOPIC, f"were written from another topic of that name (id {was}, now {id})"
         )
     if rows.offset > log.end:
-        return Verdict(LocalRowsVerdict.OTHER_TOPIC, f"are at offset {rows.offset}, but the topic ends at {log.end}")
+        same = bool(id) and id == was
+        return Verdict(
+            LocalRowsVerdict.LOST_RECORDS if same else LocalRowsVerdict.OTHER_TOPIC,
+            f"are at offset {rows.offset}, but the topic ends at {log.end}",
+        )
     if rows.offset < log.first:
         return Verdict(
             LocalRowsVerdict.REBUILD,

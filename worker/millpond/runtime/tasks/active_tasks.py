@@ -9,7 +9,6 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from millpond.runtime.offsets.metadata import Partition, check_metadata, remembered
-from millpond.runtime.ownership.lookups import TaskLookup
 from millpond.runtime.processing.context import Outgoing
 from millpond.runtime.processing.stream_task import StreamTask
 from millpond.runtime.topics.plan import Plan
@@ -17,7 +16,7 @@ from millpond.runtime.topics.plan import Plan
 from .backpressure import BackPressure
 from .held_tasks import HeldTask
 from .resources import TaskResources
-from .start_positions import StartPositions, within_range
+from .start_positions import StartPositions
 
 __all__ = ("ActiveTasks",)
 
@@ -47,6 +46,7 @@ class ActiveTasks:
         self._back_pressure = BackPressure(resources.consumer, resources.config.buffered_records_per_partition)
         self._positions = positions
         self._topology = topology
+        self._without_topics: set[int] = set()
         self.adopt(resources.plan)
 
     def adopt(self, plan: Plan) -> None:
@@ -55,11 +55,7 @@ class ActiveTasks:
         self._subtopologies = {each.id: each for each in plan.subtopologies}
 
     def start(self, held_tasks: Iterable[HeldTask], global_stores: Mapping[str, Any]) -> None:
-        """Create tasks whose stores are restored, and start to read their inputs.
-
-        Raises:
-            TopicError: a committed offset is beyond the end of its topic.
-        """
+        """Create tasks whose stores are restored, and start to read their inputs."""
         starts: list[TopicPartition] = []
         for held in held_tasks:
             # Not earlier: init() of its processors may read the stores, which are complete only now.
@@ -79,23 +75,37 @@ class ActiveTasks:
             self._subtopologies[held.id.subtopology], held.id.partition, held.stores, global_stores,
             self._environment, self.outbox, remembered(lookup.committed.values()), self._plan.tasks[held.id],
         )  # fmt: skip
-        check_metadata(task.id, task.remembered_names, self._topology, task.shared_names)
+        if not check_metadata(task.id, task.remembered_names, self._topology, task.shared_names):
+            self._leave_out_topics(held)
         task.resume_at(
             {
-                partition.topic: (self._position(partition, lookup), each.metadata)
+                partition.topic: (self._positions.resume(partition, lookup), each.metadata)
                 for partition, each in lookup.committed.items()
             }
         )
         if any(
-            each.offset is None or each.metadata.topology != self._topology or each.metadata.former_changelogs
-            for each in held.committed.values()
+            each.offset is None
+            or each.metadata.topology != self._topology
+            or each.metadata.former_changelogs
+            or (task.inputs[partition.topic].position and held.topics.get(partition.topic) and not each.metadata.topic)
+            for partition, each in held.committed.items()
         ):
-            # The next commit has to write this topology, and the start position of an input that is new to the task.
+            # The next commit has to write this topology, the start position of an input that is new to the task, and
+            # the topics in which the offsets are.
             task.commit_needed = True
         return task
 
-    def _position(self, partition: Partition, lookup: TaskLookup) -> int:
-        return within_range(partition, self._positions.position(partition, lookup), lookup.ranges[partition])
+    def _leave_out_topics(self, held: HeldTask) -> None:
+        """Write no digests of the inputs' topics, since the metadata of the task has no room for them."""
+        held.topics = {}
+        if held.id.subtopology not in self._without_topics:
+            self._without_topics.add(held.id.subtopology)
+            log.warning(
+                "sub-topology %d: the stream times of its operators fill the metadata of its committed offsets; if an "
+                "input is deleted and created again while the application is stopped, that cannot be noticed. Split "
+                "it with repartition()",
+                held.id.subtopology,
+            )
 
     def stop(self, held: HeldTask) -> None:
         """Stop reading the inputs of a task, without closing it."""

@@ -115,9 +115,11 @@ class TaskExecutor:
         self._copies = ChangelogCopies(
             resources.copier, self.reader, resources.cluster, resources.committed_ends, self.held
         )
-        self._operations = StoreOperations(self.stores, self.reader, self._copies, environment, self.topology)
         self._dropped_at: dict[TaskId, float] = {}
         self.start_positions: StartPositions = StartPositions(plan, config, environment, self.topology)
+        self._operations = StoreOperations(
+            self.stores, self.reader, self._copies, environment, self.topology, self.start_positions
+        )
         self.claims: TaskClaims = TaskClaims(config, self.topology, self.start_positions)
         self.on_not_owned: Callable[[TaskId, Claim, str | None], None] = self.claims.taken_over
         self.stores.position_of = self.start_positions.position
@@ -332,7 +334,7 @@ class TaskExecutor:
         if held.release_to is not None and held.state is not TaskState.RELEASING:
             owner, epoch = held.release_to, held.epoch + 1
         if held.task is not None:
-            return held.task.positions(owner, epoch, self.topology, held.digest)
+            return held.task.positions(owner, epoch, self.topology, held.digest, held.topics)
         assert held.activated_with is not None
         # It is handed over before it ran: only the owner and the epoch change.
         return self.start_positions.claimed(held.activated_with, owner, epoch)

@@ -43,6 +43,8 @@ class HeldTask:
     """For an active task, the lookup with which it was activated."""
     digest: str = ""
     """For an active task, the digest of its changelogs in the offset metadata."""
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """For an active task, the digests of its inputs in the offset metadata, by topic."""
     looked_up_at: float = field(default_factory=time.monotonic)
     """The time of the last lookup, in monotonic seconds."""
 

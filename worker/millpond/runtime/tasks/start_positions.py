@@ -12,9 +12,10 @@ from millpond.runtime.ownership.lookups import TaskLookup
 from millpond.runtime.ownership.takeover import claimed
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.topics.plan import Plan
+from millpond.runtime.topics.recreated import choices_of, recreated, recreated_while_running, shorter
 from millpond.topology.settings.resets import age_of
 
-__all__ = ("StartPositions", "within_range")
+__all__ = ("StartPositions",)
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -38,6 +39,43 @@ class StartPositions:
     def adopt(self, plan: Plan) -> None:
         """Use a plan with more inputs or tasks."""
         self._plan = plan
+
+    def check(self, lookup: TaskLookup) -> None:
+        """Check that the committed offsets of a task are in the present topics of its inputs.
+
+        Raises:
+            TopicError: an input was deleted and created again, or has lost records.
+        """
+        for partition, committed in lookup.committed.items():
+            digest, offset, end = lookup.inputs[partition.topic], committed.offset, lookup.ranges[partition][1]
+            if offset is None:
+                continue
+            if committed.of_other_topic(digest):
+                raise recreated(partition, offset, self._choices())
+            if offset > end:
+                if committed.of_same_topic(digest):
+                    raise shorter(partition, offset, end, self._choices())
+                raise TopicError(
+                    f"the committed offset of {partition} is {offset}, but the topic ends at {end}: it was deleted and "
+                    f"created again. {self._choices()}"
+                )
+
+    def recreated(self, topic: str) -> TopicError:
+        """Return the error for a topic that was deleted and created again while the worker ran."""
+        return recreated_while_running(topic, self._plan, self._choices())
+
+    def _choices(self) -> str:
+        return choices_of(self._config, self._plan.partitions.keys() - set(self._plan.repartition))
+
+    def resume(self, partition: Partition, lookup: TaskLookup) -> int:
+        """Return the offset at which to continue: the committed one, unless retention has deleted its record."""
+        offset, first = self.position(partition, lookup), lookup.ranges[partition][0]
+        if offset < first:
+            log.error(
+                "%s: records %d to %d were deleted by the topic's retention before this application processed them; "
+                "continuing at offset %d", partition, offset, first - 1, first,
+            )  # fmt: skip
+        return max(offset, first)
 
     def position(self, partition: Partition, lookup: TaskLookup) -> int:
         """Return the committed offset of an input, or else the offset of its reset policy."""
@@ -96,28 +134,3 @@ class StartPositions:
     def _default_reset(self, topic: str) -> str:
         # Internal topics are always read from the beginning: all their records belong to this application.
         return "earliest" if topic in self._plan.repartition else self._config.auto_offset_reset
-
-
-def within_range(partition: Partition, offset: int, offsets: tuple[int, int]) -> int:
-    """Return the offset at which to continue: the committed one, unless retention has deleted its record.
-
-    Args:
-        partition: an input.
-        offset: the committed offset.
-        offsets: the first offset of the partition and its end.
-
-    Raises:
-        TopicError: the topic ends before the committed offset.
-    """
-    first, end = offsets
-    if offset > end:
-        raise TopicError(
-            f"the committed offset of {partition} is {offset}, but the topic ends at {end}: it was deleted and created "
-            f"again. Run 'millpond reset' to begin with the new topic, or restore the old one."
-        )
-    if offset < first:
-        log.error(
-            "%s: records %d to %d were deleted by the topic's retention before this application processed them; "
-            "continuing at offset %d", partition, offset, first - 1, first,
-        )  # fmt: skip
-    return max(offset, first)

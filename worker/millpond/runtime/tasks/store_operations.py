@@ -14,6 +14,7 @@ from .changelog_copies import ChangelogCopies
 from .events import ChangelogReplaced, Event, SnapshotAwaited, StoresOpened
 from .held_tasks import HeldTask
 from .instructions import OpenStores
+from .start_positions import StartPositions
 from .task_stores import TaskStores
 
 __all__ = ("StoreOperations",)
@@ -28,21 +29,24 @@ class StoreOperations:
         copies: assigns changelogs to their consumer.
         environment: the environment of the worker.
         topology: the hash of the worker's topology.
+        positions: the start positions of inputs.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts that it connects
         self,
         stores: TaskStores,
         reader: ChangelogReader,
         copies: ChangelogCopies,
         environment: Environment,
         topology: str,
+        positions: StartPositions,
     ) -> None:
         self._stores = stores
         self._reader = reader
         self._copies = copies
         self._environment = environment
         self._topology = topology
+        self._positions = positions
 
     def open(self, held: HeldTask, how: OpenStores, snapshots: SnapshotRestorer | None) -> Event:
         """Open the stores of a task, and start to restore them to the ends that the last lookup found.
@@ -56,6 +60,7 @@ class StoreOperations:
             `StoresOpened`, `SnapshotAwaited` or `ChangelogReplaced`.
 
         Raises:
+            TopicError: the committed offsets are not in the present topics of the inputs.
             MillpondError: the stores cannot be opened.
         """
         lookup = held.last_lookup
@@ -81,11 +86,17 @@ class StoreOperations:
     def _take_position(self, held: HeldTask) -> None:
         lookup = held.last_lookup
         assert lookup is not None
+        self._positions.check(lookup)
+        held.topics = lookup.inputs
         held.digest = self._stores.digest(lookup, held.id)
         held.committed, held.activated_with = lookup.committed, lookup
 
     def become_active(self, held: HeldTask) -> None:
-        """Promote a copy: restore its open stores to the ends that the last lookup found."""
+        """Promote a copy: restore its open stores to the ends that the last lookup found.
+
+        Raises:
+            TopicError: the committed offsets are not in the present topics of the inputs.
+        """
         lookup = held.last_lookup
         assert lookup is not None
         self._take_position(held)

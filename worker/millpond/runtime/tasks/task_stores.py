@@ -101,10 +101,10 @@ class TaskStores:
         return digest_of(facts.id for topic, facts in lookup.topics.items() if topic not in inputs)
 
     def changelog_replaced(self, task: TaskId, lookup: TaskLookup) -> bool:
-        """Return whether a changelog was deleted and created again since the local rows were written."""
+        """Return whether a changelog was created again, or has lost records, since the local rows were written."""
         return any(
             (verdict := self._judged(builder.name, task, lookup)) is not None
-            and verdict.trust is LocalRowsVerdict.OTHER_TOPIC
+            and verdict.trust in (LocalRowsVerdict.OTHER_TOPIC, LocalRowsVerdict.LOST_RECORDS)
             for builder in self._builders[task.subtopology]
         )
 
@@ -167,7 +167,7 @@ class TaskStores:
             if topic is None or not covered(builder):
                 continue
             verdict = self._judged(builder.name, task, lookup)
-            if verdict is not None and verdict.trust is LocalRowsVerdict.OTHER_TOPIC:
+            if verdict is not None and verdict.trust not in (LocalRowsVerdict.KEEP, LocalRowsVerdict.REBUILD):
                 return []
             kept = verdict is not None and verdict.trust is LocalRowsVerdict.KEEP
             source = Partition(topic, task.partition)
@@ -234,7 +234,8 @@ class TaskStores:
         """Drop local rows that have to be restored from the beginning.
 
         Raises:
-            TopicError: the changelog was deleted and created again without a reset of the application.
+            TopicError: the changelog was deleted and created again without a reset of the application, or has lost
+                records.
         """
         topic = self._plan.changelogs[task.subtopology].get(store)
         backend = self._backends[store]
@@ -243,13 +244,26 @@ class TaskStores:
             if topic in self._plan.tasks[task] and verdict is None and task.partition in backend.partitions(store):
                 backend.drop(store, task.partition)  # rows of older versions have no offset, and lack later deletions
             return
-        if verdict.trust is LocalRowsVerdict.OTHER_TOPIC and topic not in self._plan.tasks[task]:
-            self._check_reset(store, topic, task, lookup, verdict)
+        if topic not in self._plan.tasks[task]:
+            if verdict.trust is LocalRowsVerdict.OTHER_TOPIC:
+                self._check_reset(store, topic, task, lookup, verdict)
+            elif verdict.trust is LocalRowsVerdict.LOST_RECORDS:
+                raise TopicError(self._lost_records(store, Partition(topic, task.partition), lookup))
         log.warning(
             "store %s partition %d: the local rows %s; restoring from the beginning of %s",
             store, task.partition, verdict.reason, topic,
         )  # fmt: skip
         backend.drop(store, task.partition)
+
+    def _lost_records(self, store: str, changelog: Partition, lookup: TaskLookup) -> str:
+        offset, end = self._backends[store].offset(store, changelog.partition), lookup.ranges[changelog][1]
+        return (
+            f"changelog {changelog} ends at {end}, but the local rows of store '{store}' are at offset {offset}, and "
+            f"it is still the same topic: brokers have lost records {end} to {offset - 1}, as in an unclean leader "
+            f"election. The rows may be the only copy of the state, so nothing is dropped. Restore the topic's "
+            f"content, or run 'millpond reset' to process the inputs from the beginning; or, to continue with state "
+            f"that lacks these records, delete the state directory '{self._state_file.path}' and restart the worker."
+        )
 
     def _check_beginning(self, store: str, task: TaskId, lookup: TaskLookup) -> None:
         """Check that a changelog has its beginning if the store is restored from the changelog alone.

@@ -16,6 +16,7 @@ __all__ = (
     "delete_retention_ms",
     "deletion",
     "digest_of",
+    "existing_ids",
     "is_only_compacted",
     "topic_configs",
     "topic_ids",
@@ -42,7 +43,7 @@ class TopicIdentity(NamedTuple):
 
 
 def digest_of(ids: Iterable[str]) -> str:
-    """Return a digest of the topic ids of a task's changelogs, eight characters; empty if brokers do not return ids."""
+    """Return a digest of ids of topics, eight characters; empty if brokers do not return ids."""
     known = sorted(ids)
     if not known or not all(known):
         return ""
@@ -58,6 +59,19 @@ def topic_ids(admin: AdminClient, topics: Collection[str], timeout_s: float) -> 
     answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s)
     found = {name: str(future.result().topic_id) for name, future in answers.items()}
     return {name: "" if id == _NO_ID else id for name, id in found.items()}
+
+
+def existing_ids(admin: AdminClient, topics: Collection[str], timeout_s: float) -> dict[str, str]:
+    """Return the ids of topics as `topic_ids`, without topics for which no broker returns one."""
+    found = {}
+    for name, future in admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s).items():
+        try:
+            id = str(future.result().topic_id)
+        except KafkaException:
+            continue
+        if id != _NO_ID:
+            found[name] = id
+    return found
 
 
 def topic_configs(admin: AdminClient, topics: Collection[str], timeout_s: float) -> dict[str, dict[str, str]]:

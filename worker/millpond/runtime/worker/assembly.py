@@ -31,6 +31,7 @@ from millpond.runtime.tasks.executor import TaskExecutor
 from millpond.runtime.tasks.resources import TaskResources
 from millpond.runtime.tasks.start_positions import StartPositions
 from millpond.runtime.tasks.task_stores import TaskStores
+from millpond.runtime.tasks.topic_ids import TopicIdWatch
 from millpond.runtime.topics.left_changelogs import warn_of_left_changelogs
 from millpond.runtime.topics.lost_changelogs import check_changelogs
 from millpond.runtime.topics.plan import Plan, plan_with
@@ -73,6 +74,8 @@ class Assembly:
     executor: TaskExecutor
     watch: TopicWatch
     """Detects new partitions of inputs, and new topics that match a pattern."""
+    topic_ids: TopicIdWatch
+    """Detects topics that were deleted and created again."""
     expired: ExpiredRecords
     """Deletes changelog records of windows that have expired."""
 
@@ -193,9 +196,10 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         blockers,
         more_tasks=config.coordinator_url is not None,  # only a coordinator can assign them
     )
+    ids = TopicIdWatch(executor, lambda topics: threads.run(lambda: cluster.try_ids(topics)))
     expired = ExpiredRecords(plan, windows, cluster, threads.run)
     return Assembly(
-        cluster, plan, environment, state_file, consumer, copier, offset_committer, executor, watch, expired
+        cluster, plan, environment, state_file, consumer, copier, offset_committer, executor, watch, ids, expired
     )
 
 

@@ -100,7 +100,9 @@ class Loop:
         parts = self._parts
         if parts.client_errors.pending:
             lost = parts.client_errors.handle(parts.assembly.cluster, parts.assembly.plan)
+            parts.assembly.topic_ids.hurry()
             self._recovery.replace_clients(lost)
+        parts.assembly.topic_ids.turn(now)
         parts.new_plan = parts.assembly.watch.turn(now) or parts.new_plan
         messages = self._polling.poll(now)
         if messages:

@@ -67,6 +67,7 @@ class Recovery:
             parts.rejected.start(cause, parts.positions())
         parts.stop.wait(wait_s)
         parts.assembly.watch.hurry()  # offsets of a deleted topic cannot be committed
+        parts.assembly.topic_ids.hurry()
         # A broker that fenced this worker or rejected a record is connected: the clients need not be replaced.
         self.go_back(fenced=fenced, renew=not fenced and not parts.rejected.careful)
 
