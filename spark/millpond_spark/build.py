@@ -92,6 +92,7 @@ class Work:
                         limits.end,
                         windowed=store.layout.windowed,
                         has_format=buffer,
+                        schema_ids=store.schema_ids,
                     )
                 )
         return found
@@ -238,7 +239,7 @@ def _read(spark: SparkSession, work: Work, sources: list[reduce.ChangelogSource]
         partition = Partition(each.topic, each.partition)
         known = ranges.get(partition, Range(each.first, each.end))
         ranges[partition] = Range(min(known.first, each.first), max(known.end, each.end))
-    headers = any(each.has_format for each in sources)
+    headers = any(each.has_format or each.schema_ids for each in sources)
     records = read_changelogs(spark, work.options, ranges, headers=headers)
     return reduce.changes_of(spark, records, sources)
 

@@ -38,8 +38,13 @@ ORDER = ("store", "partition", "segment", "key")
 """The columns that order rows as in the state file."""
 
 _TIME_LENGTH = 8
+_IDS_IN_HEADERS = (
+    "snapshots cannot include the table of a topic whose producers write schema ids into headers. Let them write ids "
+    "into keys and values. The first such record: "
+)
 _SOURCES = (
-    "store int, source_topic string, source_partition int, first long, end long, windowed boolean, has_format boolean"
+    "store int, source_topic string, source_partition int, first long, end long, windowed boolean, has_format boolean, "
+    "schema_ids boolean"
 )
 _BOUNDS = "bound_store int, bound_partition int, expired_before long, interval long"
 
@@ -58,6 +63,8 @@ class ChangelogSource(NamedTuple):
     """Whether keys end with a window or a session."""
     has_format: bool
     """Whether rows depend on the format in a header."""
+    schema_ids: bool = False
+    """Whether records may have the ids of their schemas in headers, which is an error: rows have no headers."""
 
 
 class Tally(NamedTuple):
@@ -100,11 +107,16 @@ def changes_of(spark: SparkSession, records: DataFrame, sources: Iterable[Change
         & (sql.col("offset") < sql.col("end"))
     )
     last = sql.try_element_at(sql.filter("headers", lambda header: header["key"] == BUFFER_HEADERS[0][0]), sql.lit(-1))
+    named = sql.exists("headers", lambda header: header["key"].isin("__key_schema_id", "__value_schema_id"))
+    where = sql.concat(sql.lit("topic "), "topic", sql.lit(", partition "), "partition", sql.lit(", offset "), "offset")
+    refused = sql.raise_error(sql.concat(sql.lit(_IDS_IN_HEADERS), where))
     return (
         records.where("key is not null")
         .join(wanted, own)
         .select(
-            "store", "partition", "key", "value", "timestamp_ms",
+            "store", "partition",
+            sql.when(sql.col("schema_ids") & named, refused).otherwise(sql.col("key")).alias("key"),
+            "value", "timestamp_ms",
             sql.when(sql.col("has_format"), last["value"]).alias("format"), "offset",
         )
     )  # fmt: skip

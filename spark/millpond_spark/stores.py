@@ -35,6 +35,8 @@ class ChangelogStore(NamedTuple):
     """The id of its subtopology, whose tasks commit their stores together."""
     serdes: PackedSerdes | None = None
     """The serdes of a global store. None for other stores, whose changelogs have the bytes of their rows."""
+    schema_ids: bool = False
+    """Whether its records are input that may have the ids of their schemas in headers, where rows cannot have them."""
 
 
 class Stores(NamedTuple):
@@ -80,6 +82,7 @@ def stores_of(topology: Topology, existing: Mapping[str, int], config: Config) -
             ChangelogStore(
                 name, global_layout(definition, config.default_key_serde, config.default_value_serde), topic,
                 plan.partitions_of(topic), is_input=False, subtopology=definition.id, serdes=serdes,
+                schema_ids=_has_schema_ids(definition.source.key, definition.source.value, topic, config),
             )
         )  # fmt: skip
     for subtopology in plan.subtopologies:
@@ -108,11 +111,21 @@ def stores_of(topology: Topology, existing: Mapping[str, int], config: Config) -
                 )
             count = min(found, partitions)
             builders[builder.name] = builder
-            logged.append(ChangelogStore(builder.name, layout_of(builder), topic, count, is_input, subtopology.id))
+            schema_ids = is_input and _has_schema_ids(builder.key, builder.value, topic, config)
+            logged.append(
+                ChangelogStore(
+                    builder.name, layout_of(builder), topic, count, is_input, subtopology.id, schema_ids=schema_ids
+                )
+            )
     if not logged:
         reasons = "".join(f"; store '{name}' {reason}" for name, reason in sorted(skipped.items()))
         raise SnapshotError(f"the application has no store that a snapshot could include{reasons}.")
     return Stores(summary(plan).hash, tuple(sorted(logged)), builders, skipped)
+
+
+def _has_schema_ids(key: Serde[Any] | None, value: Serde[Any] | None, topic: str, config: Config) -> bool:
+    serdes = key or config.default_key_serde, value or config.default_value_serde
+    return any(each is not None and each.for_topic(topic).header is not None for each in serdes)
 
 
 def _reason_to_skip(builder: Any) -> str | None:

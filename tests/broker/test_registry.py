@@ -26,17 +26,20 @@ def post(schemas: Schemas, path: str, schema: str) -> Any:
 def test_a_schema_has_one_id_and_a_version_in_each_subject() -> None:
     """The same schema again changes nothing, in another subject it has the same id."""
     schemas = Schemas()
-    assert post(schemas, "/subjects/a-value/versions", TEXT) == {"id": 1}
-    assert post(schemas, "/subjects/a-value/versions", OTHER) == {"id": 2}
-    assert post(schemas, "/subjects/a-value/versions", TEXT) == {"id": 1}
-    assert post(schemas, "/subjects/b%2Fc/versions", OTHER) == {"id": 2}
+    assert post(schemas, "/subjects/a-value/versions", TEXT)["id"] == 1
+    assert post(schemas, "/subjects/a-value/versions", OTHER)["id"] == 2
+    assert post(schemas, "/subjects/a-value/versions", TEXT)["id"] == 1
+    assert post(schemas, "/subjects/b%2Fc/versions", OTHER)["id"] == 2
     assert schemas.answer("GET", "/subjects", {}) == (200, ["a-value", "b/c"])
     assert schemas.answer("GET", "/subjects/a-value/versions", {}) == (200, [1, 2])
-    latest = {"subject": "a-value", "version": 2, "id": 2, "schema": OTHER, "schemaType": "AVRO"}
+    guid = post(schemas, "/subjects/b%2Fc/versions", OTHER)["guid"]
+    latest = {"subject": "a-value", "version": 2, "id": 2, "guid": guid, "schema": OTHER, "schemaType": "AVRO"}
     for version in ("latest", "-1", "2"):
         assert schemas.answer("GET", f"/subjects/a-value/versions/{version}", {}) == (200, latest)
     assert post(schemas, "/subjects/a-value", OTHER) == latest
     assert schemas.answer("GET", "/schemas/ids/1", {}) == (200, {"schema": TEXT, "schemaType": "AVRO"})
+    by_guid = {"id": 2, "guid": guid, "schema": OTHER, "schemaType": "AVRO"}
+    assert schemas.answer("GET", f"/schemas/guids/{guid}", {}) == (200, by_guid)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +47,7 @@ def test_a_schema_has_one_id_and_a_version_in_each_subject() -> None:
     [
         ("GET", "/schemas/ids/9", 40403),
         ("GET", "/schemas/ids/x", 40403),
+        ("GET", "/schemas/guids/x", 40403),
         ("GET", "/subjects/b/versions/latest", 40401),
         ("GET", "/subjects/a/versions/7", 40402),
         ("GET", "/subjects/a/versions/x", 40402),
@@ -71,7 +75,7 @@ def test_schemas_are_kept_with_the_data(tmp_path: Path) -> None:
         post(first, f"/subjects/{subject}/versions", schema)
     again = Schemas(file)
     assert (again.schemas, again.subjects) == (first.schemas, first.subjects)
-    assert post(again, "/subjects/c/versions", OTHER) == {"id": 2}
+    assert post(again, "/subjects/c/versions", OTHER)["id"] == 2
     assert Schemas(file).subjects == {"a": [1], "b": [2, 1], "c": [2]}
     file.write_text("{", encoding="utf-8")
     with pytest.raises(BrokerError, match=r"the schemas in .*schemas\.jsonl cannot be read"):
@@ -85,7 +89,7 @@ def test_it_is_served_over_http_on_loopback() -> None:
             f"{url}/subjects/a/versions?normalize=False", json.dumps({"schema": TEXT}).encode()
         )
         with urllib.request.urlopen(sent, timeout=10) as answer:
-            assert json.load(answer) == {"id": 1}
+            assert json.load(answer)["id"] == 1
         for wrong in (b"{", b"[]"):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(urllib.request.Request(f"{url}/subjects/a/versions", wrong), timeout=10)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -61,12 +62,14 @@ class Schemas:
                     return HTTPStatus.OK, sorted(self.subjects)
                 case "GET", ["schemas", "ids", number]:
                     return self._by_id(number)
+                case "GET", ["schemas", "guids", guid]:
+                    return self._by_guid(guid)
                 case "GET", ["subjects", subject, "versions"] if subject in self.subjects:
                     return HTTPStatus.OK, list(range(1, len(self.subjects[subject]) + 1))
                 case "GET", ["subjects", subject, "versions", version]:
                     return self._version(subject, version)
                 case "POST", ["subjects", subject, "versions"] if body.get("schema"):
-                    return HTTPStatus.OK, {"id": self.register(subject, body)}
+                    return HTTPStatus.OK, {"id": self.register(subject, body), "guid": _guid(_schema(body))}
                 case "POST", ["subjects", subject]:
                     return self._lookup(subject, body)
         return _error(HTTPStatus.NOT_FOUND, 404, f"the registry of millpond dev does not know {method} {path}")
@@ -92,6 +95,12 @@ class Schemas:
             return HTTPStatus.OK, self.schemas[number - 1]
         return _error(HTTPStatus.NOT_FOUND, 40403, f"Schema {text} not found")
 
+    def _by_guid(self, guid: str) -> Answer:
+        for number, schema in enumerate(self.schemas, 1):
+            if _guid(schema) == guid.lower():
+                return HTTPStatus.OK, {"id": number, "guid": _guid(schema), **schema}
+        return _error(HTTPStatus.NOT_FOUND, 40403, f"Schema {guid} not found")
+
     def _version(self, subject: str, version: str) -> Answer:
         versions = self.subjects.get(subject)
         if not versions:
@@ -100,18 +109,27 @@ class Schemas:
         if not 0 < at <= len(versions):
             return _error(HTTPStatus.NOT_FOUND, 40402, f"Version {version} not found.")
         number = versions[at - 1]
-        return HTTPStatus.OK, {"subject": subject, "version": at, "id": number, **self.schemas[number - 1]}
+        return HTTPStatus.OK, self._described(subject, at, number)
+
+    def _described(self, subject: str, version: int, number: int) -> dict[str, Any]:
+        schema = self.schemas[number - 1]
+        return {"subject": subject, "version": version, "id": number, "guid": _guid(schema), **schema}
 
     def _lookup(self, subject: str, body: Mapping[str, Any]) -> Answer:
         schema = _schema(body)
         for version, number in enumerate(self.subjects.get(subject, []), 1):
             if self.schemas[number - 1] == schema:
-                return HTTPStatus.OK, {"subject": subject, "version": version, "id": number, **schema}
+                return HTTPStatus.OK, self._described(subject, version, number)
         return _error(HTTPStatus.NOT_FOUND, 40403, "Schema not found")
 
 
 def _schema(body: Mapping[str, Any]) -> dict[str, Any]:
     return {key: body[key] for key in _FIELDS if body.get(key)}
+
+
+def _guid(schema: Mapping[str, Any]) -> str:
+    """Return the GUID of a schema: the same one for the same schema, in every registry."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(schema, sort_keys=True)))
 
 
 def _error(status: int, code: int, message: str) -> Answer:

@@ -6,7 +6,7 @@ that hold the fastest available callable, often a C method, without a wrapper.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -14,7 +14,7 @@ from millpond.checks import check_function
 from millpond.errors import SerializationError
 from millpond.texts import said
 
-__all__ = ("Serde",)
+__all__ = ("Serde", "framed")
 
 T = TypeVar("T")
 
@@ -64,6 +64,9 @@ class Serde(Generic[T]):
     from_json: Callable[[Any], Any] | None = None
     """f(JSON value, as `millpond consume` shows it) -> value for `serialize`, or ValueError; None: the same."""
 
+    header: str | None = None
+    """The record header with the schema's id, for serdes with a schema registry. See `framed`."""
+
     def __post_init__(self) -> None:
         check_function(f"Serde {self.name}", self.serialize, "value")
         check_function(f"Serde {self.name}", self.deserialize, "data")
@@ -76,6 +79,10 @@ class Serde(Generic[T]):
             is_key: True for its keys; by default it is for its values.
         """
         return self if self.specialize is None else self.specialize(topic, is_key)
+
+    def framed(self, data: bytes, headers: Iterable[tuple[str, bytes | None]] | None) -> bytes:
+        """Return the bytes for `deserialize` of a record: with the schema's id before them, if a header has it."""
+        return framed(self.header, data, headers)
 
     def decoding_failed(self, data: bytes, error: Exception) -> SerializationError:
         """Return the error for bytes that this serde could not decode. It never shows them, as they may be secret."""
@@ -92,6 +99,15 @@ class Serde(Generic[T]):
 
     def __repr__(self) -> str:
         return self.name
+
+
+def framed(name: str | None, data: bytes, headers: Iterable[tuple[str, bytes | None]] | None) -> bytes:
+    """Return the value of the last header with a name, and the data after it; only the data without such a header."""
+    found = b""
+    for header, value in headers or ():
+        if header == name and value is not None:
+            found = value
+    return found + data
 
 
 def _count(data: bytes) -> str:

@@ -106,7 +106,10 @@ def time_windowed(inner: Serde[K], size_ms: int, *, changelog: bool = False) -> 
     shown = "unlimited" if size_ms == _MAX_LONG else timedelta(milliseconds=size_ms)
     name = f"TimeWindowed({inner.name}, {shown})"
     special = None if inner.specialize is None else specialize
-    return Serde(name, serialize, deserialize, inner.immutable, special, _without(length), None if changelog else inner)
+    return Serde(
+        name, serialize, deserialize, inner.immutable, special, _without(length), None if changelog else inner,
+        header=inner.header,
+    )  # fmt: skip
 
 
 def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:
@@ -132,7 +135,7 @@ def SessionWindowedSerde(inner: Serde[K]) -> Serde[Windowed[K]]:
 
     name = f"SessionWindowed({inner.name})"
     special = None if inner.specialize is None else specialize
-    return Serde(name, serialize, deserialize, inner.immutable, special, _without(16))
+    return Serde(name, serialize, deserialize, inner.immutable, special, _without(16), header=inner.header)
 
 
 def _without(length: int) -> Callable[[bytes], bytes]:

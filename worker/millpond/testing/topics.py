@@ -182,8 +182,8 @@ class TestOutputTopic(Generic[K, V]):
                 "is_empty() first."
             )
         raw = self._records.popleft()
-        key: Any = None if raw.key is None else self._key.deserialize(raw.key)
-        value: Any = None if raw.value is None else self._value.deserialize(raw.value)
+        key: Any = None if raw.key is None else self._key.deserialize(self._key.framed(raw.key, raw.headers))
+        value: Any = None if raw.value is None else self._value.deserialize(self._value.framed(raw.value, raw.headers))
         return Record(key, value, raw.timestamp, NO_HEADERS if raw.headers is None else raw.headers)
 
     def read_value(self) -> V:

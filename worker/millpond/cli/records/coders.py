@@ -99,6 +99,8 @@ class Coder(NamedTuple):
     """Whether it is for keys in windows."""
     partition_by: Callable[[bytes], bytes] | None = None
     """See `Serde.partition_by`."""
+    header: str | None = None
+    """See `Serde.header`."""
     as_text: bool = False
     """Whether text without JSON's quotes is a value of it, in lines with a separator."""
 
@@ -185,7 +187,9 @@ def of_serde(serde: Serde[Any], *, is_key: bool = False) -> Coder:
             return Windowed(_plain(value.key), value.start_ms, value.end_ms)
         return _plain(value)
 
-    return Coder(serde.name, encode, decode, windowed, serde.partition_by, as_text=serde in (String, Bytes, UUID))
+    return Coder(
+        serde.name, encode, decode, windowed, serde.partition_by, serde.header, as_text=serde in (String, Bytes, UUID)
+    )
 
 
 def _conversion(serde: Serde[Any]) -> Callable[[Any], Any]:

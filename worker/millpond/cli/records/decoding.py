@@ -8,6 +8,7 @@ from confluent_kafka import Message
 
 from millpond.errors import BrokerError
 from millpond.serdes import Windowed
+from millpond.serdes.serde import framed
 
 from .application_coders import Coders
 from .coders import Coder, base64_of, named
@@ -54,9 +55,9 @@ def decode(message: Message, coders: Coders, *, stack_traces: bool = True, needs
     line: dict[str, Any] = {"key": None}
     parts = _Parts(coders, needs_key=needs_key)
     problems = parts.problems
-    raw_key, raw_value = message.key(), message.value()
+    raw_key = _framed(coders.key, message.key(), headers)
+    raw_value = _framed(coders.value, message.value(), headers)
     if raw_key is not None:
-        raw_key = _bytes(raw_key)
         try:
             raw_key, raw_value, start, end = coders.split(raw_key, raw_value)
         except Exception as error:  # noqa: BLE001 - a damaged record may not even split into its parts
@@ -70,7 +71,7 @@ def decode(message: Message, coders: Coders, *, stack_traces: bool = True, needs
             if start is not None:
                 line["window"] = {"start": start, "end": end}
     if "value" not in line:
-        line["value"] = None if raw_value is None else parts.decoded(coders.value, _bytes(raw_value), "value")
+        line["value"] = None if raw_value is None else parts.decoded(coders.value, raw_value, "value")
     line |= {
         "timestamp": message.timestamp()[1],
         "topic": message.topic(),
@@ -84,6 +85,10 @@ def decode(message: Message, coders: Coders, *, stack_traces: bool = True, needs
     if shown:
         line["headers"] = [[name, None if data is None else _text(_bytes(data))] for name, data in shown]
     return Decoded(line, line.get("error", ""), len(shown) < len(pairs), parts.no_registry)
+
+
+def _framed(coder: Coder, data: str | bytes | None, headers: Any) -> bytes | None:
+    return None if data is None else framed(coder.header, _bytes(data), headers)
 
 
 class _Parts:

@@ -20,7 +20,6 @@ __all__ = ("REGISTRY_FORMATS", "registry_serde")
 REGISTRY_FORMATS = ("avro", "protobuf", "jsonschema")
 """The names of the formats."""
 
-_AT = wire.PREFIX_LENGTH
 #: Python modules of the files that every registry has.
 _MODULES = (("confluent/", "confluent_kafka.schema_registry.confluent."), ("", ""))
 
@@ -70,7 +69,7 @@ def _json(registry: SchemaRegistry) -> Serde[Any]:
 
     def deserialize(data: bytes, /) -> Any:
         wire.schema_id(data)
-        return msgspec.json.decode(memoryview(data)[_AT:])
+        return msgspec.json.decode(memoryview(data)[wire.after_schema_id(data) :])
 
     return wire.frame(
         "JsonSchema", topic_name, registry.latest, encoder, lambda: None, deserialize, immutable=False
@@ -104,7 +103,7 @@ def _protobuf(registry: SchemaRegistry) -> Serde[Any]:
 
     def deserialize(data: bytes, /) -> Any:
         schema_id = wire.schema_id(data)
-        count, at = varint.read(data, _AT, len(data))
+        count, at = varint.read(data, wire.after_schema_id(data), len(data))
         path = []
         for _ in range(count):
             index, at = varint.read(data, at, len(data))
@@ -130,10 +129,10 @@ class _Messages:
         self._new_pool: Any = descriptor_pool.DescriptorPool
         self._known_files: Any = descriptor_pool.Default
         self._class: Any = message_factory.GetMessageClass
-        self._files: dict[int, Any] = {}
-        self._classes: dict[tuple[int, tuple[int, ...]], Any] = {}
+        self._files: dict[wire.SchemaId, Any] = {}
+        self._classes: dict[tuple[wire.SchemaId, tuple[int, ...]], Any] = {}
 
-    def of(self, schema_id: int, path: tuple[int, ...]) -> Any:
+    def of(self, schema_id: wire.SchemaId, path: tuple[int, ...]) -> Any:
         """Return the class of the message at a path in the file of a schema."""
         known = self._classes.get((schema_id, path))
         if known is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from confluent_kafka import Message
 
 from millpond.durations import seem_seconds
 from millpond.errors import BrokerError
+from millpond.serdes.serde import framed
 
 __all__ = ("Chunk", "Decoder", "RecordQueue")
 
@@ -51,7 +53,18 @@ class Chunk:
     Bad records are kept apart, each with the index of the next good record.
     """
 
-    __slots__ = ("bad", "end", "has_headers", "keys", "messages", "next_offset", "start", "timestamps", "values")
+    __slots__ = (
+        "bad",
+        "end",
+        "has_headers",
+        "headers_of",
+        "keys",
+        "messages",
+        "next_offset",
+        "start",
+        "timestamps",
+        "values",
+    )
 
     def __init__(  # noqa: PLR0913 - the columns
         self,
@@ -61,6 +74,7 @@ class Chunk:
         timestamps: list[int],
         next_offset: int,
         bad: deque[tuple[int, BadRecord]] | None = None,
+        headers_of: Callable[[Message], Any] = _headers,
     ) -> None:
         self.messages: Sequence[Message[bytes, bytes]] = messages
         self.keys: list[Any] = keys
@@ -69,6 +83,7 @@ class Chunk:
         self.next_offset: int = next_offset
         self.bad: deque[tuple[int, BadRecord]] | None = bad
         self.has_headers: bool = any(map(_headers, messages))
+        self.headers_of: Callable[[Message], Any] = headers_of
         self.start: int = 0
         self.end: int = len(messages)
 
@@ -101,6 +116,8 @@ class Decoder:
         "_deserialize_value",
         "_dropped",
         "_extract",
+        "_headers_of",
+        "_id_headers",
         "_in_seconds",
         "on_bad_record",
         "trust_timestamps",
@@ -116,6 +133,7 @@ class Decoder:
         on_bad_record: OnBadRecord,
         dropped: OnDropped,
         in_seconds: OnSeconds,
+        headers: tuple[str | None, str | None] = (None, None),
     ) -> None:
         self._deserialize_key = deserialize_key
         self._deserialize_value = deserialize_value
@@ -124,6 +142,9 @@ class Decoder:
         self.on_bad_record: OnBadRecord = on_bad_record
         self._dropped = dropped
         self._in_seconds = in_seconds
+        # The headers with schema ids of key and value, which an output with other schemas must not have.
+        self._id_headers = headers if any(headers) else None
+        self._headers_of = partial(_other_headers, headers) if any(headers) else _headers
 
     def decode(self, messages: Sequence[Message], partition_time: int) -> Chunk:
         """Deserialize `messages` of one partition, in offset order. No handler is called yet.
@@ -142,6 +163,8 @@ class Decoder:
         next_offset = _offset_of(messages[-1]) + 1
         raw_keys = list(map(_key, messages))
         raw_values = list(map(_value, messages))
+        if self._id_headers is not None and any(map(_headers, messages)):
+            raw_keys, raw_values = self._framed(self._id_headers, messages, raw_keys, raw_values)
         timestamps: list[int] = list(map(_second, map(_timestamp, messages)))
         lowest = min(timestamps)
         if self.trust_timestamps and seem_seconds(lowest):
@@ -155,7 +178,7 @@ class Decoder:
             except Exception:  # noqa: BLE001 - serdes may be user code; `_decode_each` finds the record
                 pass
             else:
-                return Chunk(messages, keys, values, timestamps, next_offset)
+                return Chunk(messages, keys, values, timestamps, next_offset, headers_of=self._headers_of)
         return self._decode_each(messages, raw_keys, raw_values, timestamps, partition_time, next_offset)
 
     def _decode_each(  # noqa: PLR0913 - the columns
@@ -195,7 +218,27 @@ class Decoder:
             times.append(timestamp)
         if times and not self.trust_timestamps and seem_seconds(times[0]):
             self._in_seconds(times[0])
-        return Chunk(kept, keys, values, times, next_offset, bad or None)
+        return Chunk(kept, keys, values, times, next_offset, bad or None, self._headers_of)
+
+    def _framed(
+        self,
+        names: tuple[str | None, str | None],
+        messages: Sequence[Message],
+        raw_keys: list[bytes | None],
+        raw_values: list[bytes | None],
+    ) -> tuple[list[bytes | None], list[bytes | None]]:
+        """Return keys and values with the schema ids that are in headers."""
+        headers: list[Any] = list(map(_headers, messages))
+        raw_keys, raw_values = (
+            [None if data is None else framed(name, data, each) for data, each in zip(column, headers, strict=True)]
+            for name, column in zip(names, (raw_keys, raw_values), strict=True)
+        )
+        return raw_keys, raw_values
+
+
+def _other_headers(names: tuple[str | None, str | None], message: Message) -> list[Any] | None:
+    headers: Any = message.headers()
+    return [each for each in headers if each[0] not in names] or None if headers else None
 
 
 class RecordQueue:

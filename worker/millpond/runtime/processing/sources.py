@@ -53,6 +53,7 @@ def make_decoder(source: SourceNode, topic: str, task: TaskContext, environment:
         on_bad_record=on_bad_record(source.name, task, environment.handlers, key, value, internal=internal),
         dropped=dropped,
         in_seconds=in_seconds,
+        headers=(key.header, value.header),
     )
 
 

@@ -266,14 +266,15 @@ class StreamTask:
         if start or end != chunk.end:
             columns = tuple(column[start:end] for column in columns)
         if chunk.has_headers and self._tracer is not None:
-            self._run_traced(self._tracer, entry, columns)
+            self._run_traced(self._tracer, entry, columns, chunk.headers_of)
         elif chunk.has_headers:
+            headers_of = chunk.headers_of
             for message, key, value, timestamp in zip(*columns, strict=True):
                 if timestamp > stream_time:
                     context.stream_time = stream_time = timestamp
                 context.timestamp = timestamp
                 context.message = message
-                context.headers = message.headers()
+                context.headers = headers_of(message)
                 entry(key, value, timestamp)
             context.headers = None
         else:
@@ -289,7 +290,11 @@ class StreamTask:
             self.first_timestamp = columns[3][0]
 
     def _run_traced(
-        self, tracer: TaskTracer, entry: Callable[[Any, Any, int], None], columns: tuple[Sequence[Any], ...]
+        self,
+        tracer: TaskTracer,
+        entry: Callable[[Any, Any, int], None],
+        columns: tuple[Sequence[Any], ...],
+        headers_of: Callable[[Message], Any],
     ) -> None:
         """Process records as `_run` does, with a span for each that its producer has sampled."""
         context, outbox = self.context, self.outbox
@@ -299,7 +304,7 @@ class StreamTask:
                 context.stream_time = stream_time = timestamp
             context.timestamp = timestamp
             context.message = message
-            context.headers = headers = message.headers()
+            context.headers = headers = headers_of(message)
             if not headers or (parent := sampled_parent(headers)) is None:
                 entry(key, value, timestamp)
                 continue

@@ -25,6 +25,7 @@ from millpond.state.provenance import Provenance
 
 from .rate_meter import RateMeter
 from .reusable_state import longest_unwritten_ms, oldest_ms
+from .schema_headers import recoding
 
 __all__ = ("BATCH", "BATCH_BESIDE_TASKS", "ChangelogReader", "Restoration")
 
@@ -250,11 +251,13 @@ class ChangelogReader:
             return
         self._drop_held(restoration)
         restoration.position = int(held[-1].offset() or 0) + 1
-        changes = [
+        changes: list[Any] = [
             (key, message.value(), message.timestamp()[1], message.headers())
             for message in held
             if (key := message.key()) is not None
         ]
+        if (recoded := recoding(restoration.store)) is not None:
+            changes = list(map(recoded, changes))
         restoration.completeness.advance(restoration.position)
         self._write(restoration, restoration.store.restore(changes))
         restoration.restored += len(held)

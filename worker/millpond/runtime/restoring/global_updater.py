@@ -171,7 +171,7 @@ class GlobalStateUpdater:
             context.message = message
             context.timestamp = timestamp
             context.stream_time = max(context.stream_time, timestamp)
-            context.headers = message.headers()  # type: ignore[assignment]
+            context.headers = chunk.headers_of(message)
             entry(key, value, timestamp)
         context.message = None
         context.headers = None

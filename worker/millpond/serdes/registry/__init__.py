@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .avro import Avro
 from .avro_schema import avro_schema
-from .client import SchemaRegistry, record_name, topic_name, topic_record_name
+from .client import Reference, SchemaRegistry, record_name, topic_name, topic_record_name
 from .json_schema import JsonSchema
 from .protobuf import Protobuf
 
@@ -17,6 +17,7 @@ __all__ = (
     "Avro",
     "JsonSchema",
     "Protobuf",
+    "Reference",
     "SchemaRegistry",
     "avro_schema",
     "record_name",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,8 @@ from millpond.serdes.serde import Serde
 from millpond.serdes.structured import is_immutable
 
 from . import avro_fields, avro_json, wire
+from .avro_defaults import decode_defaults, has_changeable_defaults
+from .avro_logical import adopt
 from .client import Reference, RegisteredSchema, SchemaRegistry, SubjectName, topic_name
 
 __all__ = ("Avro",)
@@ -66,7 +69,8 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
         schema: an Avro schema in JSON. Values are written with it, and values of other schemas are read into it by
             Avro's rules of schema resolution. Without one, values are written with the subject's newest schema, and
             read as they were written.
-        references: registered schemas that this one uses by name.
+        references: registered schemas that this one uses by name, such as each record type of a topic whose schema is
+            a union: `schema='["shop.Paid", "shop.Cancelled"]'`.
         subject: how subjects are named: `topic_name`, `record_name` or `topic_record_name`.
         auto_register: whether to register a schema that is not registered; otherwise that is an error.
 
@@ -81,11 +85,13 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
     convert = None if type is Any else type
     text = None if schema is None else schema if isinstance(schema, str) else json.dumps(schema)
     parsed: list[_Parsed] = []  # the reader's schema, parsed at its first use: its references may be in the registry
-    name = "Avro" if type is Any else f"Avro({type.__qualname__})"
-    readers: dict[int, Callable[[io.BytesIO], Any]] = {}
+    name = "Avro" if type is Any else f"Avro({getattr(type, '__qualname__', type)})"
+    readers: dict[wire.SchemaId, Callable[[io.BytesIO], Any]] = {}
 
     def checked(found: _Parsed, *, written: bool = False) -> _Parsed:
-        if convert is not None and (problems := avro_fields.problems(convert, *found, written=written)):
+        if convert is not None and (
+            problems := avro_fields.problems(convert, found.schema, found.named, written=written)
+        ):
             raise ConfigError(
                 f"{name} does not fit its schema: {'; '.join(problems)}. Correct the schema or the type, so that they "
                 "have the same fields."
@@ -96,7 +102,10 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
         if text is None:
             return None
         if not parsed:
-            parsed.append(checked(_parse(fastavro, registry, text, references)))
+            found = _parse(fastavro, registry, text, references)
+            if found.wrong_defaults:
+                raise SerializationError(f"an Avro schema cannot be used: {found.wrong_defaults[0]}")
+            parsed.append(checked(found))
         return parsed[0]
 
     if text is not None and not references:
@@ -110,7 +119,8 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
         return checked(own() or _parse(fastavro, registry, registered.text, registered.references), written=True)
 
     def converter(registered: RegisteredSchema) -> Callable[[Any], Any]:
-        return avro_json.converter(*writes(registered))
+        found = writes(registered)
+        return avro_json.converter(found.schema, found.named)
 
     def register(name: str) -> RegisteredSchema:
         if text is None:
@@ -119,7 +129,7 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
 
     def encoder(registered: RegisteredSchema) -> wire.Encode:
         prefix = wire.prefix(registered.id)
-        schema, _ = writes(registered)
+        schema = writes(registered).schema
         write, buffer, to_builtins = fastavro.schemaless_writer, io.BytesIO, msgspec.to_builtins
 
         def encode(value: Any) -> bytes:
@@ -130,22 +140,16 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
 
         return encode
 
-    def reader(schema_id: int) -> Callable[[io.BytesIO], Any]:
+    def reader(schema_id: wire.SchemaId) -> Callable[[io.BytesIO], Any]:
         registered = registry.by_id(schema_id)
-        written, _ = _parse(fastavro, registry, registered.text, registered.references)
-        found, read = own(), fastavro.schemaless_reader
-        wanted = None if found is None else found.schema
-
-        def decode(data: io.BytesIO) -> Any:
-            return read(data, written, wanted)
-
-        readers[schema_id] = decode
-        return decode
+        source = _parse(fastavro, registry, registered.text, registered.references)
+        readers[schema_id] = _decoder(fastavro.schemaless_reader, source, own(), copies=convert is None)
+        return readers[schema_id]
 
     def deserialize(data: bytes, /) -> Any:
         schema_id = wire.schema_id(data)
         stream = io.BytesIO(data)
-        stream.seek(wire.PREFIX_LENGTH)
+        stream.seek(wire.after_schema_id(data))
         try:
             value = (readers.get(schema_id) or reader(schema_id))(stream)
         except fastavro.read.SchemaResolutionError as error:
@@ -158,11 +162,31 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
     return wire.frame(name, subject, register, encoder, record, deserialize, immutable=immutable, converter=converter)
 
 
+def _decoder(
+    read: Callable[..., Any], source: _Parsed, wanted: _Parsed | None, *, copies: bool
+) -> Callable[[io.BytesIO], Any]:
+    """Return the function that decodes values of one schema into another, or as they were written."""
+    schema = None if wanted is None else wanted.schema
+    written = source.schema if wanted is None else adopt(*source[:2], *wanted[:2])
+
+    def decode(data: io.BytesIO) -> Any:
+        return read(data, written, schema)
+
+    def decode_own(data: io.BytesIO) -> Any:
+        return copy.deepcopy(read(data, written, schema))  # else all values would share the lists of defaults
+
+    shares = copies and wanted is not None and schema != written and has_changeable_defaults(wanted.named)
+    return decode_own if shares else decode
+
+
 class _Parsed(NamedTuple):
-    """A parsed schema, and all named schemas by their full names."""
+    """A parsed schema whose defaults are values."""
 
     schema: Any
     named: dict[str, Any]
+    """All named schemas, by their full names."""
+    wrong_defaults: list[str]
+    """Sentences about defaults that do not fit their fields."""
 
 
 def _fastavro() -> ModuleType:
@@ -173,7 +197,7 @@ def _fastavro() -> ModuleType:
     return fastavro
 
 
-def _mismatch(registry: SchemaRegistry, schema_id: int, wanted: _Parsed | None, error: Exception) -> str:
+def _mismatch(registry: SchemaRegistry, schema_id: wire.SchemaId, wanted: _Parsed | None, error: Exception) -> str:
     """Return why values of a registered schema cannot be read into another one, without the text of both."""
     written = json.loads(registry.by_id(schema_id).text)
     names = [_record_name(written), "" if wanted is None else _record_name(wanted.schema)]
@@ -196,9 +220,22 @@ def _parse(fastavro: ModuleType, registry: SchemaRegistry, text: str, references
     named: dict[str, Any] = {}
     _collect(fastavro, registry, references, named)
     try:
-        return _Parsed(fastavro.parse_schema(json.loads(text), named_schemas=named), named)
+        schema = _complete(fastavro.parse_schema(json.loads(text), named_schemas=named), named)
     except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise SerializationError(f"an Avro schema cannot be used: {type(error).__name__}: {error}") from error
+    return _Parsed(schema, named, decode_defaults(named, fastavro.read.LOGICAL_READERS))
+
+
+def _complete(schema: Any, named: dict[str, Any]) -> Any:
+    """Return a parsed schema that has all named schemas, in fastavro's own form.
+
+    fastavro itself adds them to records. For other schemas it would have to parse the referenced ones with each value.
+    """
+    if isinstance(schema, list):
+        return [_complete(each, named) for each in schema]
+    if isinstance(schema, str):
+        return _complete(named[schema], named) if schema in named else schema
+    return {**schema, "__fastavro_parsed": True, "__named_schemas": named}
 
 
 def _collect(

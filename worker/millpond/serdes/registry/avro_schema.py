@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
+from uuid import UUID
 
 from msgspec import inspect
 
@@ -95,7 +97,7 @@ class _Schemas:
         default = field.default
         if field.default_factory in (list, dict, set, frozenset, tuple):
             default = {} if field.default_factory is dict else []
-        default = getattr(default, "value", default)  # of a member of an enum
+        default = _in_json(getattr(default, "value", default))  # the value of a member of an enum
         if default is None or isinstance(default, (bool, int, float, str, list, dict)):
             if isinstance(found["type"], list) and default is not None:  # a default is one of the union's first type
                 found["type"] = sorted(found["type"], key=lambda each: each == "null")
@@ -125,6 +127,25 @@ class _Schemas:
                 f"avro_schema found two types with the name {cls.__name__}, at {path}: rename one of them."
             )
         return str(cls.__name__)
+
+
+def _in_json(value: Any) -> Any:
+    """Return a default as a schema has it: bytes as text, times as numbers. Other values are returned as they are."""
+    match value:
+        case bytes():
+            return value.decode("latin-1")
+        case datetime() if value.tzinfo is not None:
+            return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        case datetime():  # its instant depends on the machine
+            return value
+        case date():
+            return (value - date(1970, 1, 1)).days
+        case time():
+            return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+        case UUID():
+            return str(value)
+        case _:
+            return value
 
 
 def _checked(name: str, path: str) -> str:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit, urlunsplit
+from uuid import UUID
 from weakref import WeakValueDictionary
 
 from millpond.errors import BrokerError, ConfigError, SerializationError
@@ -110,7 +111,7 @@ class SchemaRegistry:
         given = settings or {}
         self._asking = Asking(repr(self), Retries.of(given), _may_pass)
         self._client = _client({"timeout": _TIMEOUT_SECONDS, **given, "url": address, "max.retries": 0})
-        self._by_id: dict[tuple[int, bool], RegisteredSchema] = {}
+        self._by_id: dict[tuple[int | UUID, bool], RegisteredSchema] = {}
 
     def __repr__(self) -> str:
         return f"SchemaRegistry({self._shown})"
@@ -160,20 +161,27 @@ class SchemaRegistry:
 
         return self._ask(of_version, f"subject '{subject}' has no schema in version {version}")
 
-    def by_id(self, schema_id: int, *, serialized: bool = False) -> RegisteredSchema:
+    def by_id(self, schema_id: int | UUID, *, serialized: bool = False) -> RegisteredSchema:
         """Return the schema with an id, from the cache after the first call. Errors are those of `register`.
 
         Args:
-            schema_id: the id.
+            schema_id: the id, or the GUID.
             serialized: whether the text of a Protobuf schema is the base64 of its file descriptor, not its source.
         """
         known = self._by_id.get((schema_id, serialized))
         if known is None:
+            fmt = _SERIALIZED if serialized else None
+
+            def found() -> Schema:
+                if isinstance(schema_id, UUID):
+                    return self._client.get_schema_by_guid(str(schema_id), fmt=fmt)
+                return self._client.get_schema(schema_id, fmt=fmt)
+
             schema = self._ask(
-                lambda: self._client.get_schema(schema_id, fmt=_SERIALIZED if serialized else None),
-                f"schema {schema_id} does not exist; if the registry lost its schemas, restore them",
+                found, f"schema {schema_id} does not exist; if the registry lost its schemas, restore them"
             )
-            known = self._by_id[schema_id, serialized] = _registered(schema_id, schema, None)
+            number = 0 if isinstance(schema_id, UUID) else schema_id
+            known = self._by_id[schema_id, serialized] = _registered(number, schema, None)
         return known
 
     def _ask(self, request: Callable[[], T], rejection: str) -> T:

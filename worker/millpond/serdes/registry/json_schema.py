@@ -77,7 +77,6 @@ def JsonSchema(
     check = _validator(document) if type is Any else None
     dump = msgspec.json.Encoder(order="deterministic").encode
     parse = msgspec.json.Decoder(type).decode
-    at = wire.PREFIX_LENGTH
 
     def register(name: str) -> RegisteredSchema:
         return (registry.register if auto_register else registry.lookup)(name, "JSON", text)
@@ -94,7 +93,7 @@ def JsonSchema(
 
     def deserialize(data: bytes, /) -> Any:
         wire.schema_id(data)
-        value = parse(memoryview(data)[at:])
+        value = parse(memoryview(data)[wire.after_schema_id(data) :])
         if check is not None:
             check(value)
         return value

@@ -38,7 +38,6 @@ def Protobuf(
     path = wire.message_path(_indexes(descriptor))
     parse = type.FromString
     to_bytes = type.SerializeToString
-    at = wire.PREFIX_LENGTH
 
     def register(name: str) -> RegisteredSchema:
         return _register(registry, name, descriptor.file, auto_register=auto_register)
@@ -53,6 +52,7 @@ def Protobuf(
 
     def deserialize(data: bytes, /) -> M:
         wire.schema_id(data)
+        at = wire.after_schema_id(data)
         return parse(data[at + 1 :] if data[at : at + 1] == b"\x00" else data[wire.skip_message_path(data) :])
 
     def converter(_registered: RegisteredSchema) -> Callable[[Any], Any]:

@@ -1,10 +1,15 @@
-"""Confluent's framing: a zero byte, the schema's id, and for Protobuf the path to the message."""
+"""Confluent's framing: a zero byte, the schema's id, and for Protobuf the path to the message.
+
+Since Confluent Platform 8 a record may have the same in a header, where a one and the schema's GUID replace both. Its
+data are the value alone then. `Serde.framed` puts them together.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
+from uuid import UUID
 
 from millpond.errors import SerializationError
 from millpond.serdes import varint
@@ -12,9 +17,24 @@ from millpond.serdes.serde import Serde
 
 from .client import RegisteredSchema, SubjectName
 
-__all__ = ("PREFIX_LENGTH", "frame", "message_path", "prefix", "schema_id", "skip_message_path")
+__all__ = (
+    "PREFIX_LENGTH",
+    "SchemaId",
+    "after_schema_id",
+    "frame",
+    "message_path",
+    "prefix",
+    "schema_id",
+    "skip_message_path",
+)
 
 PREFIX_LENGTH = 5
+_GUID_LENGTH = 17
+_HEADERS = {True: "__key_schema_id", False: "__value_schema_id"}
+"""Confluent's names of the headers, by whether they are for keys."""
+
+SchemaId = int | UUID
+"""The id of a schema in its registry, or its GUID."""
 
 _prefix = struct.Struct(">BI")
 
@@ -26,17 +46,24 @@ def prefix(schema_id: int) -> bytes:
     return _prefix.pack(0, schema_id)
 
 
-def schema_id(data: bytes) -> int:
+def schema_id(data: bytes) -> SchemaId:
     """Return the id of the schema that `data` was written with.
 
     Raises:
         ValueError: the data was not written with a schema registry.
     """
+    if data[:1] == b"\x01" and len(data) >= _GUID_LENGTH:
+        return UUID(bytes=data[1:_GUID_LENGTH])
     if len(data) < PREFIX_LENGTH or data[0]:
         raise ValueError(
             "the data do not start with a zero byte and a schema id; no serde with a schema registry wrote them"
         )
     return int.from_bytes(data[1:PREFIX_LENGTH], "big")
+
+
+def after_schema_id(data: bytes) -> int:
+    """Return the position after the id of the schema, in data of `schema_id`."""
+    return _GUID_LENGTH if data[0] else PREFIX_LENGTH
 
 
 def message_path(indexes: Sequence[int]) -> bytes:
@@ -47,12 +74,12 @@ def message_path(indexes: Sequence[int]) -> bytes:
 
 
 def skip_message_path(data: bytes) -> int:
-    """Return the position of the message, after the path at `PREFIX_LENGTH`.
+    """Return the position of the message, after the path that follows the schema's id.
 
     Raises:
         ValueError: the data end before that position.
     """
-    count, at = varint.read(data, PREFIX_LENGTH, len(data))
+    count, at = varint.read(data, after_schema_id(data), len(data))
     for _ in range(count):
         _, at = varint.read(data, at, len(data))
     return at
@@ -116,6 +143,8 @@ def frame(  # noqa: PLR0913 - the parts of a serde
                 convert = (lambda given: given) if converter is None else converter(registered())
             return convert(value)
 
-        return Serde(name, serialize, deserialize, immutable, for_topic, from_json=from_json)
+        return Serde(
+            name, serialize, deserialize, immutable, for_topic, from_json=from_json, header=_HEADERS[bool(is_key)]
+        )
 
     return Serde(name, no_topic, deserialize, immutable, for_topic)
