@@ -49,7 +49,7 @@ def measure(step: Step, records: int, turn: int) -> tuple[float, list[Any]]:
         turn: how many of them the task has at hand at a time.
     """
     builder = mp.StreamsBuilder()
-    step(builder.stream("in")).to("out", value=mp.String)
+    step(builder.stream("in", value=mp.String)).to("out", value=mp.String)
     with TopologyTestDriver(builder.build(), _SETTINGS) as driver:
         task = driver._task  # noqa: SLF001 - turns of many records, which only a worker has otherwise
         seconds = 0.0

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 import millpond as mp
@@ -189,6 +190,11 @@ def test_a_commit_has_all_that_a_step_sends_to_a_store_during_the_flush() -> Non
         assert sorted(key for key, _ in log.read_key_values_to_list()) == ["a", "b"]
 
 
+class Item(msgspec.Struct):
+    name: str
+    size: int
+
+
 @pytest.mark.parametrize("form", ["arrow", "pandas"])
 def test_tables_have_columns_of_fields_with_key_and_timestamp(form: Any) -> None:
     """Without the library, the error says what to install."""
@@ -198,18 +204,18 @@ def test_tables_have_columns_of_fields_with_key_and_timestamp(form: Any) -> None
         assert list(getattr(table, "column_names", None) or table.columns) == ["name", "size", "_key", "_timestamp"]
         return table
 
-    value = mp.Json(dict[str, Any])
+    value = mp.Json(Item)
     builder = mp.StreamsBuilder()
     stream = builder.stream("in", key=String, value=value)
     if importlib.util.find_spec(library) is None:
         with pytest.raises(TopologyError, match=f"needs {library} for its form of batches"):
             stream.map_batches(mapper, batch=form, value=value)
         return
-    stream.map_batches(mapper, batch=form, value=value).to("out", key=String, value=value)
+    stream.map_batches(mapper, batch=form, value=mp.Json()).to("out", key=String)
     with TopologyTestDriver(builder.build()) as driver:
-        driver.create_input_topic("in", key=String, value=value).pipe_input("a", {"name": "x", "size": 3})
+        driver.create_input_topic("in", key=String, value=value).pipe_input("a", Item("x", 3))
         out = driver.create_output_topic("out", key=String, value=value)
-        assert out.read_key_value() == ("a", {"name": "x", "size": 3})
+        assert out.read_key_value() == ("a", Item("x", 3))
 
 
 # Async steps

@@ -67,6 +67,9 @@ class Serde(Generic[T]):
     header: str | None = None
     """The record header with the schema's id, for serdes with a schema registry. See `framed`."""
 
+    type: Any = None
+    """The type of the values, as msgspec has types; None if it is not known. Tables of batches need it."""
+
     def __post_init__(self) -> None:
         check_function(f"Serde {self.name}", self.serialize, "value")
         check_function(f"Serde {self.name}", self.deserialize, "data")

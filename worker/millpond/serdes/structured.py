@@ -53,7 +53,7 @@ def MsgPack(type: Any = Any, /) -> Serde[Any]:
 def _json(type: Any) -> Serde[Any]:
     encoder = msgspec.json.Encoder(order="deterministic")
     decoder = msgspec.json.Decoder(type)
-    return Serde(_name("Json", type), encoder.encode, decoder.decode, immutable=is_immutable(type))
+    return Serde(_name("Json", type), encoder.encode, decoder.decode, immutable=is_immutable(type), type=type)
 
 
 def _msgpack(type: Any) -> Serde[Any]:
@@ -64,7 +64,7 @@ def _msgpack(type: Any) -> Serde[Any]:
         return msgspec.json.decode(msgspec.json.encode(value), type=type)
 
     immutable = is_immutable(type)
-    return Serde(_name("MsgPack", type), encoder.encode, decoder.decode, immutable, from_json=from_json)
+    return Serde(_name("MsgPack", type), encoder.encode, decoder.decode, immutable, from_json=from_json, type=type)
 
 
 @functools.lru_cache(maxsize=1024)

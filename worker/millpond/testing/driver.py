@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -59,6 +59,8 @@ __all__ = ("TopologyTestDriver",)
 
 #: Records that one input record may make the topology write to a topic that it reads.
 _MAX_RETURNED = 50_000
+#: The most records that steps over batches get together, as after one poll of a worker.
+_BATCH = 1_000
 
 _NO_TOPIC = TopicIdentity(id="", delete_retention_ms=None)
 """The identity of a topic that is on no broker."""
@@ -261,12 +263,18 @@ class TopologyTestDriver:
 
     # Running
 
-    def _pipe(self, topic: str, record: RawRecord) -> None:
+    def _pipe(self, topic: str, records: Iterable[RawRecord]) -> None:
         if not self._reads(topic) and not self._matches_pattern(topic):
             known = ", ".join(sorted({*self._task.inputs, *self._globals})) or "none"
             raise TopologyError(f"no source of the topology reads topic '{topic}'; its input topics are: {known}.")
-        self._enqueue(topic, record)
-        self._complete()
+        if self._task.holds_batches:
+            for record in list(records):
+                self._enqueue(topic, record)
+            self._complete()
+            return
+        for record in records:
+            self._enqueue(topic, record)
+            self._complete()
 
     def _reads(self, topic: str) -> bool:
         return topic in self._task.inputs or topic in self._globals
@@ -314,18 +322,27 @@ class TopologyTestDriver:
             first = self._order.first()
             if first is not None:
                 task.group.queues = (first, *(queue for queue in task.inputs.values() if queue is not first))
-            if not task.process(1, self._now_ms):
+            if not task.process(_BATCH if task.holds_batches else 1, self._now_ms):
                 break
-            if first is not None:
-                self._order.poll()
-                if first.chunks:
-                    self._order.offer(first)
+            self._reorder()
             task.punctuate_stream_time()
             self._commit()
         # A record that could not be decoded may have produced dead letters.
         if task.outbox:
             self._commit()
             self._complete()
+
+    def _reorder(self) -> None:
+        """Sort the inputs again after their next records have changed: without batches, of the first one only."""
+        processed = []
+        while (first := self._order.first()) is not None:
+            processed.append(first)
+            self._order.poll()
+            if not self._task.holds_batches:
+                break
+        for queue in processed:
+            if queue.chunks:
+                self._order.offer(queue)
 
     def _commit(self) -> None:
         task = self._task

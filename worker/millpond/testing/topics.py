@@ -70,7 +70,7 @@ class TestInputTopic(Generic[K, V]):
         name: str,
         key: Serde[K],
         value: Serde[V],
-        pipe: Callable[[str, RawRecord], None],
+        pipe: Callable[[str, Iterable[RawRecord]], None],
         start_ms: int,
         auto_advance_ms: int,
     ) -> None:
@@ -97,11 +97,17 @@ class TestInputTopic(Generic[K, V]):
     ) -> None:
         """Pipe a value, a key and a value, or a `Record`, and process all that results from it.
 
+        Steps that take several records together, such as `map_batches()`, get this one alone. The methods for lists
+        give them all records of the list together, as a worker may.
+
         Raises:
             SerializationError: the topic's serde cannot encode the key or the value.
             TopologyError: the topology does not read the topic, the timestamp is not a point in time, or the headers
                 are not a list of pairs.
         """
+        self._pipe(self.name, [self._raw(first, second, timestamp, headers)])
+
+    def _raw(self, first: Any, second: Any, timestamp: Instant | None, headers: Headers | None = None) -> RawRecord:
         key, value = (None, first) if second is _NOT_GIVEN else (first, second)
         if second is _NOT_GIVEN and isinstance(first, Record):
             key, value, timestamp, headers = first.key, first.value, first.timestamp, first.headers
@@ -110,14 +116,11 @@ class TestInputTopic(Generic[K, V]):
             self._time_ms += self._auto_advance_ms
         else:
             timestamp_ms = epoch_ms(timestamp)
-        self._pipe(
-            self.name,
-            RawRecord(
-                self._encoded(self._key, key, "key"),
-                self._encoded(self._value, value, "value"),
-                timestamp_ms,
-                check_headers(headers) if headers else None,
-            ),
+        return RawRecord(
+            self._encoded(self._key, key, "key"),
+            self._encoded(self._value, value, "value"),
+            timestamp_ms,
+            check_headers(headers) if headers else None,
         )
 
     def _encoded(self, serde: Serde[Any], given: Any, part: str) -> bytes | None:
@@ -140,8 +143,13 @@ class TestInputTopic(Generic[K, V]):
     ) -> None:
         """Pipe (key, value) pairs. With `start`, the first has that time, and each following one is `advance` later."""
         step = milliseconds(advance or timedelta(), "advance")
-        for index, (key, value) in enumerate(records):
-            self.pipe_input(key, value, timestamp=None if start is None else epoch_ms(start) + index * step)
+        self._pipe(
+            self.name,
+            (
+                self._raw(key, value, None if start is None else epoch_ms(start) + index * step)
+                for index, (key, value) in enumerate(records)
+            ),
+        )
 
     def pipe_value_list(
         self, values: Iterable[V | None], start: Instant | None = None, advance: timedelta | None = None
@@ -151,8 +159,7 @@ class TestInputTopic(Generic[K, V]):
 
     def pipe_record_list(self, records: Iterable[Record[K, V]]) -> None:
         """Pipe records, with their timestamps and headers."""
-        for record in records:
-            self.pipe_input(record)
+        self._pipe(self.name, (self._raw(record, _NOT_GIVEN, None) for record in records))
 
     def advance_time(self, advance: timedelta) -> None:
         """Advance the topic's own time."""

@@ -83,8 +83,8 @@ class BatchSteps(Generic[K, V]):
         Args:
             mapper: f(batch) -> one value for each row.
             batch: `values`: a list of values; `records`: a list of records; `arrow`: a `pyarrow.Table`; `pandas`: a
-                `pandas.DataFrame`. A table has a column for each field of the values, or the column `value`, and the
-                columns `_key` and `_timestamp`; rows of a table as the result are dicts.
+                `pandas.DataFrame`. A table has a column for each field of the values' type, which their serde says, or
+                the column `value`; and the columns `_key` and `_timestamp`. Rows of a table as the result are dicts.
             max_rows: the most rows of a batch.
             value: serde of the results.
             name: name of the node.
@@ -94,10 +94,10 @@ class BatchSteps(Generic[K, V]):
             >>> lengths.to("lengths")
         """
         check_function("map_batches()", mapper, "batch")
-        form = batch_format(batch)
         if type(max_rows) is not int or not 1 <= max_rows <= _MAX_ROWS:
             raise TopologyError(f"map_batches() needs max_rows= from 1 to {_MAX_ROWS:,}, not {kind_of(max_rows)}.")
         own: Any = self
+        form = batch_format(batch, own._key, own._value)  # noqa: SLF001 - a part of KStream
         body = MapBatches(mapper, form.batch, form.rows, max_rows)
         stream: KStream[K, Any] = own._next(body, "KSTREAM-MAPBATCHES-", name, own._key, value)  # noqa: SLF001 - a part of KStream
         return stream

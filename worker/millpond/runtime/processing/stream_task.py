@@ -245,6 +245,11 @@ class StreamTask:
                 self._tracer.pass_on(before)
         return done
 
+    @property
+    def holds_batches(self) -> bool:
+        """Whether steps hold the records of one call of `process` and take them together."""
+        return bool(self._hooks.batch_ends)
+
     def _end_batch(self) -> None:
         """Let operators that hold records of the batch forward them."""
         for end in self._hooks.batch_ends:

@@ -159,7 +159,9 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
         return value if convert is None else msgspec.convert(value, convert)
 
     immutable = type is not Any and is_immutable(type)
-    return wire.frame(name, subject, register, encoder, record, deserialize, immutable=immutable, converter=converter)
+    return wire.frame(
+        name, subject, register, encoder, record, deserialize, immutable=immutable, type=type, converter=converter
+    )
 
 
 def _decoder(

@@ -101,7 +101,9 @@ def JsonSchema(
     name = "JsonSchema" if type is Any else f"JsonSchema({getattr(type, '__qualname__', type)})"
     _check_fields(name, type, document)
     immutable = type is not Any and is_immutable(type)
-    return wire.frame(name, subject, register, encoder, lambda: document.get("title"), deserialize, immutable=immutable)
+    return wire.frame(
+        name, subject, register, encoder, lambda: document.get("title"), deserialize, immutable=immutable, type=type
+    )
 
 
 def _schema_of(type: Any) -> dict[str, Any]:

@@ -94,6 +94,7 @@ def frame(  # noqa: PLR0913 - the parts of a serde
     deserialize: Callable[[bytes], Any],
     *,
     immutable: bool,
+    type: Any = None,
     converter: Callable[[RegisteredSchema], Callable[[Any], Any]] | None = None,
 ) -> Serde[Any]:
     """Return a serde whose schema is registered with the first value that is written to a topic.
@@ -108,6 +109,7 @@ def frame(  # noqa: PLR0913 - the parts of a serde
         record: f() -> the record's name, or None.
         deserialize: f(bytes of any topic) -> value; the bytes have the schema's id.
         immutable: see `Serde`.
+        type: see `Serde`.
         converter: f(registered schema) -> the function from JSON values to values; None: see `Serde.from_json`.
     """
     cached: dict[tuple[str, bool], Serde[Any]] = {}
@@ -144,7 +146,14 @@ def frame(  # noqa: PLR0913 - the parts of a serde
             return convert(value)
 
         return Serde(
-            name, serialize, deserialize, immutable, for_topic, from_json=from_json, header=_HEADERS[bool(is_key)]
+            name,
+            serialize,
+            deserialize,
+            immutable,
+            for_topic,
+            from_json=from_json,
+            header=_HEADERS[bool(is_key)],
+            type=type,
         )
 
-    return Serde(name, no_topic, deserialize, immutable, for_topic)
+    return Serde(name, no_topic, deserialize, immutable, for_topic, type=type)

@@ -1,0 +1,30 @@
+"""Reports about tables of pandas and Arrow that functions of users get, from the trackers of peers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import millpond as mp
+
+
+class Reading(msgspec.Struct):
+    sensor: int
+    level: int | None = None
+
+
+@pytest.mark.parametrize("form", ["pandas", "arrow"])
+def test_an_integer_beside_a_null_stays_an_integer(form: Any) -> None:
+    """Functions over pandas frames get floats where a column of integers has a null: 2^53 + 1 is another number."""
+    pytest.importorskip("pyarrow" if form == "arrow" else "pandas")
+    builder = mp.StreamsBuilder()
+    readings = builder.stream("in", key=mp.String, value=mp.Json(Reading))
+    readings.map_batches(lambda table: table, batch=form, value=mp.Json()).to("out", key=mp.String)
+    with mp.testing.TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in", key=mp.String, value=mp.Json(Reading)).pipe_value_list(
+            [Reading(1, 2**53 + 1), Reading(2)]
+        )
+        rows = driver.create_output_topic("out", key=mp.String, value=mp.Json()).read_values_to_list()
+    assert rows == [{"level": 2**53 + 1, "sensor": 1}, {"level": None, "sensor": 2}]
