@@ -24,7 +24,9 @@ def recoding(store: Any) -> Callable[[Record], Record] | None:
     Raises:
         BrokerError: a schema registry does not answer; raised by the function.
     """
-    key_serde, value_serde = store.key_serde, store.value_serde
+    key_serde, value_serde = getattr(store, "key_serde", None), getattr(store, "value_serde", None)
+    if key_serde is None or value_serde is None:  # a store of one's own
+        return None
     if key_serde.header is None and value_serde.header is None:
         return None
 
