@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 __all__ = ("Sent", "run", "seconds", "send")
 
 _TIMEOUT_S = 20.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Sent(NamedTuple):
@@ -63,7 +64,7 @@ def send(servers: str, records: Iterable[Sent]) -> int:
             record.topic,
             key=record.key if isinstance(record.key, str) else _bytes(record.key),
             value=None if record.value is None else _bytes(record.value),
-            timestamp=int(record.at.timestamp() * 1000),
+            timestamp=(record.at - _EPOCH) // timedelta(milliseconds=1),
             on_delivery=delivered,
         )
         sent += 1

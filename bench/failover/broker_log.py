@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
+
+from millpond.times import EPOCH
 
 _SLOW: Final = re.compile(r"Exceptionally slow controller event \S+ took (\d+) ms")
 
@@ -16,7 +18,7 @@ def parse_death(line: str, group: str) -> int | None:
     """
     if not line.rstrip().endswith(f" in group {group} has failed, removing it from the group."):
         return None
-    return int(datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp() * 1e6)
+    return (datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").astimezone() - EPOCH) // timedelta(microseconds=1)
 
 
 def parse_stall(line: str) -> int | None:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import millpond as mp
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMEOUT = timedelta(minutes=5)
 TIMEOUT_MS = TIMEOUT // timedelta(milliseconds=1)
 
@@ -59,7 +60,7 @@ class Watch(mp.Processor[str, Reading, str, Status]):
                 self.devices.put(key, mp.replace(device, online=False))
 
     def report(self, key: str, since_ms: int, *, online: bool) -> None:
-        status = Status(online, datetime.fromtimestamp(since_ms / 1000, UTC))
+        status = Status(online, EPOCH + timedelta(milliseconds=since_ms))
         self.forward(mp.Record(key, status, since_ms))
 
     def measure(self, _now_ms: int) -> None:

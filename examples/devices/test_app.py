@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import millpond as mp
-from examples.devices.app import Device, Reading, Status, Watch, devices
+from examples.devices.app import EPOCH, Device, Reading, Status, Watch, devices
 from millpond.testing import MockProcessorContext, TestInputTopic, TestOutputTopic, TopologyTestDriver
 
 SIX = datetime(2026, 3, 2, 6, tzinfo=UTC)
@@ -75,7 +75,7 @@ def test_late_and_repeated_readings_change_nothing(stores: Stores) -> None:
     stores.read("a", minute=1, celsius=-10)
     known = stores.driver.get_key_value_store("devices")
     assert known is not None
-    assert known.get("a") == Device(-20, seen_ms=int(SIX.timestamp() * 1000) + 180_000)
+    assert known.get("a") == Device(-20, seen_ms=(SIX - EPOCH) // timedelta(milliseconds=1) + 180_000)
     assert stores.told() == [("a", True, 3)]
 
 

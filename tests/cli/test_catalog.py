@@ -69,7 +69,7 @@ def run(millpond: Millpond, tmp_path: Path) -> Callable[..., Ended]:
         ),
     }  # fmt: skip
     written.write_version(location, "app", OLD, before, BEGIN_MS)
-    written.write_version(location, "app", NEW, after, BEGIN_MS + DAY_MS, undecoded_values=1)
+    written.write_version(location, "app", NEW, after, BEGIN_MS + DAY_MS + 789, undecoded_values=1)
 
     def with_location(name: str, *more: object) -> Ended:
         return millpond("catalog", name, *more, "--location", tmp_path / "tables", "--application-id", "app")
@@ -88,11 +88,26 @@ def test_list_shows_the_newest_first(run: Callable[..., Ended]) -> None:
     assert ended.status == 0
     found = [line.split() for line in ended.out.splitlines()[1:]]
     assert [line[0] for line in found if line[0] in (OLD, NEW)] == [NEW, OLD]
-    assert "2026-01-02 00:00:00Z" in ended.out
+    assert "2026-01-02 00:00:00.789Z" in ended.out
     assert found[0][-3:] == ["0", "/", "1"]
     newest, _ = lines(run("list", "--json"))
     assert newest["version"] == NEW
     assert newest["tables"][0]["offsets"] == {"0": 20, "1": 5}
+
+
+def test_the_times_of_the_list_are_moments(run: Callable[..., Ended]) -> None:
+    """A version is found by the time that the list shows for it."""
+    shown = [" ".join(line.split()[1:3]) for line in run("list").out.splitlines()[1:] if line.startswith("2026")]
+    assert len(shown) == 2
+    for moment, version in zip(shown, (NEW, OLD), strict=True):
+        assert f"version {version}" in run("show", "counts", "--as-of", moment).out
+
+
+def test_times_after_the_year_9999_are_shown(run: Callable[..., Ended]) -> None:
+    """A window without an end, or a record of a wrong clock, ends no command."""
+    query = "SELECT key, TIMESTAMP '10000-01-01' AS late FROM counts WHERE key = 'a'"
+    assert lines(run("sql", query, "--json")) == [{"key": "a", "late": "+10000-01-01T00:00:00.000Z"}]
+    assert "+10000-01-01T00:00:00.000Z" in run("sql", query).out
 
 
 @pytest.mark.parametrize(

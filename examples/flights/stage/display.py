@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Self
 
@@ -120,7 +120,7 @@ class Display:
             table.add_row(f"{each.airport} {_NAMES.get(each.airport, '')}".strip(), *_figures(each))
         self.console.print(table)
         minutes, airline, airport, start_ms = found.longest
-        hour = datetime.fromtimestamp(start_ms / 1000, UTC)
+        hour = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=start_ms)
         self.console.print(
             f"The longest delay: {minutes:,} minutes, {airline}, {airport}, {hour:%Y-%m-%d %H}h UTC.", soft_wrap=True
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 
 from millpond.errors import SnapshotError
 from millpond.snapshots.versions import created_ms
+from millpond.times import parse_epoch_ms
 
 from .indexes import CatalogVersion
 
@@ -22,10 +22,9 @@ Offsets = Mapping[tuple[str | None, int], int]
 def parse_time(text: str) -> int | None:
     """Return the epoch ms of an ISO 8601 time or date, in UTC if it names no zone; None for other text."""
     try:
-        found = datetime.fromisoformat(text)
+        return parse_epoch_ms(text)
     except ValueError:
         return None
-    return int((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def parse_offsets(text: str) -> Offsets | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import SnapshotError
@@ -10,7 +12,7 @@ from millpond.errors import SnapshotError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ("CHANGE", "diff", "select")
+__all__ = ("CHANGE", "diff", "select", "view_names")
 
 CHANGE = "change"
 """The column of `diff` with the kind of a change: `added`, `removed` or `changed`."""
@@ -23,6 +25,7 @@ _NO_ACCESS = {
 }
 _READING = (["SELECT"], ["EXPLAIN"])
 _KEY = ("key", "key_raw", "window_start", "window_end", "partition")
+_TIME = "timestamp"
 _VALUE = ("value", "value_raw")
 
 
@@ -40,29 +43,51 @@ def select(query: str, stores: Iterable[str], rows_of: Callable[[str], pa.Table]
     """
     import duckdb
 
-    known = sorted(stores)
+    names = view_names(stores)
     text = query.lower()
     with _connection() as connection:
         try:
             statements = connection.extract_statements(query)
             if [each.type.name for each in statements] not in _READING:
                 raise SnapshotError("the catalog is read-only: write one SELECT.")
-            for store in known:
-                if store.lower() in text:
-                    connection.register(store, _without_zones(rows_of(store)))
+            for view, store in names.items():
+                if view.lower() in text:
+                    connection.register(view, _without_zones(rows_of(store)))
             return connection.sql(query).to_arrow_table()
         except duckdb.Error as error:
             raise SnapshotError(
-                f"DuckDB rejects the query ({_first_line(error)}). The stores are {_quoted(known)}; quote names that "
-                "are not plain words."
+                f"DuckDB rejects the query ({_first_line(error)}). The stores are {_quoted(names)}; quote names that "
+                f"are not plain words.{_renamed(names)}"
             ) from error
+
+
+def view_names(stores: Iterable[str]) -> dict[str, str]:
+    """Return the views and their stores. Stores whose names differ only by case, which SQL ignores, get a number."""
+    known = sorted(stores)
+    count = Counter(store.lower() for store in known)
+    taken = set(count)
+    names = {}
+    for store in known:
+        view = store
+        if count[store.lower()] > 1:
+            numbers = (f"{store}_{number}" for number in itertools.count(1))
+            view = next(each for each in numbers if each.lower() not in taken)
+            taken.add(view.lower())
+        names[view] = store
+    return names
+
+
+def _renamed(names: Mapping[str, str]) -> str:
+    numbered = [f"\"{view}\" is the store '{store}'" for view, store in names.items() if view != store]
+    return f" SQL does not tell upper case from lower case: {', '.join(numbered)}." if numbered else ""
 
 
 def diff(before: pa.Table, after: pa.Table) -> pa.Table:
     """Return the rows of a store that differ between two moments, by key.
 
     The columns are `change`, the columns of the row's key, and the value before and after. A row with the same value
-    has not changed, whatever its timestamp is.
+    has not changed, whatever its timestamp is. If a key has several rows, as in a versioned store, their times are a
+    part of the key; if it has several at one time, as in the buffer of a join, their values, too.
 
     Args:
         before: rows of the store at the first moment.
@@ -83,9 +108,14 @@ def diff(before: pa.Table, after: pa.Table) -> pa.Table:
     with _connection() as connection:
         try:
             before, after = _comparable(connection, before, after)
-            connection.register("a", before)
-            connection.register("b", after)
-            return connection.sql(_difference(keys, before, after)).to_arrow_table()
+            connection.register("a_rows", before)
+            connection.register("b_rows", after)
+            both = [name for name in before.column_names if name in after.column_names]
+            values = [name for name in _VALUE if name in both]
+            if not _unique(connection, keys) and _TIME in both:
+                keys.append(_TIME)
+            numbered = not _unique(connection, keys)
+            return connection.sql(_difference(keys, values, numbered=numbered)).to_arrow_table()
         except duckdb.Error as error:
             raise SnapshotError(f"cannot compare the two versions ({_first_line(error)}).") from error
 
@@ -107,19 +137,29 @@ def _comparable(connection: Any, before: pa.Table, after: pa.Table) -> tuple[pa.
         return both[0], both[1]
 
 
-def _difference(keys: list[str], before: pa.Table, after: pa.Table) -> str:
-    values = [name for name in _VALUE if name in before.column_names and name in after.column_names]
-    same_key = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in keys)
+def _unique(connection: Any, keys: list[str]) -> bool:
+    names = ", ".join(keys)
+    repeated = "SELECT 1 FROM {} GROUP BY {} HAVING count(*) > 1 LIMIT 1"
+    return all(not connection.execute(repeated.format(rows, names)).fetchall() for rows in ("a_rows", "b_rows"))
+
+
+def _difference(keys: list[str], values: list[str], *, numbered: bool) -> str:
+    """Return the query; with `numbered`, equal rows are numbered, and rows are compared as a whole."""
+    whole = ", ".join([*keys, *values])
+    number = f", row_number() OVER (PARTITION BY {whole}) AS n" if numbered else ""
+    same = [*keys, *values, "n"] if numbered else keys
+    same_key = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in same)
     differs = " OR ".join(f"a.{name} IS DISTINCT FROM b.{name}" for name in values)
     columns = [f"CASE WHEN b.partition IS NULL THEN a.{name} ELSE b.{name} END AS {name}" for name in keys]
     for name in values:
         columns += [f"a.{name} AS {name}_before", f"b.{name} AS {name}_after"]
     change = "CASE WHEN a.partition IS NULL THEN 'added' WHEN b.partition IS NULL THEN 'removed' ELSE 'changed' END"
     template = (
+        "WITH a AS (SELECT *{} FROM a_rows), b AS (SELECT *{} FROM b_rows) "
         "SELECT {} AS {}, {} FROM a FULL JOIN b ON {} "
         "WHERE a.partition IS NULL OR b.partition IS NULL OR {} ORDER BY ALL"
     )
-    return template.format(change, CHANGE, ", ".join(columns), same_key, differs)
+    return template.format(number, number, change, CHANGE, ", ".join(columns), same_key, differs)
 
 
 def _without_zones(rows: pa.Table) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,10 @@ from rich.table import Table
 from millpond.catalog import indexes
 from millpond.catalog.as_of import choose
 from millpond.catalog.indexes import CatalogVersion
+from millpond.catalog.rows import python_rows
 from millpond.errors import ConfigError, SnapshotError
 from millpond.snapshots.locations import Location, open_location
+from millpond.times import iso
 
 from .options import configuration_options, load_config, verbose_option
 from .session import Session
@@ -231,7 +233,7 @@ def _print(session: Session, rows: pa.Table, limit: int | None, *, as_json: bool
 
 def _print_lines(rows: pa.Table) -> None:
     for batch in rows.to_batches(max_chunksize=1_000):
-        for row in batch.to_pylist(maps_as_pydicts="lossy"):
+        for row in python_rows(batch):
             click.echo(_encode(row))
 
 
@@ -241,7 +243,7 @@ def _print_rows(session: Session, rows: pa.Table, total: int) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in names:
         table.add_column(escape(name), overflow="fold")
-    for row in rows.select(names).to_pylist(maps_as_pydicts="lossy"):
+    for row in python_rows(rows.select(names)):
         table.add_row(*(escape(_cell(row[name])) for name in names))
     session.out.print(table)
     if len(rows) < total:
@@ -266,4 +268,4 @@ def _columns(*names: str) -> Table:
 
 
 def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return iso(ms, sep=" ")

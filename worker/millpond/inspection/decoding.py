@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +20,7 @@ from millpond.snapshots.layouts import StoreKind, StoreLayout, covered, layout_o
 from millpond.snapshots.store_columns import split_function
 from millpond.state.builders import store_serdes
 from millpond.state.unreadable_rows import cure_of
+from millpond.times import iso
 from millpond.topology import Topology
 
 __all__ = ("LoggedStore", "RowDecoder", "find_store", "stores_of")
@@ -186,7 +186,4 @@ def _short(text: str) -> str:
 
 
 def _time(ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    except (OverflowError, ValueError, OSError):
-        return str(ms)
+    return iso(ms, "seconds")

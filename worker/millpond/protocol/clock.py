@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextvars
 import time
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
+
+from millpond.times import EPOCH
 
 __all__ = ("CURRENT", "Clocks", "boottime", "cpu_time", "monotonic", "now", "unix_time")
 
@@ -59,4 +61,4 @@ def cpu_time() -> float:
 
 def now() -> datetime:
     """Return the date and time in UTC."""
-    return datetime.fromtimestamp(unix_time(), UTC)
+    return EPOCH + timedelta(seconds=unix_time())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from millpond.durations import Duration, DurationTooLong, milliseconds
+from millpond.times import parse_epoch_ms
 
 from .catalog import StoreInfo
 from .failures import FailureReason, QueryFailed
@@ -129,12 +129,11 @@ def time_ms(query: Mapping[str, str], name: str, default: int) -> int:
     if re.fullmatch(r"-?[0-9]+", text):
         return -_number(text[1:]) if text.startswith("-") else _number(text)
     try:
-        when = datetime.fromisoformat(text)
+        return parse_epoch_ms(text)
     except ValueError:
         raise bad_request(
             f"{name}: '{text}' is not a time; write epoch milliseconds, or 2026-01-31T12:00:00Z"
         ) from None
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def position_of(text: str) -> dict[str, int]:

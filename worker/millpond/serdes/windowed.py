@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 import msgspec
 
 from millpond.checks import kind_of
 from millpond.errors import TopologyError
+from millpond.times import moment
 
 from .checking import check_inner
 from .serde import Serde
@@ -34,12 +35,12 @@ class Window(msgspec.Struct, frozen=True, order=True, gc=False):
     @property
     def start_time(self) -> datetime:
         """`start` as a datetime in UTC."""
-        return datetime.fromtimestamp(self.start / 1000, UTC)
+        return moment(self.start)
 
     @property
     def end_time(self) -> datetime:
         """`end` as a datetime in UTC."""
-        return datetime.fromtimestamp(self.end / 1000, UTC)
+        return moment(self.end)
 
 
 # gc=False: a window aggregation may have millions of them, and a key never refers to its Windowed.

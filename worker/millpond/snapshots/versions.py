@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from millpond.errors import SnapshotError
+from millpond.times import epoch_ms, moment
 
 from .locations import Location
 from .manifest import Manifest, decode, encode
@@ -49,7 +50,7 @@ def new_version(now_ms: int) -> str:
     Args:
         now_ms: epoch ms.
     """
-    return f"{datetime.fromtimestamp(now_ms / 1000, UTC).strftime(_STAMP)}-{secrets.token_hex(3)}"
+    return f"{moment(now_ms).strftime(_STAMP)}-{secrets.token_hex(3)}"
 
 
 def created_ms(version: str) -> int | None:
@@ -58,7 +59,7 @@ def created_ms(version: str) -> int | None:
     if found is None:
         return None
     try:
-        return int(datetime.strptime(found[1], _STAMP).replace(tzinfo=UTC).timestamp() * 1000)
+        return epoch_ms(datetime.strptime(found[1], _STAMP).replace(tzinfo=UTC))
     except ValueError:  # the 99th of a month
         return None
 

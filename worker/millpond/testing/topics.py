@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from millpond.checks import kind_of
 from millpond.dsl.durations import milliseconds
 from millpond.errors import SerializationError, TopologyError
 from millpond.serdes import Serde
+from millpond.times import epoch_ms as exact_ms
 from millpond.topology import Record
 from millpond.topology.headers import NO_HEADERS, check_headers
 
@@ -23,7 +24,6 @@ Instant = datetime | int
 """A point in time: an aware datetime, or epoch ms."""
 
 _MILLISECOND = timedelta(milliseconds=1)
-_EPOCH = datetime.fromtimestamp(0, UTC)
 _NOT_GIVEN: Any = object()
 
 Headers = list[tuple[str, bytes | None]]
@@ -48,7 +48,7 @@ def epoch_ms(instant: Instant) -> int:
     if isinstance(instant, datetime):
         if instant.tzinfo is None:
             raise ValueError(f"{instant!r} has no time zone; give it one, for example tzinfo=UTC.")
-        return (instant - _EPOCH) // _MILLISECOND
+        return exact_ms(instant)
     if type(instant) is not int:
         raise TopologyError(
             f"A point in time is epoch milliseconds as an int, or a datetime with a time zone, not {kind_of(instant)}."

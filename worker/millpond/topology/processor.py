@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
@@ -14,6 +14,7 @@ import msgspec
 from millpond.checks import check_function, kind_of, nearest
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
+from millpond.times import moment
 
 from .context import Cancellable, Headers, RecordContext, TaskId
 from .headers import NO_HEADERS, check_headers
@@ -84,7 +85,7 @@ class Record(msgspec.Struct, Generic[K_co, V_co], frozen=True, gc=False):
     @property
     def time(self) -> datetime:
         """`timestamp` as a datetime in UTC."""
-        return datetime.fromtimestamp(self.timestamp / 1000, UTC)
+        return moment(self.timestamp)
 
     def with_key(self, key: KOut) -> Record[KOut, V_co]:
         """Return the same record with another key."""
@@ -136,7 +137,7 @@ class FixedKeyRecord(msgspec.Struct, Generic[K_co, V_co], frozen=True, gc=False)
     @property
     def time(self) -> datetime:
         """`timestamp` as a datetime in UTC."""
-        return datetime.fromtimestamp(self.timestamp / 1000, UTC)
+        return moment(self.timestamp)
 
     def with_value(self, value: VOut) -> FixedKeyRecord[K_co, VOut]:
         """Return the same record with another value."""

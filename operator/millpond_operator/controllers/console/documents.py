@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from millpond.console import WorkerFacts, figures_of, moves_of, tasks_of, topology_of, workers_of
@@ -17,6 +17,7 @@ from millpond.protocol.overview import (
     EventOverview,
     TaskOverview,
 )
+from millpond.times import EPOCH, epoch_ms
 from millpond_operator.autoscaling import AUTO
 from millpond_operator.controllers.rollout.observation import ObservedPod, pods_of
 from millpond_operator.controllers.rollout.status import AppStatus, ConditionType, instant
@@ -24,7 +25,6 @@ from millpond_operator.resources import InvalidStreamApp, StreamApp, parse, with
 
 __all__ = ("overview", "summary", "typed")
 
-_EPOCH = datetime.fromtimestamp(0, UTC)
 _LONGEST_IMAGE = 300
 
 
@@ -80,7 +80,7 @@ def overview(
                 status=each.status,
                 reason=each.reason,
                 message=each.message,
-                since_ms=_milliseconds(instant(each.last_transition_time, _EPOCH)),
+                since_ms=epoch_ms(instant(each.last_transition_time, EPOCH)),
             )
             for each in status.conditions
         ),
@@ -91,7 +91,7 @@ def overview(
         topology=topology,
         drawing=digest(topology) if topology is not None else "",
         autoscaling=_autoscaling(app),
-        at_ms=_milliseconds(now),
+        at_ms=epoch_ms(now),
     )
 
 
@@ -154,7 +154,3 @@ def _autoscaling(app: StreamApp) -> AutoscalingOverview | None:
 
 def _number(value: object) -> int:
     return value if isinstance(value, int) else 0
-
-
-def _milliseconds(time: datetime) -> int:
-    return int(time.timestamp() * 1000)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from millpond.protocol import Member, Role, TaskState, View
+from millpond.times import EPOCH
 
 from . import problems
 from .problems import Problem
@@ -16,7 +17,6 @@ from .status import instant
 
 __all__ = ("ObservedPod", "ObservedWorker", "Tasks", "ordinal_of", "pods_of", "tasks_of", "workers_of")
 
-_EPOCH = datetime.fromtimestamp(0, UTC)
 _REVISION = "millpond.dev/revision"
 
 
@@ -29,7 +29,7 @@ class ObservedPod:
     revision: str
     uid: str
     ready: bool = False
-    ready_since: datetime = _EPOCH
+    ready_since: datetime = EPOCH
     terminating: bool = False
     problem: Problem | None = None
     creating: bool = False
@@ -193,7 +193,7 @@ def _pod(raw: Mapping[str, Any]) -> ObservedPod:
         revision=metadata.get("labels", {}).get(_REVISION, ""),
         uid=metadata["uid"],
         ready=ready.get("status") == "True" and "deletionTimestamp" not in metadata,
-        ready_since=instant(ready.get("lastTransitionTime") or "", _EPOCH),
+        ready_since=instant(ready.get("lastTransitionTime") or "", EPOCH),
         terminating="deletionTimestamp" in metadata,
         problem=problems.of_pod(raw),
         creating=status.get("phase") == "Pending"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from millpond.protocol.overview import (
@@ -18,6 +17,7 @@ from millpond.protocol.overview import (
     TaskOverview,
     WorkerOverview,
 )
+from millpond.times import parse_epoch_ms
 
 __all__ = ("events_of", "overview_of", "sorted_tasks", "summary_of", "wanted_workers")
 
@@ -246,6 +246,6 @@ def _fraction(text: str | None) -> tuple[int, int]:
 
 def _ms(text: str | None) -> int:
     try:
-        return int(datetime.fromisoformat(text or "").timestamp() * 1000)
+        return parse_epoch_ms(text or "")
     except ValueError:
         return 0

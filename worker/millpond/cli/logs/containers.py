@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
+
+from millpond.times import parse_epoch_ms
 
 __all__ = ("CONTAINER", "Container", "container_of", "task_worker")
 
@@ -69,6 +70,6 @@ def _why(ended: Mapping[str, Any]) -> str:
 
 def _ms(text: str | None) -> int:
     try:
-        return int(datetime.fromisoformat(text or "").timestamp() * 1000)
+        return parse_epoch_ms(text or "")
     except ValueError:
         return 0

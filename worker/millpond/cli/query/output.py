@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millpond.cli.cluster.printable import printable
+from millpond.times import iso
 
 __all__ = ("TABLE_ROWS", "JsonOutput", "TableOutput")
 
@@ -153,11 +153,7 @@ def _worker(named: dict[str, Any]) -> str:
 
 
 def _time(ms: int) -> str:
-    try:
-        text = datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
-        return text.removesuffix("+00:00").removesuffix(".000")
-    except (OverflowError, ValueError, OSError):
-        return str(ms)
+    return iso(ms, sep=" ").removesuffix("Z").removesuffix(".000")
 
 
 def _span(ms: int) -> str:

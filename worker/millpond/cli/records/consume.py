@@ -17,13 +17,13 @@ from millpond.cli.options import verbose_option
 from millpond.cli.session import Session
 from millpond.durations import Duration, milliseconds
 from millpond.serdes.fail_fast import failing_fast
+from millpond.times import parse_epoch_ms
 
 from .application_coders import Coders
 from .broker import Place, broker_options
 from .choices import format_options
 from .coders import base64_of, json_bytes
 from .decoding import Decoded, decode
-from .lines import epoch_ms
 from .reading import Wanted, admin_of, counted, newest, quiet, records
 from .registry_hints import looks_like_registry
 from .window_hints import TIME, kind_of_windows
@@ -286,7 +286,7 @@ def _time_ms(option: str, text: str) -> int:
     with contextlib.suppress(ValueError):
         return int(time.time() * 1000) - milliseconds(Duration.parse(text))
     try:
-        return epoch_ms(text)
+        return parse_epoch_ms(text)
     except ValueError:
         raise click.UsageError(
             f"{option}: '{text}' is no time; write 2026-01-31T12:00:00Z, epoch ms, or a duration ago such as 10m."

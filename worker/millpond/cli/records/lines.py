@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,10 +13,11 @@ from millpond.durations import seem_seconds
 from millpond.errors import MillpondError
 from millpond.runtime.config.parsers import nearest
 from millpond.serdes import Windowed
+from millpond.times import moment, parse_epoch_ms
 
 from .coders import Coder, NotEncodable, json_value
 
-__all__ = ("BadLine", "Line", "Target", "epoch_ms", "parser", "without_mark")
+__all__ = ("BadLine", "Line", "Target", "parser", "without_mark")
 
 _FIELDS = ("key", "value", "timestamp", "headers", "partition", "window")
 _OF_ORIGIN = ("topic", "offset")
@@ -28,7 +28,6 @@ _NO_TOPIC = "an unnamed topic"
 _MAX_LONG = 2**63 - 1
 _BOM = b"\xef\xbb\xbf"
 _BOMS_OF_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ANY = -1
 
 
@@ -125,7 +124,7 @@ class Target:
                 f"{_lines(self._without_headers)} a dead letter: the headers {_OF_DEAD_LETTERS}* are left out."
             )
         if self._in_seconds:
-            when = _EPOCH + timedelta(milliseconds=self._first_seconds)
+            when = moment(self._first_seconds)
             has = "has" if self._in_seconds == 1 else "have"
             found.append(
                 f'{_count(self._in_seconds)} {has} a "timestamp" that looks like seconds, but is read as ms: '
@@ -277,7 +276,7 @@ def _timestamp_ms(given: Any) -> int:
         found = given
     else:
         try:
-            found = epoch_ms(given)
+            found = parse_epoch_ms(given)
         except (TypeError, ValueError):
             raise BadLine('"timestamp" is no time. Write epoch ms, or text such as "2026-01-31T12:00:00Z"') from None
     if 0 < found <= _MAX_LONG:
@@ -285,16 +284,6 @@ def _timestamp_ms(given: Any) -> int:
     raise BadLine(
         '"timestamp" must be above 0, in epoch ms: after 1970-01-01. Correct it, or leave it out for the present time'
     )
-
-
-def epoch_ms(text: str) -> int:
-    """Return an ISO time in epoch ms; it is in UTC if it has no time zone. Exact: `timestamp()` is a float.
-
-    Raises:
-        ValueError: the text is no time.
-    """
-    when = datetime.fromisoformat(text)
-    return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -22,6 +21,7 @@ from millpond.errors import ConfigError, MillpondError
 from millpond.runtime.config.model import Config
 from millpond.runtime.config.parsers import as_duration_ms
 from millpond.runtime.offsets.metadata import Partition
+from millpond.times import parse_epoch_ms
 
 from .apply import apply_reset
 from .cluster import Cluster
@@ -375,10 +375,9 @@ def _since(timestamp_ms: int) -> Target:
 
 def _timestamp_ms(text: str) -> int:
     try:
-        when = datetime.fromisoformat(text)
+        return parse_epoch_ms(text)
     except ValueError:
         raise ConfigError(f"--to-datetime {text!r}: expected a time such as 2026-01-31T12:00:00 or …+02:00.") from None
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _duration_ms(text: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from millpond.errors import SnapshotError
 from millpond.snapshots import versions
 from millpond.snapshots.locations import Location, open_location
 from millpond.snapshots.manifest import Manifest
+from millpond.times import iso
 
 from .options import existing_version, location_options, snapshot_place
 from .reports import reporting, write_result
@@ -291,4 +291,4 @@ def _sums(manifest: Manifest) -> tuple[int, int]:
 
 
 def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return iso(ms, "seconds", " ")

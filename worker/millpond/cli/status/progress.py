@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
+
+from millpond.times import parse_epoch_ms
 
 from .wording import span
 
@@ -57,7 +58,7 @@ def _draining(draining: Mapping[str, Any], now_ms: int) -> str:
 
 def _since(text: str, now_ms: int) -> str:
     try:
-        since_ms = datetime.fromisoformat(text).timestamp() * 1000
+        since_ms = parse_epoch_ms(text)
     except ValueError:
         return ""
-    return f" for {span(max(0, int(now_ms - since_ms)) // 1000)}"
+    return f" for {span(max(0, now_ms - since_ms) // 1000)}"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Iterable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from millpond.drops import Drop
+from millpond.times import iso
 
 __all__ = ("PERIOD_MS", "DropLog", "Failure", "LateForJoin", "LateWindow", "moment")
 
@@ -284,8 +284,4 @@ def _lasting(duration_ms: int) -> str:
 
 def moment(epoch_ms: int) -> str:
     """Return a time in epoch milliseconds as text, in UTC."""
-    try:
-        when = datetime.fromtimestamp(epoch_ms / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"{epoch_ms} ms"
-    return when.isoformat(timespec="milliseconds").removesuffix("+00:00").removesuffix(".000") + "Z"
+    return iso(epoch_ms).removesuffix("Z").removesuffix(".000") + "Z"
