@@ -6,6 +6,7 @@ import http.client
 import json
 import logging
 from datetime import timedelta
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -91,6 +92,21 @@ def test_keys_may_be_long(application):
     """A key of tens of kilobytes fits into a request."""
     key = "k" * 50_000
     application.put("counts", key, mp.ValueAndTimestamp(9, 1))
+    assert application.client().store("counts").get(key) == 9
+
+
+@pytest.mark.parametrize(
+    "key", ["a\nb", "\n", "a\r\nb", "\u2028", "\x00", "\x85", "%0A", "a%2Fb", "..", "a//b/", "é\t?#&=+ ", "{key}"]
+)
+def test_a_key_may_have_every_character(application, key):
+    """Line breaks too, in each path with a key, and by the client."""
+    application.put("counts", key, mp.ValueAndTimestamp(9, 1))
+    application.put("windows", key, mp.ValueAndTimestamp(1.5, 1), 20_000)
+    shown = quote(key, safe="")
+    assert json.loads(ask(application, f"/v1/stores/counts/keys/{shown}")[1])["value"] == 9
+    status, body = ask(application, f"/v1/stores/windows/windows/{shown}")
+    assert (status, json.loads(body.splitlines()[0])["key"]) == (200, key)
+    assert ask(application, f"/v1/metadata/counts/{shown}")[0] == 200
     assert application.client().store("counts").get(key) == 9
 
 

@@ -257,6 +257,8 @@ def test_queries_are_redirected_to_the_workers_in_turn() -> None:
             assert await _redirect(service, "/v1/metadata/counts") in (
                 "http://w0:8080/v1/metadata/counts", "http://w1:8080/v1/metadata/counts",
             )  # fmt: skip
+            line_break = "/v1/stores/counts/keys/a%0Ab"
+            assert (await _redirect(service, line_break)).endswith(line_break)
             await service.ask("POST", f"/v1/applications/{APP}/workers/w0/gone")
             found = {await _redirect(service, "/v1/stores") for _ in range(4)}
             assert found == {"http://w1:8080/v1/stores"}

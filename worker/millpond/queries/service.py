@@ -115,19 +115,19 @@ class QueryService:
         for path, kind, respond in (
             ("/v1/stores", "stores", self._stores),
             (store, "stores", self._store),
-            (f"{store}/keys/{{key:.*}}", "key", self._key),
+            (f"{store}/keys/{{key:(?s:.*)}}", "key", self._key),
             (f"{store}/range", "range", self._range),
             (f"{store}/prefix", "prefix", self._prefix),
             (f"{store}/all", "all", self._all),
             (f"{store}/windows", "windows", self._windows),
-            (f"{store}/windows/{{key:.*}}", "window", self._windows_of_key),
-            (f"{store}/versions/{{key:.*}}", "versions", self._versions_of_key),
+            (f"{store}/windows/{{key:(?s:.*)}}", "window", self._windows_of_key),
+            (f"{store}/versions/{{key:(?s:.*)}}", "versions", self._versions_of_key),
             (f"{store}/sessions", "sessions", self._sessions),
-            (f"{store}/sessions/{{key:.*}}", "session", self._sessions_of_key),
+            (f"{store}/sessions/{{key:(?s:.*)}}", "session", self._sessions_of_key),
             ("/v1/raw", "raw", self._raw_stores),
             ("/v1/raw/{store}/{partition}", "raw", self._raw_rows),
             ("/v1/metadata/{store}", "metadata", self._metadata),
-            ("/v1/metadata/{store}/{key:.*}", "metadata", self._metadata_of_key),
+            ("/v1/metadata/{store}/{key:(?s:.*)}", "metadata", self._metadata_of_key),
         ):
             http.route("GET", path, self._answering(kind, respond))
         http.route("POST", PATH, self._answering(_PEER, self._peer))

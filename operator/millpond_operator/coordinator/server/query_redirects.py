@@ -9,7 +9,7 @@ from millpond.protocol import Role, TaskState, View
 
 __all__ = ("PATHS", "redirect")
 
-PATHS = "/{query:(?:stores|metadata)(?:/.*)?}"
+PATHS = "/{query:(?:stores|metadata)(?:/(?s:.*))?}"
 """The paths of queries, for the router."""
 
 

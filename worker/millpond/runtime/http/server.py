@@ -102,7 +102,7 @@ class HttpSite:
         application = web.Application()
         for method, path, handler in self._routes:
             application.router.add_route(method, path, handler)
-        application.router.add_get("/{path:.*}", self._unknown)
+        application.router.add_get("/{path:(?s:.*)}", self._unknown)
         # At the end, running requests get the grace period, then their connections are closed.
         runner = web.AppRunner(
             application, access_log=None, handle_signals=False, shutdown_timeout=_GRACE_S,
