@@ -274,3 +274,36 @@ def test_request_for_offsets_that_timed_out_is_repeated(code: int) -> None:
     consumer: Any = SimpleNamespace(committed=committed)
     store = OffsetStore(lambda: consumer, lambda: None, lambda: consumer, lambda: False, 5.0)
     assert store.read([IN_A])[IN_A].offset == 7
+
+
+@pytest.mark.parametrize("code", [KafkaError._DESTROY_BROKER, KafkaError.UNKNOWN])
+def test_offsets_are_read_again_after_a_broker_was_replaced(kafka: Kafka, code: int) -> None:
+    """A frozen broker made the client return this error, which ended the worker; an unclear error may pass, too."""
+    consumer = Consumer(kafka)
+    consumer.failures.append(error(code))
+    store = OffsetStore(lambda: consumer, lambda: None, lambda: Consumer(kafka, stable=False), lambda: False, 5.0)
+    assert store.read([IN_A])[IN_A].offset == 10
+
+
+def test_user_without_the_right_to_the_group_is_told_at_once(kafka: Kafka) -> None:
+    """No repetition helps."""
+    consumer = Consumer(kafka)
+    consumer.failures += [error(KafkaError.GROUP_AUTHORIZATION_FAILED, retriable=True)] * 2
+    store = OffsetStore(lambda: consumer, lambda: None, lambda: Consumer(kafka, stable=False), lambda: False, 5.0)
+    with pytest.raises(BrokerError, match="cannot read the committed offsets"):
+        store.read([IN_A])
+    assert len(consumer.failures) == 1
+
+
+def test_transactions_begin_with_a_new_producer_after_an_error_that_ends_one(kafka: Kafka) -> None:
+    """The client does not offer to repeat the call, but another producer may begin."""
+    made = []
+
+    def make() -> Producer:
+        producer = Producer(kafka, "w0")
+        if not made:
+            producer.failures["init_transactions"] = [error(KafkaError._DESTROY_BROKER)]
+        made.append(producer)
+        return producer
+
+    assert init_producer(make, lambda: False, 20.0) is made[1]

@@ -11,7 +11,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from millpond.errors import BrokerError
+from millpond.runtime import error_codes
 from millpond.runtime.config.model import Config
+from millpond.runtime.error_codes import Request, may_repeat
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, log
 from millpond.runtime.kafka.end_offsets import offset_in
@@ -29,9 +31,7 @@ _TIMEOUT_S = 30.0
 _BATCH = 10_000
 _POLL_S = 0.5
 # confluent-kafka names librdkafka's public error codes with an underscore.
-_PARTITION_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - a public error code
-_TRANSPORT = KafkaError._TRANSPORT  # noqa: SLF001 - a public error code
-_OUT_OF_RANGE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)  # noqa: SLF001 - a public error code
+_OUT_OF_RANGE = (KafkaError.OFFSET_OUT_OF_RANGE, error_codes.AUTO_OFFSET_RESET)
 
 
 class Changelogs:
@@ -87,7 +87,7 @@ class Changelogs:
             try:
                 return offset_in(end)
             except KafkaException as error:
-                if time.monotonic() > deadline or not error.args[0].retriable():
+                if time.monotonic() > deadline or not may_repeat(error.args[0], Request.READ):
                     raise self._failed(error.args[0]) from error
                 time.sleep(_POLL_S)
 
@@ -113,11 +113,11 @@ class Changelogs:
                         take(message)
                         count += 1
                         at = _offset(message) + 1
-                    elif error.code() == _PARTITION_EOF:
+                    elif error.code() == error_codes.PARTITION_EOF:
                         at = max(at, _offset(message))
                     elif error.code() in _OUT_OF_RANGE:
                         raise NotReadable(f"{partition} no longer has the records from offset {first} on")
-                    elif not error.retriable() and error.code() != _TRANSPORT:
+                    elif not may_repeat(error, Request.READ, time.monotonic() - progressed_at):
                         raise self._failed(error)
                 if messages:
                     progressed_at = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,8 +14,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from millpond.cli.session import Session
 from millpond.errors import BrokerError, TopicError
+from millpond.runtime import error_codes
 from millpond.runtime.config.model import Config
 from millpond.runtime.config.parsers import nearest
+from millpond.runtime.error_codes import Kind, Request, kind_of, may_repeat
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
 from millpond.runtime.offsets.metadata import Partition
@@ -27,8 +30,6 @@ _PATIENCE = timedelta(seconds=10)
 _POLL_S = 0.25
 _BATCH = 1_000
 # confluent-kafka names librdkafka's public error codes with an underscore.
-_PARTITION_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - a public error code
-_MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001
 _SILENCE_S = 30.0
 
 
@@ -187,7 +188,7 @@ def _consumer(config: Config, wanted: Wanted) -> Consumer:
 
     def failed(error: KafkaError) -> None:
         log.debug("%s", error)
-        if error.code() in _MISSING:
+        if kind_of(error) is Kind.MISSING:
             wanted.missing.append(error)
 
     fixed: dict[str, Any] = {
@@ -233,20 +234,25 @@ def _is_record(message: Message, wanted: Wanted, ends: Mapping[int, int], waitin
     """Return whether a message is a wanted record, and not an event; stop waiting for a partition that has ended."""
     partition, offset, error = message.partition() or 0, message.offset() or 0, message.error()
     if wanted.follow:
-        if error is not None and error.code() != _PARTITION_EOF and not error.retriable():
+        if error is not None and error.code() != error_codes.PARTITION_EOF and not _passes(error):
             raise _failed(wanted.topic, error)
         return error is None
     if error is None:
         if offset + 1 >= ends[partition]:
             waiting.discard(partition)
         return offset < ends[partition]
-    if error.code() == _PARTITION_EOF:
+    if error.code() == error_codes.PARTITION_EOF:
         waiting.discard(partition)
         if offset < ends[partition]:
             wanted.open_transactions[partition] = ends[partition] - offset
-    elif not error.retriable():
+    elif not _passes(error):
         raise _failed(wanted.topic, error)
     return False
+
+
+def _passes(error: KafkaError) -> bool:
+    """Return whether the client goes on by itself after an event. An unknown topic or error is told at once."""
+    return may_repeat(error, Request.READ, math.inf)
 
 
 def _check_broker(consumer: Consumer, topic: str) -> None:
@@ -255,7 +261,7 @@ def _check_broker(consumer: Consumer, topic: str) -> None:
         found = consumer.list_topics(topic, timeout=5).topics.get(topic)
     except KafkaException as error:
         raise _failed(topic, error.args[0]) from error
-    if found is not None and found.error is not None and found.error.code() in _MISSING:
+    if found is not None and found.error is not None and kind_of(found.error) is Kind.MISSING:
         raise TopicError(f"topic '{topic}' was deleted while it was read: start again when it exists again.")
 
 

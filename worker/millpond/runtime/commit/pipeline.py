@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from millpond.runtime import error_codes
+from millpond.runtime.error_codes import Kind, Request, kind_of, may_repeat
 from millpond.runtime.offsets.metadata import OffsetMetadata, Partition, encode_metadata
 from millpond.runtime.processing.tracing import RecordSpan
 from millpond.topology import TaskId
@@ -258,7 +259,7 @@ class TransactionCommitter:
                 call()
             except KafkaException as error:
                 cause = error.args[0]
-                if self._closing or not cause.retriable() or cause.txn_requires_abort():
+                if self._closing or not may_repeat(cause, Request.PRODUCE):
                     raise
                 self._repeated = True
                 log.warning("commit: no answer from the broker (%s); retrying", cause.str())
@@ -306,7 +307,7 @@ class OffsetCommitter:
         if answer is True:
             return True
         assert isinstance(answer, KafkaError)
-        if answer.retriable() or answer.code() in _TRANSIENT:
+        if may_repeat(answer, Request.COMMIT):
             log.warning("commit: the broker did not commit the offsets (%s); retrying", answer.str())
             self._answer = None
             self._consumer.commit(offsets=self._sent, asynchronous=True)
@@ -317,33 +318,10 @@ class OffsetCommitter:
         """Do nothing, since no thread is used."""
 
 
-_TRANSIENT = frozenset(
-    {
-        error_codes.TRANSPORT,
-        error_codes.TIMED_OUT,
-        error_codes.WAIT_COORD,
-        error_codes.ALL_BROKERS_DOWN,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.REQUEST_TIMED_OUT,
-    }
-)
-_FENCING = frozenset(
-    {
-        error_codes.FENCED,
-        KafkaError.PRODUCER_FENCED,
-        KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.INVALID_PRODUCER_ID_MAPPING,
-        KafkaError.FENCED_INSTANCE_ID,
-    }
-)
-
-
 def is_fenced(error: KafkaException) -> bool:
     """Return whether the error means that another producer uses the transactional id."""
     cause = error.args[0]
-    return isinstance(cause, KafkaError) and cause.code() in _FENCING
+    return isinstance(cause, KafkaError) and kind_of(cause) is Kind.FENCED
 
 
 class CommitPipeline:

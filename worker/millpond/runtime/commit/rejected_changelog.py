@@ -12,15 +12,14 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError
 
 from millpond.errors import BrokerError
-from millpond.runtime import error_codes
+from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.processing.context import Outgoing
 
-__all__ = ("UNKNOWN_TOPIC", "RecordLimits", "changelog_rejected")
+__all__ = ("RecordLimits", "changelog_rejected")
 
 _SHOWN_KEY_BYTES = 60
 #: Brokers count the headers of record and batch, too: about so many bytes for a batch of one.
 _OVERHEAD_BYTES = 100
-UNKNOWN_TOPIC = frozenset({error_codes.UNKNOWN_TOPIC, error_codes.UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART})
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
 
@@ -84,7 +83,7 @@ def _cause_and_cure(topic: str, size: int, error: KafkaError, limits: RecordLimi
             f"has a timestamp outside the topic's limits ({error.str()}). Check the timestamps of the input, and "
             f"'message.timestamp.after.max.ms' of the topic,"
         )
-    if code in UNKNOWN_TOPIC:
+    if kind_of(error) is Kind.MISSING:
         return (
             f"is for a topic or partition that does not exist ({error.str()}). Check that the topic exists with all "
             f"its partitions; if it was deleted, run 'millpond reset' to process the inputs from the beginning,"

@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millpond.errors import BrokerError
 from millpond.runtime import error_codes
+from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.processing.context import Outgoing, TaskContext
 from millpond.runtime.processing.handlers import Handlers, Result
@@ -42,23 +43,18 @@ _SETTLE_STEP_S = 0.02
 _SMALLEST_BATCH = 16 * 1024
 _LARGEST_BATCH = 1_000_000
 
-#: Errors about one record. All other errors are about the connection or about permissions.
-_REJECTING = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.INVALID_MSG,
-        error_codes.UNKNOWN_TOPIC,
-        error_codes.UNKNOWN_PARTITION,
-    }
-)
+#: The client found no such topic or partition for a record, however long it looked.
+_WITHOUT_TOPIC = frozenset({error_codes.UNKNOWN_TOPIC, error_codes.UNKNOWN_PARTITION})
 
 
 def is_rejection(error: KafkaError) -> bool:
     """Return whether the error is the fault of a record, so that a retry would fail in the same way."""
-    return error.code() in _REJECTING or error.code() == error_codes.GAPLESS_GUARANTEE
+    return _rejects(error) or error.code() == error_codes.GAPLESS_GUARANTEE
+
+
+def _rejects(error: KafkaError) -> bool:
+    """Return whether an error of one record is about this record, and not about the connection or permissions."""
+    return kind_of(error) is Kind.RECORD or error.code() in _WITHOUT_TOPIC
 
 
 class SourcedRow(tuple[Any, ...]):  # noqa: SLOT001 - a tuple of varying length can have no slots
@@ -238,7 +234,7 @@ class CarefulCollector(RecordCollector):
             except KafkaException as error:
                 if error.args[0].code() == error_codes.STATE:
                     self._await_rejection()
-                if error.args[0].code() not in _REJECTING:
+                if not _rejects(error.args[0]):
                     raise
                 self._check_may_drop(row, error.args[0], by_client=True)
                 self._rejected.count()
@@ -296,7 +292,7 @@ class CarefulCollector(RecordCollector):
     def _act_on_reports(self) -> None:
         reports, self._reports = self._reports, []
         for row, error in reports:
-            if error.code() not in _REJECTING:
+            if not _rejects(error):
                 raise KafkaException(error)
             self._check_may_drop(row, error, by_client=False)
             if self._transactional:

@@ -25,6 +25,7 @@ from confluent_kafka.cimpl import NewTopic
 from millpond.errors import BrokerError, ConfigError, TopicError
 from millpond.runtime import error_codes
 from millpond.runtime.blockers import Blockers
+from millpond.runtime.error_codes import Request, may_repeat
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import (
     TopicIdentity,
@@ -56,8 +57,6 @@ _LONGEST_TIMEOUT_S = 20.0
 _NEARLY = 0.9
 _LOGGED_AFTER_S = 5.0
 _PAUSE_S = 0.05
-#: A partition whose broker is down for a moment is unknown to the client, like one that does not exist.
-_UNKNOWN_TIMEOUT_S = 30.0
 #: Reasons why connections fail although the network works, each with what to check. The first one counts.
 _CONNECTION_PROBLEMS = {
     error_codes.AUTHENTICATION: (
@@ -70,7 +69,6 @@ _CONNECTION_PROBLEMS = {
 _ABOUT_SECURITY = re.compile(r"\bSSL\b|security\.protocol")
 #: The client's prefix with the broker, and its suffix with counts, which make each message of a problem different.
 _VARYING_PARTS = re.compile(r"^\S+: | \(after [^()]*(\([^()]*\)[^()]*)*\)$")
-_UNKNOWN = frozenset({error_codes.UNKNOWN_PARTITION, error_codes.UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
 def _more_telling(first: str, other: str) -> str:
@@ -154,7 +152,7 @@ class KafkaAdmin:
                 listing = self._admin.list_topics(timeout=timeout_s)
             except KafkaException as error:
                 unreachable = self._unreachable(error.args[0])
-                if self._stopping() or time.monotonic() >= deadline or not _is_transient(error):
+                if self._stopping() or time.monotonic() >= deadline or not may_repeat(error.args[0], Request.READ):
                     raise unreachable from error
                 self.unanswered()
                 self._blockers.add("brokers", unreachable)
@@ -387,7 +385,6 @@ class KafkaAdmin:
             BrokerError: no broker answered in time, or it rejected the request.
         """
         deadline = time.monotonic() + self._patience_s
-        unknown_until = time.monotonic() + _UNKNOWN_TIMEOUT_S
         timeout_s = min(_FIRST_TIMEOUT_S, _REQUEST_TIMEOUT_S)
         began, logged = time.monotonic(), False
         while True:
@@ -396,13 +393,13 @@ class KafkaAdmin:
             try:
                 answer = request(admin, timeout_s)
             except KafkaException as error:
-                code = error.args[0].code()
-                transient = _is_transient(error) or (code in _UNKNOWN and time.monotonic() < unknown_until)
-                if self._stopping() or not transient or time.monotonic() >= deadline:
+                waited = time.monotonic() - began
+                repeated = may_repeat(error.args[0], Request.READ, waited)
+                if self._stopping() or not repeated or time.monotonic() >= deadline:
                     raise BrokerError(
                         f"cannot read {what}: {error.args[0].str()}. Check that the brokers are up."
                     ) from error
-                if (waited := time.monotonic() - began) >= _LOGGED_AFTER_S and not logged:
+                if waited >= _LOGGED_AFTER_S and not logged:
                     logged = True
                     log.warning("%s: no answer for %.1f s (%s); retrying", what, waited, error.args[0].str())
                 # The client keeps the leaders that it knew until all topics are listed again.
@@ -484,14 +481,3 @@ def _list_offsets(
 ) -> dict[Partition, int]:
     asked = ask_offsets(admin, dict.fromkeys(partitions, spec), timeout_s)
     return {each: offset_in(found) for each, found in asked.items()}
-
-
-def _is_transient(error: KafkaException) -> bool:
-    cause = error.args[0]
-    return cause.retriable() or cause.code() in (
-        error_codes.TRANSPORT, error_codes.TIMED_OUT, error_codes.ALL_BROKERS_DOWN, error_codes.RESOLVE,
-        KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.OFFSET_NOT_AVAILABLE,  # a new leader does not know the end offset yet (KIP-207)
-        error_codes.NOENT,  # no partition has a leader at the moment
-    )  # fmt: skip

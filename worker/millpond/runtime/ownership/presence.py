@@ -22,6 +22,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka.admin import AdminClient
 
 from millpond.runtime.commit.pipeline import portions
+from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.kafka.clients import log as client_log
 from millpond.runtime.kafka.group_requests import REQUEST_TIMEOUT_S, FutureTimeout, answer
 from millpond.runtime.offsets.metadata import Partition, text_of
@@ -36,7 +37,6 @@ PERIOD_S = 3.0
 _WITHOUT_TASKS_S = 0.2
 _TIMEOUT_S = 5.0
 _LAST_TIMEOUT_S = 2.0
-_FORBIDDEN = (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 _TOLERATED = 3
 _json = json.JSONDecoder()
 
@@ -170,7 +170,7 @@ class PresenceReports:
 
     def _failed(self, error: KafkaError | None) -> None:
         cause = "no answer from the broker" if error is None else error.str()
-        rejected = error is not None and error.code() in _FORBIDDEN
+        rejected = error is not None and kind_of(error) is Kind.FORBIDDEN
         self._failures += 1
         # A coordinator that moves or is new rejects a few reports, too; a missing right does not pass.
         if cause == self._failure or (self._failures < _TOLERATED and not rejected):

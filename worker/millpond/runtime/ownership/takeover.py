@@ -17,7 +17,9 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 
 from millpond.backoff import Backoff
 from millpond.errors import BrokerError, OwnershipError
+from millpond.runtime import error_codes
 from millpond.runtime.commit.pipeline import Offsets, is_fenced, portions, topic_partitions
+from millpond.runtime.error_codes import Request, may_repeat
 from millpond.runtime.kafka.replaceable_consumer import close_in_background
 from millpond.runtime.offsets.marks import Marks
 from millpond.runtime.offsets.metadata import (
@@ -45,7 +47,6 @@ UNOWNED = "unowned"
 _REQUEST_TIMEOUT_S = 2.0
 _LONGEST_REQUEST_S = 20.0
 _LOGGED_AFTER_S = 5.0
-_UNKNOWN_PARTITION_S = 30.0
 _PAUSE_S = 0.02
 _COMMIT_TIMEOUT_S = 60.0
 _TRY_READ_TIMEOUT_S = 0.1
@@ -150,11 +151,8 @@ class OffsetStore:
             except KafkaException as error:
                 cause = error.args[0]
                 waited = time.monotonic() - began
-                transient = cause.retriable() or cause.code() in _TRANSIENT
-                # While its broker is away, a partition is unknown to the client like one that does not exist.
-                transient = transient or (cause.code() == _UNKNOWN_PARTITION and waited < _UNKNOWN_PARTITION_S)
                 timed_out = waited >= self._patience_s and not isinstance(error, _OutOfDate)
-                if self._stopping() or not transient or timed_out:
+                if self._stopping() or not may_repeat(cause, Request.READ, waited) or timed_out:
                     raise BrokerError(
                         f"cannot read the committed offsets: {cause.str()}. Check that the brokers are up."
                     ) from error
@@ -185,26 +183,6 @@ def _committed(
     }
 
 
-# confluent-kafka names librdkafka's public error codes with an underscore.
-_UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 - a public error code
-_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001 - a public error code
-_TRANSIENT = frozenset(
-    {
-        KafkaError._TRANSPORT,  # noqa: SLF001 - a public error code
-        _TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001 - a public error code
-        KafkaError._WAIT_COORD,  # noqa: SLF001 - a public error code
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - a public error code
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.UNSTABLE_OFFSET_COMMIT,
-    }
-)
-
-
 def init_producer(make: Callable[[], Producer], stopping: Callable[[], bool], patience_s: float) -> Producer:
     """Return a producer with initialised transactions: earlier users of its id are fenced, open transactions aborted.
 
@@ -216,7 +194,7 @@ def init_producer(make: Callable[[], Producer], stopping: Callable[[], bool], pa
     Raises:
         BrokerError: the broker rejected the request, or did not answer in time.
     """
-    deadline = time.monotonic() + patience_s
+    began = time.monotonic()
     producer = make()
     waits = iter(Backoff(_FIRST_INIT, _LONGEST_INIT))
     wait = next(waits)
@@ -226,15 +204,19 @@ def init_producer(make: Callable[[], Producer], stopping: Callable[[], bool], pa
             return producer
         except KafkaException as error:
             cause = error.args[0]
-            if stopping() or not cause.retriable() or time.monotonic() >= deadline:
+            waited = time.monotonic() - began
+            if stopping() or not may_repeat(cause, Request.BEGIN, waited) or waited >= patience_s:
                 raise BrokerError(
                     f"cannot begin transactions: {cause.str()}. Check that the brokers are up."
                 ) from error
             if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS:
                 replace = wait < _CLIENT_RETRY_S
-            else:
+            elif cause.retriable():
                 # A client that lost its brokers may not find them again (see `reconnect.py`).
-                replace = cause.code() == _TIMED_OUT and wait >= _CLIENT_RETRY_S
+                replace = cause.code() == error_codes.TIMED_OUT and wait >= _CLIENT_RETRY_S
+            else:
+                replace = True
+                time.sleep(wait)
             wait = next(waits)
             if wait == _LONGEST_INIT.total_seconds():
                 log.warning("producer: the broker does not initialise transactions (%s); retrying", cause.str())

@@ -8,12 +8,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from millpond.errors import BrokerError
 from millpond.runtime import error_codes
+from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import log
 from millpond.runtime.kafka.reconnect import ReconnectCheck, WorkerClient
 from millpond.runtime.topics.plan import Plan
-
-from .dispatch import UNKNOWN_TOPIC_CODES
 
 __all__ = ("ClientErrors",)
 
@@ -39,7 +38,7 @@ class ClientErrors:
         """Record an error; the `error_cb` of all clients."""
         if error.fatal():
             self._fatal = error
-        elif error.code() in UNKNOWN_TOPIC_CODES:
+        elif kind_of(error) is Kind.MISSING:
             self.suspect_topics()
         else:
             log.warning("Kafka client: %s", error.str())

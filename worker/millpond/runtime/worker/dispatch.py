@@ -6,33 +6,18 @@ import logging
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import Message
 
 from millpond.errors import BrokerError
 from millpond.runtime import error_codes
 from millpond.runtime.commit.pipeline import CommitFailed
+from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.tasks.executor import TaskExecutor
 
-__all__ = ("UNKNOWN_TOPIC_CODES", "Dispatcher")
+__all__ = ("Dispatcher",)
 
 log: logging.Logger = logging.getLogger(__name__)
-
-#: A topic was deleted, or it is so new that the broker does not know it yet.
-UNKNOWN_TOPIC_CODES = frozenset(
-    {KafkaError.UNKNOWN_TOPIC_OR_PART, error_codes.UNKNOWN_TOPIC, error_codes.UNKNOWN_PARTITION}
-)
-
-_UNREADABLE = frozenset(
-    {
-        error_codes.BAD_MSG,
-        error_codes.BAD_COMPRESSION,
-        error_codes.NOT_IMPLEMENTED,
-        KafkaError.INVALID_MSG,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-    }
-)
-_FORBIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 _topic = Message.topic
 _partition = Message.partition
@@ -101,13 +86,14 @@ class Dispatcher:
     def _event(self, message: Message) -> None:
         error = message.error()
         assert error is not None
-        code = error.code()
+        code, kind = error.code(), kind_of(error)
         partition = Partition(message.topic() or "", message.partition() or 0)
         if code == error_codes.PARTITION_EOF:
             self._reached_end(partition, int(message.offset() or 0))
-        elif code in UNKNOWN_TOPIC_CODES:
+        elif kind is Kind.MISSING:
+            # The topic was deleted, or it is so new that the broker does not know it yet.
             self._on_unknown_topic()
-        elif code in _FORBIDDEN:
+        elif kind is Kind.FORBIDDEN:
             raise BrokerError(f"no permission to read {partition}: {error.str()}. Grant it to this application's user.")
         elif code == error_codes.AUTO_OFFSET_RESET:
             # Retention has deleted the position; going back finds where the partition begins now.
@@ -115,7 +101,7 @@ class Dispatcher:
             if updater is not None:
                 self._executor.globals.rebuild(updater, "no longer has the position")
             raise CommitFailed(f"{partition} no longer contains the worker's position: {error.str()}")
-        elif code in _UNREADABLE:
+        elif kind in (Kind.UNREADABLE, Kind.RECORD):
             # The client would continue after the records that it cannot read.
             raise BrokerError(f"records of {partition} cannot be read, and none of them is committed: {error.str()}.")
         else:
