@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millpond.runtime.restoring.reusable_state import ChangelogFacts, LocalRows, LocalRowsVerdict, judge
-from millpond.runtime.topics.identity import TopicIdentity, delete_retention_ms, digest_of
+from millpond.runtime.topics.identity import TopicIdentity, digest_of, identity_of
 from millpond.state.provenance import Provenance
 
 DAY, HOUR = 86_400_000, 3_600_000
@@ -75,10 +75,21 @@ def test_short_retention_has_a_short_margin() -> None:
 
 
 def test_retention_of_deletions_follows_the_topics_configuration() -> None:
-    """Or Kafka's default if it cannot be read."""
-    assert delete_retention_ms(None) == DAY
-    assert delete_retention_ms({"cleanup.policy": "delete", "delete.retention.ms": "5"}) is None
-    assert delete_retention_ms({"cleanup.policy": "compact,delete", "delete.retention.ms": "5"}) == 5
+    """No default is assumed where the setting is unknown."""
+    assert identity_of("id", {"cleanup.policy": "delete", "delete.retention.ms": "5"}) == TopicIdentity("id", None)
+    assert identity_of("id", {"cleanup.policy": "compact,delete", "delete.retention.ms": "5"}).delete_retention_ms == 5
+    assert identity_of("id", {"cleanup.policy": "compact", "delete.retention.ms": "5"}).only_compacted
+    for config in (None, {"cleanup.policy": "compact"}):
+        unknown = identity_of("id", config)
+        assert not unknown.known
+        assert "may not read" in unknown.shown_retention
+
+
+def test_rows_behind_a_changelog_of_unknown_retention_are_rebuilt() -> None:
+    """Even young ones: it may have lost deletions since. Rows at its end need none."""
+    unknown = identity_of("id", None)
+    assert _trust(age_ms=1, facts=unknown) is LocalRowsVerdict.REBUILD
+    assert _trust(age_ms=1, offset=9, facts=unknown) is LocalRowsVerdict.KEEP
 
 
 def test_digest_depends_on_every_topic_and_on_no_order() -> None:

@@ -29,9 +29,8 @@ from millpond.runtime.error_codes import Request, may_repeat
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import (
     TopicIdentity,
-    delete_retention_ms,
     existing_ids,
-    is_only_compacted,
+    identity_of,
     topic_configs,
     topic_ids,
 )
@@ -118,6 +117,7 @@ class KafkaAdmin:
         self._blockers = blockers if blockers is not None else Blockers()
         self._connection_errors: dict[int, str] = {}
         self._counts: dict[str, int] = {}
+        self._without_config: set[str] = set()
         self._purging: list[Future[object]] = []
 
     def _new_client(self) -> AdminClient:
@@ -308,12 +308,8 @@ class KafkaAdmin:
         def request(admin: AdminClient, timeout_s: float) -> dict[str, TopicIdentity]:
             ids = topic_ids(admin, topics, timeout_s)
             configs = topic_configs(admin, topics, timeout_s)
-            return {
-                name: TopicIdentity(
-                    ids[name], delete_retention_ms(found := configs.get(name)), is_only_compacted(found)
-                )
-                for name in topics
-            }
+            self._warn_of_unknown(set(topics) - configs.keys())
+            return {name: identity_of(ids[name], configs.get(name)) for name in topics}
 
         return self._retry(request, "the ids and configurations of topics")
 
@@ -340,6 +336,17 @@ class KafkaAdmin:
         return self._retry(
             lambda admin, timeout_s: topic_configs(admin, topics, timeout_s), "the configurations of topics"
         )
+
+    def _warn_of_unknown(self, topics: Collection[str]) -> None:
+        """Log once for each topic that its configuration may not be read."""
+        denied = set(topics) - self._without_config
+        if denied:
+            self._without_config |= denied
+            log.warning(
+                "changelogs %s: this application may not read their configuration, so local rows that are behind them "
+                "are restored from the beginning: the topics may have lost deletions. Grant 'DescribeConfigs' for "
+                "them.", ", ".join(sorted(denied)),
+            )  # fmt: skip
 
     def groups(self) -> list[str]:
         """Return the consumer groups, without those of brokers that do not answer.

@@ -308,7 +308,7 @@ class ChangelogReader:
                 log.warning(
                     "store %s partition %d: restoring from the beginning of %s takes longer than the topic's "
                     "'delete.retention.ms' (%s), so keys deleted meanwhile may stay in the store; raise that setting",
-                    store.name, store.partition, source, restoration.facts.delete_retention_ms,
+                    store.name, store.partition, source, restoration.facts.shown_retention,
                 )  # fmt: skip
             return False
         log.warning(

@@ -96,6 +96,11 @@ def judge(rows: LocalRows, log: ChangelogFacts, now_ms: int) -> Verdict:
             f"are at offset {rows.offset}, but the topic begins at {log.first}: the records between were deleted",
         )
     as_of_ms = rows.provenance.as_of_ms
+    if rows.offset < log.end and not log.facts.known:
+        return Verdict(
+            LocalRowsVerdict.REBUILD,
+            "are behind the topic, which may have lost deletions: this application may not read its configuration",
+        )
     if rows.offset < log.end and now_ms >= oldest_ms(as_of_ms, log.facts):
         return Verdict(
             LocalRowsVerdict.REBUILD,

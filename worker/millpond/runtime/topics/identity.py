@@ -11,12 +11,14 @@ from typing import NamedTuple
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from millpond.runtime.error_codes import Kind, kind_of
+
 __all__ = (
     "TopicIdentity",
-    "delete_retention_ms",
     "deletion",
     "digest_of",
     "existing_ids",
+    "identity_of",
     "is_only_compacted",
     "topic_configs",
     "topic_ids",
@@ -24,8 +26,8 @@ __all__ = (
 
 log: logging.Logger = logging.getLogger(__name__)
 
-#: Kafka's default of `delete.retention.ms`.
-_DELETE_RETENTION_MS = 86_400_000
+#: For topics whose `delete.retention.ms` is unknown: a copy without contact for longer is made again.
+_UNKNOWN_RETENTION_MS = 600_000
 #: The id in responses of brokers without topic ids: all bits are zero.
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -36,10 +38,35 @@ class TopicIdentity(NamedTuple):
     id: str
     """The topic's id. A topic that is created again under its name has another one. Empty if brokers have no ids."""
     delete_retention_ms: int | None
-    """The minimum time that a tombstone stays, in milliseconds; None if tombstones are never compacted away."""
+    """The minimum time that a tombstone stays, in milliseconds; None if tombstones are never compacted away. If the
+    setting is unknown, this is short."""
     only_compacted: bool = False
     """Whether brokers never delete the newest record of a key. Such a topic starts at offset 0, unless a person deletes
     records."""
+    known: bool = True
+    """Whether this application may read the topic's configuration."""
+
+    @property
+    def shown_retention(self) -> str:
+        """The value of `delete.retention.ms`, for messages."""
+        return str(self.delete_retention_ms) if self.known else "unknown: this application may not read it"
+
+
+def identity_of(id: str, config: Mapping[str, str] | None) -> TopicIdentity:
+    """Return the identity of a topic.
+
+    Args:
+        id: its id.
+        config: its configuration; None if it is unknown.
+    """
+    if config is None:
+        return TopicIdentity(id, _UNKNOWN_RETENTION_MS, known=False)
+    if "compact" not in config.get("cleanup.policy", "compact"):
+        return TopicIdentity(id, None)
+    compacted, kept = is_only_compacted(config), config.get("delete.retention.ms")
+    if kept is None:
+        return TopicIdentity(id, _UNKNOWN_RETENTION_MS, compacted, known=False)
+    return TopicIdentity(id, int(kept), compacted)
 
 
 def digest_of(ids: Iterable[str]) -> str:
@@ -78,7 +105,7 @@ def topic_configs(admin: AdminClient, topics: Collection[str], timeout_s: float)
     """Return the configuration of each topic, without topics whose configuration this client may not read.
 
     Raises:
-        KafkaException: no broker answered in time.
+        KafkaException: no broker answered in time, or a topic is unknown.
     """
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     found = {}
@@ -86,7 +113,8 @@ def topic_configs(admin: AdminClient, topics: Collection[str], timeout_s: float)
         try:
             found[resource.name] = {name: str(entry.value) for name, entry in future.result().items()}
         except KafkaException as error:
-            if error.args[0].retriable():
+            # Of any other error one cannot conclude that the configuration stays unknown.
+            if kind_of(error.args[0]) not in (Kind.FORBIDDEN, Kind.REFUSED):
                 raise
             log.info("topic %s: cannot read its configuration: %s", resource.name, error.args[0].str())
     return found
@@ -105,12 +133,3 @@ def deletion(config: Mapping[str, str]) -> str | None:
     if "delete" not in policy or not reached:
         return None
     return ", ".join(f"'{name}' is {value}" for name, value in {"cleanup.policy": policy, **reached}.items())
-
-
-def delete_retention_ms(config: Mapping[str, str] | None) -> int | None:
-    """Return `TopicIdentity.delete_retention_ms` for a topic's configuration; Kafka's default if that is unknown."""
-    if config is None:
-        return _DELETE_RETENTION_MS
-    if "compact" not in config.get("cleanup.policy", "compact"):
-        return None
-    return int(config.get("delete.retention.ms", _DELETE_RETENTION_MS))

@@ -102,18 +102,24 @@ def keep_records(
     if not topics:
         return {}
     configs = cluster.configs(topics.keys())
-    limits = {
-        name: int(configs[name].get("retention.ms", "-1")) if name in configs else each.keep_ms
-        for name, each in topics.items()
-    }
+    unknown = topics.keys() - configs.keys()
+    limits = {name: int(config.get("retention.ms", "-1")) for name, config in configs.items()}
     limits = {name: limit for name, limit in limits.items() if limit >= 0}
-    changed = sorted(name for name in limits if not topics[name].own)
+    # Without a limit, that of an unknown configuration changes nothing.
+    changed = sorted(name for name in (*limits, *unknown) if not topics[name].own)
     errors = dict.fromkeys(changed, "")
     for _ in range(_ATTEMPTS):
         if errors:
             errors = dict(cluster.set_configs({name: {"retention.ms": "-1"} for name in errors}))
     for name in changed:
-        if name in errors:
+        if name in unknown:
+            if name in errors:
+                log.warning(
+                    "changelog %s: the worker may neither read its configuration nor change it (%s), so brokers may "
+                    "delete its records by the wall clock. Grant 'DescribeConfigs' and 'AlterConfigs' for the topic, "
+                    "or set its 'retention.ms' to -1: the worker deletes what has expired.", name, errors[name],
+                )  # fmt: skip
+        elif name in errors:
             log.warning(
                 "changelog %s: brokers delete its records by the wall clock ('retention.ms' is %d), and the worker "
                 "cannot remove this limit (%s). With records of the past, as in a replay, a restored store then lacks "
