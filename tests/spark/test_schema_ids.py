@@ -24,7 +24,7 @@ def test_a_record_whose_schema_id_is_in_a_header_is_refused(spark: Any, *, schem
     source = reduce.ChangelogSource(0, "in", 0, 0, 9, windowed=False, has_format=False, schema_ids=schema_ids)
     changes = reduce.changes_of(spark, records, [source])
     if schema_ids:
-        with pytest.raises(Exception, match="schema ids into headers.*topic in, partition 0, offset 5"):
+        with pytest.raises(Exception, match=r"schema ids into headers.*topic in, partition 0, offset 5"):
             changes.collect()
     else:
         assert sorted(bytes(row["key"]) for row in changes.collect()) == [b"a", b"b"]
