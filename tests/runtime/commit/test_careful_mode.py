@@ -11,11 +11,13 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from millpond.errors import BrokerError
 from millpond.runtime.commit.pipeline import CommitPhase
 from millpond.runtime.commit.record_collector import RecordCollector
-from millpond.runtime.commit.rejected_changelog import RecordLimits
+from millpond.runtime.commit.rejected_changelog import RecordLimits, output_rejected
 from millpond.runtime.commit.rejected_records import CarefulCollector, RejectedRecords
 from millpond.runtime.offsets.metadata import Partition
-from millpond.runtime.processing.handlers import Result
+from millpond.runtime.processing.context import TaskContext
+from millpond.runtime.processing.handlers import Handlers, Result, continue_on_error
 from millpond.runtime.worker.loop import Loop
+from millpond.topology import TaskId
 from tests.runtime.memory_kafka import Kafka, Producer, error
 
 IN = Partition("in", 0)
@@ -40,7 +42,9 @@ class _Sending:
             self.asked.append(place[1])
             return answer
 
-        handlers: Any = SimpleNamespace(production="production", describe=lambda *given: given[3], handle=handle)
+        handlers: Any = SimpleNamespace(
+            dead_letter_topic=None, production="production", describe=lambda *given: given[3], handle=handle
+        )
         message = Message(topic="in", partition=0, offset=7, key=b"k", value=b"v")
         context: Any = SimpleNamespace(message=message)
         self.collector = CarefulCollector(
@@ -231,3 +235,51 @@ def test_batches_become_smaller_when_no_single_record_was_too_large() -> None:
     rejected.count()
     rejected.finish()
     assert rejected.batch_bytes == 250_000
+
+
+def _told(row: tuple[Any, ...], code: int, *, by_client: bool = False) -> str:
+    return str(output_rejected(row, KafkaError(code), RecordLimits(1_000_000, lambda _: 500), by_client=by_client))
+
+
+def test_the_error_of_a_rejected_timestamp_names_it_and_the_setting() -> None:
+    """Of an output as of a changelog; a person sees at once that it is in 2100, or in seconds."""
+    row = ("out", b"v", b"k", 0, None, None, 4_102_444_800_000, None)
+    told = _told(row, KafkaError.INVALID_TIMESTAMP)
+    for part in ("topic 'out'", "4102444800000", "2100-01-01T00:00:00.000Z", "'message.timestamp.after.max.ms'"):
+        assert part in told
+    sending = _Sending(transactional=False)
+    sending.producer.delivers = False
+    sending.collector.send_tracked(("counts", 0), [(*LOGGED[:6], 4_102_444_800_000, None)])
+    sending.producer.fail_deliveries(KafkaError.INVALID_TIMESTAMP)
+    with pytest.raises(BrokerError, match=r"4102444800000, which is 2100-01-01T00:00:00\.000Z"):
+        sending.collector.settle()
+
+
+def test_the_error_of_a_large_record_counts_its_headers() -> None:
+    """A dead letter is often too large for its headers only: the record itself was accepted once."""
+    trace = ("__streams.errors.stacktrace", b"x" * 900)
+    told = _told(("dead", b"v", b"k", 0, None, None, 5, [trace]), TOO_LARGE)
+    assert told == (
+        "a dead letter for topic 'dead' (2 bytes of key and value, 927 bytes of headers, with the stack trace of its "
+        "error) was rejected: it is larger than the topic's limit of 500 bytes. Raise 'max.message.bytes' of the topic "
+        "to 1029 or more, or write less into one record."
+    )
+    told = _told(("out", b"v", b"k", 0, None, None, 5, [("h", b"1")]), TOO_LARGE, by_client=True)
+    assert "a record for topic 'out' (2 bytes of key and value, 2 bytes of headers)" in told
+    assert "'producer.message.max.bytes'" in told
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["at_least_once", "exactly_once"])
+@pytest.mark.timeout(30)
+def test_a_dead_letter_that_is_rejected_stops_the_worker(transactional: bool) -> None:
+    """No letter is made of a letter: it would be as large, and rejected again without end."""
+    sending = _Sending(transactional=transactional)
+    context = TaskContext(TaskId(0, 0), "app", {}, sending.collector.outbox, lambda: 0)
+    context.message = Message(topic="in", partition=0, offset=7, key=b"k", value=b"v", timestamp=(1, 5))
+    sending.collector._contexts = sending.collector.outbox._contexts = lambda: [context]
+    sending.collector._handlers = Handlers(production=continue_on_error, dead_letter_topic="dead")
+    sending.producer.failures["produce"] = [error(TOO_LARGE)] * 50
+    sending.collector.outbox.append(("dead", b"v", b"k", -1, None, None, 5, [("__streams.errors.stacktrace", b"x")]))
+    with pytest.raises(BrokerError, match="a dead letter for topic 'dead'"):
+        for _ in range(20):
+            sending.collector.drain()

@@ -28,7 +28,7 @@ from millpond.runtime.processing.context import Outgoing, TaskContext
 from millpond.runtime.processing.handlers import Handlers, Result
 
 from .record_collector import RecordCollector, timestamped
-from .rejected_changelog import RecordLimits, changelog_rejected
+from .rejected_changelog import RecordLimits, changelog_rejected, output_rejected
 
 __all__ = ("CAREFUL_RECORDS", "CarefulCollector", "RejectedRecords", "SourcedRow")
 
@@ -238,7 +238,7 @@ class CarefulCollector(RecordCollector):
                     raise
                 self._check_may_drop(row, error.args[0], by_client=True)
                 self._rejected.count()
-                self._call_handler(row, error)
+                self._call_handler(row, error, by_client=True)
                 return
             else:
                 self.sent += 1
@@ -307,16 +307,19 @@ class CarefulCollector(RecordCollector):
         if isinstance(row, _LoggedRow):
             raise changelog_rejected(row.store, row, error, self._limits, by_client=by_client)
 
-    def _call_handler(self, row: Outgoing, error: Exception) -> None:
+    def _call_handler(self, row: Outgoing, error: Exception, *, by_client: bool = False) -> None:
         """Call the production handler for a rejected row.
 
         Raises:
             ProcessingFailed: the handler returned FAIL.
             KafkaException: the handler returned RETRY.
+            BrokerError: the row is a dead letter. One that is made of it would be as large, and rejected again.
         """
         cause = error.args[0]
         context = getattr(row, "context", None) or next(iter(self._contexts()))
-        described = BrokerError(f"{_described(row)} was rejected: {cause.str()}")
+        described = output_rejected(row, cause, self._limits, by_client=by_client)
+        if row[0] == self._handlers.dead_letter_topic:
+            raise described from error
         context.message, before = getattr(row, "message", None), context.message
         try:
             place = self._handlers.describe("Producing", str(row[0]), context, (row[2], row[1], row[6]))
