@@ -12,6 +12,7 @@ from millpond.errors import TopologyError
 from millpond.serdes import Serde
 from millpond.topology import ProcessorSupplier, ProcessorWrapper, StoreBuilder, TimestampOf, Topology
 from millpond.topology.settings.resets import check_reset
+from millpond.topology.settings.topic_names import check_topic_names
 from millpond.topology.settings.unnamed import check_names
 from millpond.topology.suppliers import check_supplier
 from millpond.topology.timestamps import timestamp_extractor
@@ -315,4 +316,5 @@ class StreamsBuilder:
         """
         topology = self._graph.build(rules_of(optimization))
         check_names(topology.unnamed, explicit=explicit_names)
+        check_topic_names(topology)
         return topology

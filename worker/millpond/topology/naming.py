@@ -7,9 +7,10 @@ import re
 from millpond.checks import kind_of
 from millpond.errors import TopologyError
 
-__all__ = ("changelog_topic", "decorate", "is_repartition_topic", "validate_name", "validate_topic")
+__all__ = ("MAX_LENGTH", "changelog_topic", "decorate", "is_repartition_topic", "validate_name", "validate_topic")
 
-_MAX_LENGTH = 249
+MAX_LENGTH = 249
+"""The longest name of a topic in Kafka, in characters."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _REPARTITION = re.compile(
     r".*(?:-repartition|-subscription-(?:registration|response)-topic"
@@ -52,8 +53,8 @@ def validate_name(name: str, what: str = "node") -> str:
         raise TopologyError(f"The name of a {what} is empty; {cure}.")
     if name in {".", ".."}:
         raise TopologyError(f"A {what} cannot be called {name!r}; choose a name with letters or digits.")
-    if len(name) > _MAX_LENGTH:
-        raise TopologyError(f"The {what} name {name[:40]!r}… has {len(name)} characters; {_MAX_LENGTH} are allowed.")
+    if len(name) > MAX_LENGTH:
+        raise TopologyError(f"The {what} name {name[:40]!r}… has {len(name)} characters; {MAX_LENGTH} are allowed.")
     if not _LEGAL.fullmatch(name):
         raise TopologyError(f"The {what} name {name!r} may only have ASCII letters, digits, '.', '_' and '-'.")
     return name

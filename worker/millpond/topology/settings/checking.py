@@ -10,6 +10,7 @@ from millpond.topology.optimization import check_optimization
 from millpond.topology.topology import Topology
 
 from .serdes import check_serdes
+from .topic_names import check_topic_names
 from .unnamed import check_names
 
 __all__ = ("check_configured", "check_startable", "check_topology")
@@ -34,11 +35,13 @@ def check_configured(topology: Topology, config: Any) -> None:
         config: the settings, a `Config`.
 
     Raises:
-        TopologyError: it has other rewrites, generated names although these are refused, or a step without a serde.
+        TopologyError: it has other rewrites, generated names although these are refused, a step without a serde, or
+            an internal topic whose name is too long.
     """
     check_optimization(topology.rewrites, config.topology_optimization)
     check_names(topology.unnamed, explicit=config.ensure_explicit_internal_resource_naming)
     check_serdes(topology, config.default_key_serde, config.default_value_serde)
+    check_topic_names(topology, config.application_id)
 
 
 def check_startable(topology: Topology, config: Any) -> None:
