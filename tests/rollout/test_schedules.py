@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from millpond.protocol import Member, Role, TaskReport, View
-from millpond_operator.controllers.snapshots.cron import CronSchedule, ScheduleInvalid
+from millpond_operator.resources.cron import CronSchedule, ScheduleInvalid
 from millpond_operator.controllers.snapshots.due import offsets_of, replay_s
 
 

@@ -26,6 +26,7 @@ from millpond_operator.resources import (
 
 from .definitions import Definition, definitions
 from .documents import Document, MalformedYaml, read_documents
+from .impossible import checks_schedules, impossible_in_app, impossible_in_bootstrap
 from .schemas import defaulted, pruned
 from .validating import Validator
 
@@ -103,6 +104,7 @@ class Checked:
         applications: the StreamApps among them.
         others: how many objects are of other groups than millpond.dev, and were not checked.
         unchecked_rules: how many validation rules were not evaluated, for want of a library.
+        unchecked_schedules: how many schedules were not checked, for want of a library.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -110,6 +112,7 @@ class Checked:
     applications: list[Application] = field(default_factory=list)
     others: int = 0
     unchecked_rules: int = 0
+    unchecked_schedules: int = 0
 
 
 def evaluates_rules() -> bool:
@@ -237,19 +240,30 @@ def _sentence(text: str) -> str:
 def _refused(item: dict[str, Any], document: Document, checked: Checked) -> Iterator[Finding]:
     """Yield what the operator itself refuses; note the object if it refuses nothing."""
     kind, name = item["kind"], item["metadata"]["name"]
+    impossible: list[tuple[str, str]] = []
     placed = {**item, "metadata": {"namespace": "default", **item["metadata"]}}
     try:
         if kind == "StreamApp":
             app = parse(placed)
+            impossible = list(impossible_in_app(app.spec))
+            checked.unchecked_schedules += _has_schedule(app) and not checks_schedules()
             template = pod_template(app, _SURROUNDINGS)
             check_environment(app, template)
-            checked.applications.append(_application(app, template, document))
+            if not impossible:
+                checked.applications.append(_application(app, template, document))
         elif kind == "StateBootstrap":
-            parse_bootstrap(placed)
+            impossible = list(impossible_in_bootstrap(parse_bootstrap(placed).spec))
     except (InvalidStreamApp, InvalidStateBootstrap) as error:
         yield Finding(document.line("spec"), "spec", str(error))
         return
-    checked.objects.append(f"{kind} {name}")
+    if not impossible:
+        checked.objects.append(f"{kind} {name}")
+    for path, text in impossible:
+        yield Finding(document.line(f"spec.{path}"), f"spec.{path}", text)
+
+
+def _has_schedule(app: StreamApp) -> bool:
+    return app.spec.bootstrap is not None and app.spec.bootstrap.schedule is not None
 
 
 def _application(app: StreamApp, template: dict[str, Any], document: Document) -> Application:

@@ -11,8 +11,12 @@ import yaml
 __all__ = ("Document", "MalformedYaml", "read_documents")
 
 
+#: An object of Kubernetes has at most a megabyte; aliases of aliases can stand for billions of fields.
+_MOST_FIELDS = 100_000
+
+
 class MalformedYaml(Exception):
-    """A text is not YAML, or says a key twice.
+    """A text is not YAML, says a key twice, or has aliases without an end.
 
     Attributes:
         line: the line of the fault, from 1.
@@ -56,28 +60,42 @@ def read_documents(text: str) -> list[Document]:
     """Return the documents of a text, without empty ones.
 
     Raises:
-        MalformedYaml: the text is not YAML, or says a key twice.
+        MalformedYaml: the text is not YAML, says a key twice, or has aliases without an end.
     """
-    found = []
-    loader = _Loader(text)
     try:
-        while loader.check_node():
-            node: yaml.Node = loader.get_node()  # type: ignore[assignment]  # check_node() says that there is one
-            lines = {"": node.start_mark.line + 1} | dict(_lines(node, ""))
-            content = loader.construct_document(node)
-            if content is not None:
-                found.append(Document(content, lines))
+        return list(_documents(text))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise MalformedYaml(1 if mark is None else mark.line + 1, f"this is not YAML: {error.problem}") from error
     except yaml.YAMLError as error:
-        raise MalformedYaml(1, f"this is not YAML: {error}") from error
+        raise MalformedYaml(1, f"this is not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise MalformedYaml(1, "this is nested too deeply to be read") from error
+
+
+def _documents(text: str) -> Iterator[Document]:
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            node: yaml.Node = loader.get_node()  # type: ignore[assignment]  # check_node() says that there is one
+            lines = {"": node.start_mark.line + 1}
+            for path, line in _lines(node, "", ()):
+                lines[path] = line
+                if len(lines) > _MOST_FIELDS:
+                    raise MalformedYaml(line, f"this has more than {_MOST_FIELDS:,} fields, its aliases written out")
+            content = loader.construct_document(node)
+            if content is not None:
+                yield Document(content, lines)
     finally:
         loader.dispose()
-    return found
 
 
-def _lines(node: yaml.Node, path: str) -> Iterator[tuple[str, int]]:
+def _lines(node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> Iterator[tuple[str, int]]:
+    if any(each is node for each in above):
+        raise MalformedYaml(
+            node.start_mark.line + 1, "an alias (*…) stands within what it names, so it has no end; write it out"
+        )
+    above = (*above, node)
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
@@ -87,8 +105,8 @@ def _lines(node: yaml.Node, path: str) -> Iterator[tuple[str, int]]:
             seen.add(name)
             below = f"{path}.{name}" if path else name
             yield below, line
-            yield from _lines(value, below)
+            yield from _lines(value, below, above)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
             yield f"{path}[{number}]", value.start_mark.line + 1
-            yield from _lines(value, f"{path}[{number}]")
+            yield from _lines(value, f"{path}[{number}]", above)

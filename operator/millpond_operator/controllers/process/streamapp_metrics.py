@@ -14,8 +14,8 @@ import msgspec
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from millpond_operator.controllers.snapshots.cron import CronSchedule, ScheduleInvalid
 from millpond_operator.kubernetes import Cache, Key, kinds
+from millpond_operator.resources.cron import CronSchedule, ScheduleInvalid
 
 __all__ = ("StreamAppMetrics",)
 

@@ -14,8 +14,8 @@ from millpond_operator.controllers.rollout.problems import Problem
 from millpond_operator.controllers.rollout.status import Bootstrapped, instant, timestamp
 from millpond_operator.kubernetes import AlreadyExists, Cache, Client, Forbidden, Invalid, kinds
 from millpond_operator.resources import Bootstrap, StreamApp, bootstrap_name, owned_by, scheduled_bootstrap
+from millpond_operator.resources.cron import CronSchedule, ScheduleInvalid
 
-from .cron import CronSchedule, ScheduleInvalid
 from .status import BootstrapPhase, BootstrapStatus
 
 __all__ = ("SnapshotSchedules", "offsets_of", "replay_s")

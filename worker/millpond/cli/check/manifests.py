@@ -53,6 +53,8 @@ def check_file(path: Path, report: Report) -> None:
             f"{path}: note: {checked.unchecked_rules} validation rules were not evaluated, since cel-python is not "
             f"installed: {_INSTALL}, or ask the API server, by kubectl apply --dry-run=server."
         )
+    if checked.unchecked_schedules:
+        report.lines.append(f"{path}: note: schedules were not checked, since cronsim is not installed: {_INSTALL}")
     if checked.others:
         report.lines.append(f"{path}: note: {checked.others} objects of other kinds were not checked")
     faulty = set()
