@@ -313,7 +313,7 @@ class WorkerSettings:
         "On Kubernetes, set `spec.standbyReplicas` instead.",
     )  # fmt: skip
     max_warmup_replicas: int = _setting(
-        "max.warmup.replicas", as_count(0, 10_000), 2,
+        "max.warmup.replicas", as_count(0, 2**31 - 1), 2,
         "Maximum number of warm-up copies at a time, besides the standbys, for tasks that move to another worker. On "
         "Kubernetes, set `spec.maxWarmupReplicas` instead.",
     )  # fmt: skip

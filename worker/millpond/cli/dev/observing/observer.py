@@ -16,6 +16,7 @@ import msgspec
 
 from millpond.cli.dev.coordinator import CoordinatorUnavailable
 from millpond.cli.dev.status import Restoring, SessionEventKind, SessionStatus, WorkerPhase, WorkerStatus
+from millpond.cli.dev.summary import summary
 from millpond.cli.dev.supervisor import Fleet
 from millpond.cli.dev.worker import WorkerProcess
 from millpond.console import tasks_of
@@ -407,25 +408,11 @@ class Observer:
 
     def line(self) -> str | None:
         """Return a summary in one line; None if nothing was processed since the last call."""
-        rows = self.status.workers
-        processed = sum(row.processed for row in rows)
+        processed = sum(row.processed for row in self.status.workers)
         if processed == self._processed_before:
             return None
         self._processed_before = processed
-        rate = sum(row.records_per_second or 0 for row in rows)
-        lags = [row.lag for row in rows if row.lag is not None]
-        p99s = [row.commit_p99_ms for row in rows if row.commit_p99_ms is not None]
-        return "   ".join(
-            (
-                f"{sum(row.pid > 0 for row in rows)} of {self.status.wanted} workers",
-                f"{len(self.status.running)} of {self.status.tasks} tasks are processed",
-                f"{rate:,.0f} records/s",
-                f"lag {sum(lags):,}",
-                f"commit p99 {max(p99s, default=0):.0f} ms",
-                *([f"{dropped:,} dropped"] if (dropped := _total(self._dropped)) else []),
-                *([f"about {letters:,} dead letters"] if (letters := self.status.dead_letters) else []),
-            )
-        )
+        return summary(self.status, _total(self._dropped))
 
 
 def _total(of_workers: Mapping[str, Increases]) -> int:
