@@ -76,11 +76,15 @@ _ELSEWHERE: dict[str, dict[str, str]] = {
         "Produced": _OPTIONS.format("to(…, key=…, value=…, partitioner=…)"),
         "Protobuf": "it is in millpond.serdes.registry",
         "Repartitioned": _OPTIONS.format("repartition(name=…, partitions=…)"),
-        "Serdes": "serdes are mp.String, mp.Long, mp.Json(Type) and so on",
+        "Serdes": "serdes are mp.String, mp.Long, mp.Json(Type) and so on; Serdes.Integer() is mp.Int, and "
+        "Serdes.ByteArray() is mp.Bytes",
+        "Integer": "Serdes.Integer() is mp.Int",
+        "ByteArray": "Serdes.ByteArray() is mp.Bytes",
         "StandbyUpdateListener": "WorkerListener has its methods, such as update_started",
         "StateRestoreListener": "WorkerListener has its methods",
         "StoreQueryParameters": _OPTIONS.format("worker.store(…, partition=…, stale=…)"),
-        "Stores": "stores are described by mp.KeyValueStoreBuilder and its like, such as mp.WindowStoreBuilder",
+        "Stores": "stores are described by mp.KeyValueStoreBuilder and its like, such as mp.WindowStoreBuilder; "
+        "persistent=False puts one into memory, as Stores.inMemoryKeyValueStore()",
         "StreamsConfig": "settings are in mp.Config.of(…)",
         "TestInputTopic": "it is in millpond.testing",
         "TestOutputTopic": "it is in millpond.testing",
