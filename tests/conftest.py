@@ -18,7 +18,7 @@ import pytest
 
 from tests.cluster.fixtures import api, api_server, background, crds, namespace  # noqa: F401  (fixtures)
 from tests.support import broker as support
-from tests.support import choices, evidence, generated, kafka, preparing, seeds
+from tests.support import choices, evidence, generated, kafka, preparing, seeds, set_up
 from tests.support.fixtures import (  # noqa: F401  (fixtures)
     helm,
     own_broker,
@@ -45,6 +45,7 @@ _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _OTHER_BROKER = "MILLPOND_TEST_BOOTSTRAP_SERVERS"
 #: Of tests that need something. Spark's are one long group, which is not to be the last one.
 _ORDER = ("spark", "java", "process", "broker", "apiserver")
+_LATE = "set-up was late"
 _SESSION = pytest.StashKey[dict[str, str]]()
 
 
@@ -180,24 +181,53 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before the test's time limit begins
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Wait until what the test needs is fetched and built."""
-    needed = [each for each in preparing.PREPARED if item.get_closest_marker(each)]
-    preparing.await_end(Path(item.config.stash[_SESSION]["directory"]), needed)
+    run = Path(item.config.stash[_SESSION]["directory"])
+    preparing.await_end(run, [each for each in preparing.PREPARED if item.get_closest_marker(each)])
+    set_up.begin(run, item.nodeid)
+    evidence.begin(run)
     return (yield)
 
 
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Note a test's time limit, which does not run during steps of its set-up."""
+    set_up.limited(item, settings)
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep what one needs to understand a test that failed."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep what one needs to understand a test that failed, and tell an error of its set-up from a failure."""
     report = yield
     if report.failed:
-        own = getattr(item, "funcargs", {}).get("tmp_path")
+        if call.excinfo is not None and call.excinfo.errisinstance(set_up.SetUpError):
+            report.user_properties.append((_LATE, True))
+        used = {*getattr(item, "fixturenames", ()), *getattr(item, "funcargs", ())}
+        used.update(mark.name for mark in item.iter_markers())
+        own = vars(item.config)["_tmp_path_factory"].getbasetemp()
         run = Path(item.config.stash[_SESSION]["directory"])
         try:
-            told = f"logs and seed are in {evidence.collect(item.nodeid, item.config.option.seed, own, run)}"
+            told = f"logs and seed are in {evidence.collect(item.nodeid, item.config.option.seed, used, own, run)}"
         except OSError as error:  # the failure itself is what matters
             told = f"logs and seed could not be kept: {error}"
         report.sections.append(("evidence", told))
     return report
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Count a set-up that was late twice among the errors, not among the failures."""
+    late = any(name == _LATE for name, _ in getattr(report, "user_properties", ()))
+    return ("error", "E", "SET-UP") if late else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Tell which steps of set-ups were repeated."""
+    again = set_up.repeated(Path(config.stash[_SESSION]["directory"]))
+    if again:
+        terminalreporter.section(f"set-up was repeated {len(again)} {'time' if len(again) == 1 else 'times'}")
+        for each in again:
+            terminalreporter.line(each)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.broker import EmbeddedBroker
-from tests.support.broker import free_port
+from tests.support.broker import OwnBroker, free_port
 from tests.support.programs import helm as helm_programs
 from tests.support.programs import prometheus as prometheus_package
 from tests.support.programs import versitygw as s3
@@ -22,13 +21,13 @@ def processes() -> None:
 
 
 @pytest.fixture(scope="session")
-def own_brokers(processes: None) -> type[EmbeddedBroker]:
+def own_brokers(processes: None) -> type[OwnBroker]:
     """Return the class of embedded brokers, for tests that start and stop them."""
-    return EmbeddedBroker
+    return OwnBroker
 
 
 @pytest.fixture(scope="module")
-def own_broker(own_brokers: type[EmbeddedBroker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+def own_broker(own_brokers: type[OwnBroker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
     """Run a broker for one module; tests may stop or kill it if they start it again.
 
     Meanwhile nobody else takes its port.
