@@ -25,7 +25,9 @@ def test_committed_records_and_the_port_outlive_the_process(own_broker, end):
     """After SIGTERM or SIGKILL the same address answers, and a read_committed consumer finds the committed records."""
     topic = f"outlives-{end}"
     kafka.create_topic(own_broker.bootstrap_servers, topic, partitions=2)
-    producer = Producer({"bootstrap.servers": own_broker.bootstrap_servers, "transactional.id": end, "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": own_broker.bootstrap_servers, "transactional.id": end, "log_level": 0}, logger=kafka.log
+    )
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce(topic, key=b"k", value=b"committed")

@@ -16,6 +16,7 @@ from millpond.canary.topology import TOPIC_PREFIX, input_topic, output_topic, to
 from millpond.runtime.config.model import Config
 from millpond.testing import TopologyTestDriver
 from tests.canary.http_stub import HttpStub
+from tests.support import kafka
 from tests.support.kafka import eventually, topic_names
 
 KINDS = {"streamapps", "streamassignments", "statebootstraps"}
@@ -97,7 +98,7 @@ def counting(servers: str, error: int = 0):
 
     def work(manifest) -> None:
         (prefix,) = (each["value"] for each in manifest["spec"]["env"])
-        producer = Producer({"bootstrap.servers": servers})
+        producer = Producer({"bootstrap.servers": servers}, logger=kafka.log)
         for number in range(5):
             producer.produce(output_topic(prefix), key=f"word-{number}", value=(20 + error).to_bytes(8, "big"))
         producer.flush(20)

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from millpond.runtime.kafka.clients import transactional_id
 from tests.chaos.applications import APPLICATION
 from tests.chaos.stage import Stage
+from tests.support import kafka
 from tests.support.kafka import Row, alter_topic, create_topic, delete_topics, eventually, read, topic_names
 
 __all__ = ("admit_records", "expected", "lose_and_restore", "reject_records")
@@ -85,7 +86,9 @@ def _fence(stage: Stage) -> None:
     """Abort open transactions of killed workers, so that all committed records can be read."""
     for name in stage.names:
         id = transactional_id(APPLICATION, name)
-        Producer({"bootstrap.servers": stage.address, "transactional.id": id}).init_transactions(_FENCED_S)
+        Producer({"bootstrap.servers": stage.address, "transactional.id": id}, logger=kafka.log).init_transactions(
+            _FENCED_S
+        )
 
 
 def _check_refusals(stage: Stage, wrong: Callable[[str], None]) -> None:
@@ -103,14 +106,14 @@ def _check_refusals(stage: Stage, wrong: Callable[[str], None]) -> None:
 
 def _config(address: str, topic: str) -> dict[str, str]:
     """Return the configuration of the topic."""
-    client = AdminClient({"bootstrap.servers": address})
+    client = AdminClient({"bootstrap.servers": address}, logger=kafka.log)
     (found,) = client.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
     entries = found.result(_GONE_S).items()
     return {name: str(entry.value) for name, entry in entries if not entry.is_default and name != _LIMITING}
 
 
 def _write(address: str, topic: str, rows: list[Row]) -> None:
-    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5}, logger=kafka.log)
     for row in rows:
         while True:
             try:

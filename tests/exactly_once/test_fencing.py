@@ -13,6 +13,7 @@ from millpond.runtime.ownership.takeover import init_producer
 from tests.exactly_once.application import REFUSED
 from tests.exactly_once.processes import Application, Run
 from tests.exactly_once.truth import Generator, Truth, drain, verify_exactly_once
+from tests.support import kafka
 from tests.support.kafka import end_offsets, eventually
 
 pytestmark = pytest.mark.timeout(240)
@@ -41,7 +42,8 @@ def _producer_of(application: Application, worker: str) -> Producer:
             "transactional.id": transactional_id(application.app_id, worker),
             "log_level": 3,
             **CLIENT_DEFAULTS,
-        }
+        },
+        logger=kafka.log,
     )
 
 

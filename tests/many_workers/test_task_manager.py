@@ -103,7 +103,7 @@ def test_idle_task_is_refreshed_beside_a_busy_one(broker, create_topic, app_id, 
     monkeypatch.setattr(committer_module, "_REFRESH_S", 0.5)
     source, target = create_topic("in", 2), create_topic("out", 2)
     servers = broker.bootstrap_servers
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0}, logger=kafka.log)
     with Running(counting(source, target)(), servers, app_id, tmp_path, SETTINGS) as running:
         running.wait_running()
 
@@ -208,8 +208,8 @@ def test_loop_continues_while_a_lookup_waits(broker, create_topic, app_id, tmp_p
         fleet.wait(lambda: sum(map(len, fleet.copies().values())) == 2, "both tasks have copies")
         task = next(iter(fleet.workers["w1"].worker._parts.executor.tasks))
         # Like a worker that stopped between its offsets and its commit, but with another id: w1 continues.
-        group = Consumer({"bootstrap.servers": servers, "group.id": app_id})
-        hung = Producer({"bootstrap.servers": servers, "transactional.id": f"{app_id}-hung"})
+        group = Consumer({"bootstrap.servers": servers, "group.id": app_id}, logger=kafka.log)
+        hung = Producer({"bootstrap.servers": servers, "transactional.id": f"{app_id}-hung"}, logger=kafka.log)
         hung.init_transactions(30)
         hung.begin_transaction()
         hung.send_offsets_to_transaction(

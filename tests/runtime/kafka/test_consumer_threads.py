@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
+from tests.support import kafka
 from tests.support.kafka import eventually
 
 MOST = 3
@@ -18,7 +19,9 @@ WAIT_S = 20
 @pytest.fixture
 def threads(request):
     """A pool under a name of its own, closed after the test."""
-    made = ConsumerThreads(f"threads-of-{request.node.name}", MOST, lambda: Consumer({"group.id": "never-asked"}))
+    made = ConsumerThreads(
+        f"threads-of-{request.node.name}", MOST, lambda: Consumer({"group.id": "never-asked"}, logger=kafka.log)
+    )
     yield made
     made.close()
 

@@ -50,7 +50,7 @@ def test_end_offsets_exclude_open_transactions(
         return int(cluster.ask_ends([source])[source].result(20).offset)
 
     kafka.produce(broker.bootstrap_servers, topic, [("a", "1")])
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id}, logger=kafka.log)
     producer.init_transactions(20)
     producer.begin_transaction()
     producer.produce(topic, b"2")
@@ -92,7 +92,7 @@ def test_offsets_by_time_are_those_of_the_first_record_that_is_not_older(
 ) -> None:
     """A partition whose records are all older has none."""
     source = Partition(create_topic("log"), 0)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers}, logger=kafka.log)
     for time_ms in (1_000, 5_000, 3_000):
         producer.produce(source.topic, b"x", timestamp=time_ms)
     producer.flush(20)

@@ -104,7 +104,7 @@ def test_processed_records_are_purged_from_repartition_topics(broker, create_top
     counts.to_stream().to(target, key=mp.String, value=mp.Long)
     topic = f"{app_id}-by-value-repartition"
     settings = {"repartition.purge.interval.ms": 100, "processing.guarantee": "exactly_once"}
-    reader = Consumer({"bootstrap.servers": servers, "group.id": "watermarks"})
+    reader = Consumer({"bootstrap.servers": servers, "group.id": "watermarks"}, logger=kafka.log)
     with Running(builder.build(), servers, app_id, tmp_path, settings) as running:
         running.wait_running()
         more = count(1)
