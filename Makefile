@@ -165,13 +165,10 @@ structure: venv ## Show the size and shape of the code: sizes and import cycles 
 texts: venv ## Show 60 messages, log lines and docstrings to read without the code beside them: make texts SEED=7
 	@$(BIN)/python -m tests.packaging.texts $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-# A test of speed is too slow while coverage is measured.
-TIMED := --deselect tests/assignment/test_large_applications.py::test_a_large_application_is_assigned_within_a_second
-
 .PHONY: coverage
 coverage: venv ## Measure the branch coverage of the plain tests, and print it per package; HTML is in build/coverage
 	@rm -rf build/coverage; failed=0; \
-	$(BIN)/python -m coverage run -m pytest -q $(PYTEST_JOBS) --quick -m "$(PLAIN)" $(TIMED) $(ARGS) || failed=$$?; \
+	$(BIN)/python -m coverage run -m pytest -q $(PYTEST_JOBS) --quick -m "$(PLAIN)" $(ARGS) || failed=$$?; \
 	$(BIN)/python -m coverage combine --quiet; \
 	$(BIN)/python -m coverage html --quiet; \
 	$(BIN)/python -m tests.packaging.coverage_table; \

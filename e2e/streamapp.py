@@ -9,7 +9,7 @@ from typing import Any
 
 from e2e.cluster import Cluster, Object, eventually
 from e2e.commands import run
-from tests.support.status_accuracy import is_ready
+from tests.support.measuring.status_accuracy import is_ready
 
 __all__ = ("StreamApp", "condition", "image_of")
 

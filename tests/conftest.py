@@ -25,8 +25,11 @@ from tests.support.fixtures import (  # noqa: F401  (fixtures)
     own_brokers,
     processes,
     prometheus,
+    standstills,
     versitygw,
 )
+from tests.support.measuring import figures as reported
+from tests.support.measuring.figures import figures  # noqa: F401  (fixture)
 from tests.support.needs import MARKERS, needs
 from tests.support.scheduling import GroupScheduling, group_of, write_groups
 
@@ -64,6 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest's main process own what its workers share."""
     generated.choose(quick=config.option.quick, soak=config.option.soak)
+    reported.register(config)
     for marker, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{marker}: {meaning}")
     if hasattr(config, "workerinput"):

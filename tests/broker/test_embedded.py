@@ -48,7 +48,7 @@ def test_committed_records_and_the_port_outlive_the_process(own_broker, end):
 def test_topics_are_not_created_automatically(own_broker):
     """A metadata request for a missing topic does not create it."""
     client = kafka.admin(own_broker.bootstrap_servers)
-    client.list_topics("misspelled", timeout=10)
+    client.list_topics("misspelled", timeout=60)
     assert kafka.topic_names(own_broker.bootstrap_servers, "misspelled") == set()
 
 
@@ -60,7 +60,7 @@ def test_records_of_any_age_are_kept_unless_a_topic_says_otherwise(own_broker):
     wanted = [ConfigResource(ResourceType.TOPIC, name) for name in ("of-any-age", "of-a-day")]
     admin = kafka.admin(servers)  # one that goes ends its requests
     found = admin.describe_configs(wanted)
-    retention = {resource.name: future.result(10)["retention.ms"].value for resource, future in found.items()}
+    retention = {resource.name: future.result(60)["retention.ms"].value for resource, future in found.items()}
     assert retention == {"of-any-age": "-1", "of-a-day": "86400000"}
 
 

@@ -228,7 +228,7 @@ def test_every_command_of_the_readme_runs(
         shell.start(command).wait_for("-> running")
 
     def curl(command: str) -> None:
-        with urllib.request.urlopen(shell.replace(command).split()[1], timeout=10) as answer:
+        with urllib.request.urlopen(shell.replace(command).split()[1], timeout=60) as answer:
             assert 'millpond_worker_state{application_id="flight-delays",state="running",worker="w0"} 1.0' in (
                 answer.read().decode()
             )

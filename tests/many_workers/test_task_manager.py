@@ -93,7 +93,7 @@ def test_tasks_with_deleted_offsets_are_claimed_again(broker, create_topic, app_
         fleet.wait_shared(2)
         fleet.stop("w0")
         client = kafka.admin(servers)
-        client.delete_consumer_groups([app_id])[app_id].result(20)
+        client.delete_consumer_groups([app_id])[app_id].result(60)
         fleet.start("w0")
         fleet.wait_shared(2)
 
@@ -138,7 +138,7 @@ def test_copy_older_than_its_changelog_is_rebuilt(broker, create_topic, app_id, 
         gone = [TopicPartition(changelog, number, end) for number, end in ends.items()]
         client = kafka.admin(servers)
         for deleted in client.delete_records(gone).values():
-            deleted.result(20)
+            deleted.result(60)
         fleet.start("w1")
         fleet.wait_shared(2)
         kafka.produce(servers, source, one_each(2))

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker import OwnBroker, free_port
+from tests.support.measuring.standstills import Standstills
 from tests.support.programs import helm as helm_programs
 from tests.support.programs import prometheus as prometheus_package
 from tests.support.programs import versitygw as s3
 
-__all__ = ("helm", "own_broker", "own_brokers", "processes", "prometheus", "versitygw")
+__all__ = ("helm", "own_broker", "own_brokers", "processes", "prometheus", "standstills", "versitygw")
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +35,13 @@ def own_broker(own_brokers: type[OwnBroker], tmp_path_factory: pytest.TempPathFa
     """
     with own_brokers(tmp_path_factory.mktemp("own-broker"), port=free_port()) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def standstills(processes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standstills]:
+    """Measure the machine's standstills, which a bound in real time leaves out."""
+    with Standstills(tmp_path_factory.mktemp("standstills")) as measured:
+        yield measured
 
 
 @pytest.fixture(scope="session")

@@ -30,14 +30,14 @@ def test_open_transaction_does_not_count(broker: Broker, create_topic: CreateTop
 
     def committed() -> list[int]:
         try:
-            return [int(each.result(20).offset) for each in ends.ask_ends([read, unread]).values()]
+            return [int(each.result(60).offset) for each in ends.ask_ends([read, unread]).values()]
         except KafkaException:
             return []  # the group has no coordinator yet
 
     commit(3)
-    kafka.eventually(lambda: committed() == [0, 0], "the group has its coordinator", 20)
+    kafka.eventually(lambda: committed() == [0, 0], "the group has its coordinator")
     producer.commit_transaction(20)
-    kafka.eventually(lambda: committed() == [3, 0], "the offset is committed", 20)
+    kafka.eventually(lambda: committed() == [3, 0], "the offset is committed")
     commit(5)
     assert committed() == [3, 0]
     producer.abort_transaction(20)
@@ -53,6 +53,6 @@ def test_request_without_an_answer_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     answer = ends.ask_ends([Partition("log", 0)])[Partition("log", 0)]
     with pytest.raises(KafkaException):
-        answer.result(20)
+        answer.result(60)
     ends.unanswered()
     ends.close()

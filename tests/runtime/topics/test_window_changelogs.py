@@ -300,7 +300,7 @@ def deleting_broker(own_brokers: type[OwnBroker]) -> Iterator[str]:
 def _first_offset(servers: str, topic: str) -> int:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused"}, logger=kafka.log)
     try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[0])
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[0])
     finally:
         consumer.close()
 

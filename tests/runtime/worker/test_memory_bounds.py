@@ -111,7 +111,7 @@ def test_processed_records_are_purged_from_repartition_topics(broker, create_top
 
         def purged():
             kafka.produce(servers, source, [(f"m{next(more)}", "v0")])  # purging goes along with commits
-            return reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[0] >= 3_000
+            return reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[0] >= 3_000
 
         running.wait(purged, "the topic begins where processing is")
         wanted = {b"v0": 1_000 + next(more) - 1, b"v1": 1_000, b"v2": 1_000}

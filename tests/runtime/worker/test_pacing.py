@@ -117,7 +117,7 @@ def test_record_slower_than_the_transaction_timeout_gets_through(
     with caplog.at_level(logging.WARNING), Running(topology, servers, app_id, tmp_path / "state", SETTINGS) as running:
         running.wait_running()
         # The transaction that the quick one opens is still open when the slow one comes, however late that is.
-        running.worker.call(lambda: setattr(running.worker._parts.committer, "next_commit", float("inf"))).result(20)
+        running.worker.call(lambda: setattr(running.worker._parts.committer, "next_commit", float("inf"))).result(60)
         kafka.produce(servers, source, [("a", "quick")])
         running.wait(lambda: running.worker._parts.collector.in_transaction, "a transaction is open")
         kafka.produce(servers, source, [("b", "slow"), ("c", "last")])

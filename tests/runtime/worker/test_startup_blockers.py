@@ -45,11 +45,11 @@ def coordinator(application: str) -> Iterator[CoordinatorServer]:
         await service.add(application, options, namespace="shop")
         await service.start()
 
-    asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(start(), loop).result(60)
     try:
         yield service
     finally:
-        asyncio.run_coroutine_threadsafe(service.stop(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(service.stop(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -63,7 +63,7 @@ def passing(source: str = "in", target: str = "out") -> mp.Topology:
 
 def readiness(running: Running) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"{running.worker.metrics.http.url}/readyz", timeout=10) as answer:
+        with urllib.request.urlopen(f"{running.worker.metrics.http.url}/readyz", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

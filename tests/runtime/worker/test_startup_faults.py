@@ -103,7 +103,7 @@ def test_state_directory_of_another_process_is_not_touched(broker, create_topic,
         assert str(holder.pid) in str(error)
         holder.stdin.write("\n")
         holder.stdin.flush()
-        assert holder.wait(20) == 0
+        assert holder.wait(60) == 0
     with Running(counting(source, target), broker.bootstrap_servers, app_id, tmp_path) as running:
         running.wait_running()
 

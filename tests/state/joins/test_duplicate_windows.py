@@ -261,7 +261,10 @@ def few_lookups(monkeypatch):
     monkeypatch.setattr(duplicate_windows, "_PART", 2)
 
 
-@settings(max_examples=generated.examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=generated.examples(100),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(steps=steps)
 def test_a_store_that_looked_at_all_rows_equals_a_list_of_puts(few_lookups, steps):
     """No late put replaces a row of an earlier task, whether its number was looked up or not."""
