@@ -10,6 +10,7 @@ import shutil
 import signal
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -225,13 +226,25 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
     return ("error", "E", "SET-UP") if late else None
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Tell which steps of set-ups were repeated."""
-    again = set_up.repeated(Path(config.stash[_SESSION]["directory"]))
-    if again:
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # after all others
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Generator[None, None, None]:
+    """Tell which steps of set-ups were repeated, and what was left out, why, and what helps."""
+    yield
+    if again := set_up.repeated(Path(config.stash[_SESSION]["directory"])):
         terminalreporter.section(f"set-up was repeated {len(again)} {'time' if len(again) == 1 else 'times'}")
         for each in again:
             terminalreporter.line(each)
+    reasons = Counter(
+        str(each.longrepr[2]).removeprefix("Skipped: ")
+        for each in terminalreporter.stats.get("skipped", ())
+        if isinstance(each.longrepr, tuple)
+    )
+    if reasons:
+        terminalreporter.section("left out")
+        for reason, count in reasons.most_common():
+            terminalreporter.line(f"{count:6} {'test' if count == 1 else 'tests'}: {reason}")
 
 
 @pytest.hookimpl(optionalhook=True)
