@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support import broker as support
 from tests.support import kafka
 
 
@@ -13,3 +14,11 @@ def test_records_come_back_with_key_value_timestamp_and_partition(broker, create
     assert rows == {(b"a", b"1", 1_000), (b"b", None, 2_000), (None, b"3", 3_000)}
     assert sum(kafka.end_offsets(broker.bootstrap_servers, topic).values()) == 3
     assert len(kafka.read_until(broker.bootstrap_servers, topic, 3)) == 3
+
+
+def test_no_two_test_processes_get_one_port(monkeypatch):
+    """A port that is chosen, but not yet in use, is not chosen again: as if another process drew the same numbers."""
+    chosen, other = support.free_port(), support.free_port()
+    support._claims.pop().close()
+    monkeypatch.setattr(support, "_ports", iter([chosen, other]))
+    assert support.free_port() == other

@@ -16,6 +16,7 @@ from tests.chaos.processes import ROOT
 from tests.chaos.reporting import summary
 from tests.chaos.running import Outcome, run
 from tests.chaos.stage import Options
+from tests.support.measuring.figures import Figures
 
 #: The number of faults in a normal test run and in full length; `make chaos` and `make nightly` have more.
 FAULTS, ALL_FAULTS = 5, 16
@@ -54,7 +55,7 @@ def _report(outcome: Outcome, *, kept: bool) -> None:
 @pytest.mark.xdist_group("chaos")
 @pytest.mark.usefixtures("own_brokers")
 @pytest.mark.parametrize("application", sorted(APPLICATIONS))
-def test_chaos_exactly_once(application: str, seed: int, soak: bool) -> None:
+def test_chaos_exactly_once(application: str, seed: int, soak: bool, figures: Figures) -> None:
     """Three workers with standbys and faults of all kinds: every record is processed exactly once."""
     faults = ALL_FAULTS if soak else FAULTS
     options = Options(
@@ -63,6 +64,9 @@ def test_chaos_exactly_once(application: str, seed: int, soak: bool) -> None:
     )  # fmt: skip
     outcome = run(options)
     _report(outcome, kept=not outcome.good)
+    for fault in outcome.carried_out:
+        if fault.number in outcome.pauses:
+            figures.note(f"{application}: pause after {fault.kind}", outcome.pauses[fault.number], "s")
     assert outcome.exactly_once
     assert not outcome.exits
     assert len(outcome.carried_out) == faults

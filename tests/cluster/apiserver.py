@@ -17,7 +17,6 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from millpond.errors import MillpondError
 from tests.cluster import audit, binaries
 from tests.cluster.certificates import Access, Authority, service_account_key
 from tests.support import freezing, set_up
+from tests.support.broker import free_port
 
 __all__ = ("ApiServer", "SharedApiServer", "shared_api_server")
 
@@ -174,7 +174,7 @@ class ApiServer:
         authority = Authority(directory)
         certificate = authority.server("kube-apiserver", HOST, "localhost", "kubernetes.default.svc")
         key = service_account_key(directory / "service-accounts.key")
-        etcd_port, port = _free_port(), _free_port()
+        etcd_port, port = free_port(), free_port()
         server = SharedApiServer(directory, f"https://{HOST}:{port}")
         deadline = time.monotonic() + self._start_timeout_s
         etcd = f"http://{HOST}:{etcd_port}"
@@ -294,9 +294,3 @@ def shared_api_server(directory: Path) -> SharedApiServer:
             return server
     path, url = json.loads(known.read_text())
     return SharedApiServer(Path(path), url)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

@@ -6,15 +6,15 @@ process: when that process ends, the watchdog stops the broker and deletes its d
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import random
 import shutil
 import socket
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from millpond.broker import EmbeddedBroker
 from millpond.errors import BrokerError
@@ -26,16 +26,26 @@ __all__ = ("Broker", "OwnBroker", "end_of_shared_log", "free_port", "open_sessio
 #: Records of tests may have timestamps of 1970: brokers check retention every five minutes by default.
 _PROPERTIES = {"log.retention.check.interval.ms": str(86_400_000)}
 
-#: Below the ports of outgoing connections, so that they stay free. None is returned twice, and test processes with one
-#: seed do not choose the same ones.
+#: Below the ports of outgoing connections, so that they stay free. None is returned twice.
 _ports = iter(random.SystemRandom().sample(range(20_000, 32_000), 12_000))
+#: A locked file for each port that this process has chosen, so that other test processes do not choose it.
+_claims: list[IO[str]] = []
 
 
 def free_port() -> int:
-    """Return a free port of this machine."""
+    """Return a free port of this machine, which no other test process gets as long as this one runs."""
+    directory = Path(tempfile.gettempdir()) / f"millpond-ports-{os.getuid()}"
+    directory.mkdir(exist_ok=True)
     for port in _ports:
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
+        claim = (directory / str(port)).open("w")
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            claim.close()
+        else:
+            _claims.append(claim)
             return port
     raise AssertionError("no port is free")
 
