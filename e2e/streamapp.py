@@ -14,7 +14,7 @@ from tests.support.measuring.status_accuracy import is_ready
 __all__ = ("StreamApp", "condition", "image_of")
 
 _LABEL = "millpond.dev/app"
-_EVENTS_S = 30.0
+_EVENTS_S = 60.0
 
 
 def condition(app: Object, kind: str) -> Object:

@@ -225,13 +225,13 @@ def test_a_deleted_application_leaves_nothing_behind(
     """
     app = verification.app
     app.patch(deletion={"kafka": "Delete"})
-    app.until(lambda now: bool(now["metadata"].get("finalizers")), "it has the finalizer", 30)
+    app.until(lambda now: bool(now["metadata"].get("finalizers")), "it has the finalizer", 60)
     app.kubectl("delete", "sapp", app.name, "--wait=false")
     eventually(lambda: not app.exists(), "the StreamApp is deleted", 120)
     # A broker shows deleted topics for a moment.
     eventually(
         lambda: all("journal" in topic for topic in topic_names(kafka.address, f"{app.name}-")),
-        "its topics are deleted", 30,
+        "its topics are deleted", 60,
     )  # fmt: skip
     kinds = ("pods", "statefulsets", "persistentvolumeclaims", "poddisruptionbudgets", "streamassignments")
     try:

@@ -23,7 +23,7 @@ _REJECTED = "was rejected: its record for changelog"
 #: would retry them for ever, and block the transactional id. And the default of a topic.
 _LIMIT, _NO_LIMIT = "80", "1048588"
 _LIMITING = "max.message.bytes"
-_ENDED_S, _REFUSED_S, _GONE_S, _FENCED_S = 60.0, 60.0, 30.0, 30.0
+_ENDED_S, _REFUSED_S, _GONE_S, _FENCED_S = 60.0, 60.0, 60.0, 60.0
 _TICK_S = 0.05
 
 
