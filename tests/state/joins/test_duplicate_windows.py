@@ -207,7 +207,8 @@ def test_numbers_after_a_restart_are_above_those_of_the_same_key(key):
     again = build(backend)
     again.put(key, 2, 0)
     helpers.commit(again, backend)
-    assert [value for _, value in build(backend).fetch(key, 0, 0)] == [1, 2] if key == "a" else [1, 1, 2]
+    values = [value for _, value in build(backend).fetch(key, 0, 0)]
+    assert values == ([1, 2] if key == "a" else [1, 1, 2])
 
 
 def test_changelog_keys_are_numbered_by_puts():
