@@ -174,11 +174,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Spare the garbage collector the tests themselves: simulations call it often, and collection only adds objects."""
+    """Spare the garbage collector the tests themselves: simulations call it often, and collection only adds objects.
+
+    What is garbage by then is kept, too: to find it takes a tenth of the time of collecting all tests.
+    """
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
