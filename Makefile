@@ -33,11 +33,23 @@ demo-snapshot: venv spark ## Delete a worker's disk: replay and snapshot side by
 	@$(BIN)/python examples/flights/demo_snapshot.py $(ARGS)
 
 .PHONY: check
-check: venv ## Check style, types and layers, and run the plain tests, which need nothing but Python
-	@$(MAKE) --no-print-directory -j 2 lint plain
+check: venv ## Check style, types and layers, and run the plain tests that the change can have broken; all of them with ALL=1
+	@$(MAKE) --no-print-directory -j 2 $(if $(ALL),lint,quick-lint) affected
 
 # The plain tests, which need nothing but Python, by the marks of tests/support/needs.py.
 PLAIN := not (broker or apiserver or chromium or process or slow or long or spark or s3 or prometheus or helm or java)
+
+# pyright checks the examples and the types of users only: `make lint` and `make check ALL=1` run it.
+.PHONY: quick-lint
+quick-lint: venv
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/lint-imports --cache-dir build/import-linter > build/layers.txt || { cat build/layers.txt; exit 1; }
+	@$(BIN)/mypy
+
+.PHONY: affected
+affected: venv
+	@$(BIN)/python -m tests.affected $(if $(ALL),--all) --jobs $(PLAIN_JOBS) -- -q $(PYTEST_JOBS) --quick --cases 8 -m "$(PLAIN)"
 
 .PHONY: plain
 plain: venv

@@ -174,7 +174,7 @@ def test_every_command_of_the_readme_runs(
     def make_check(command: str) -> None:
         planned = recipe(command)
         assert "ruff check" in planned
-        assert "-m pytest" in planned
+        assert "-m tests.affected" in planned
 
     def make_nightly(command: str) -> None:
         assert "python -m tests.nightly" in recipe(command)

@@ -1,0 +1,49 @@
+"""Whether `make check` runs the tests that catch a mutant: `python -m tests.mutants --chosen`.
+
+Each mutant is put into the files in memory, and the record of the last `make check` says which tests that change
+chooses. A mutant whose tests all need more than Python is none that the plain tests catch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.affected.record import Record, choose, load
+from tests.affected.session import CACHE, RECORD
+from tests.affected.tree import Tree, read
+from tests.mutants.mutants import ROOT, Mutant
+
+__all__ = ("catching", "shown")
+
+
+def catching(mutant: Mutant, record: Record, tree: Tree) -> tuple[set[str], set[str], int]:
+    """Return the plain tests that catch a mutant, those of them that it chooses, and how many cases it chooses.
+
+    A test that is chosen without the mutant, too, does not count as chosen.
+    """
+    before = choose(record, tree)
+    text = (ROOT / mutant.file).read_text().replace(mutant.old, mutant.new, 1)
+    after = choose(record, tree.changed(mutant.file, text.encode()))
+    plain = {test.partition("[")[0] for test in mutant.tests} & record.tests.keys()
+    cases = sum(test.cases for name, test in record.tests.items() if after.has(name))
+    return plain, {test for test in plain if after.has(test) and not before.has(test)}, cases
+
+
+def shown(mutants: Sequence[Mutant]) -> int:
+    """Print a line for each mutant; return 1 if a plain test that catches one is not chosen."""
+    record, tree = load(RECORD), read(ROOT, CACHE)
+    if record is None or choose(record, tree).everything:
+        print("The record of tests does not fit the files; run `make check` first.")
+        return 1
+    of_all = sum(test.cases for test in record.tests.values())
+    missed = none = 0
+    for mutant in mutants:
+        plain, chosen, cases = catching(mutant, record, tree)
+        verdict = "no plain test" if not plain else "chosen" if plain == chosen else "NOT CHOSEN"
+        missed += verdict == "NOT CHOSEN"
+        none += not plain
+        left = f"  {', '.join(sorted(plain - chosen))}" if plain != chosen else ""
+        print(f"{mutant.area:10}  {mutant.id:45}  {verdict:13}  {cases:5} of {of_all} tests{left}", flush=True)
+    caught = len(mutants) - none
+    print(f"\n{caught - missed} of {caught} mutants that plain tests catch choose these; {none} have no plain test")
+    return 1 if missed else 0
