@@ -248,11 +248,11 @@ dashboard-pictures: venv ## Draw the dashboards of docs/monitoring.md from a run
 	@$(BIN)/python -m tests.monitoring.pictures
 
 .PHONY: versitygw
-versitygw: venv ## Build the S3 server for tests, once; tests build it by themselves if there is Go
+versitygw: venv ## Get the S3 server for tests, once; tests get it by themselves
 	@$(BIN)/python -m tests.support.programs.versitygw
 
 .PHONY: helm
-helm: venv ## Build Helm 3 and Helm 4 for tests, once; tests build them by themselves if there is Go
+helm: venv ## Get Helm 3 and Helm 4 for tests, once; tests get them by themselves
 	@$(BIN)/python -m tests.support.programs.helm
 
 .PHONY: manifests

@@ -32,7 +32,7 @@ from tests.support.fixtures import (  # noqa: F401  (fixtures)
 from tests.support.measuring import figures as reported
 from tests.support.measuring.figures import figures  # noqa: F401  (fixture)
 from tests.support.needs import MARKERS, needs
-from tests.support.scheduling import GroupScheduling, group_of, write_groups
+from tests.support.scheduling import GroupScheduling, group_of, telling, write_plan
 
 # Threads that outlive a test, such as simulated workers, may log to what pytest captured for it and has closed since.
 logging.raiseExceptions = False
@@ -165,8 +165,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=place)
     for item in items:
         choices.record(f"test {seeds.plain(item.nodeid)}")
-    if several:
-        write_groups(Path(config.stash[_SESSION]["directory"]), items)
+    write_plan(Path(config.stash[_SESSION]["directory"]), items)
     needed = [each for each in preparing.PREPARED if any(item.get_closest_marker(each) for item in items)]
     if needed and not config.option.collectonly:
         preparing.start(Path(config.stash[_SESSION]["directory"]), needed)
@@ -249,13 +248,14 @@ def pytest_terminal_summary(
             terminalreporter.line(f"{count:6} {'test' if count == 1 else 'tests'}: {reason}")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_node_collection_finished(node: Any) -> None:
-    """Say what the first run on a machine takes its time for."""
-    directory = Path(node.config.stash[_SESSION]["directory"])
-    reporter = node.config.pluginmanager.get_plugin("terminalreporter")
-    for need in preparing.lacking(directory):
-        reporter.write_line(f"Tests that need {need} wait until it is built, once: see {directory / need}.log")
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Tell now and then what the first run on a machine takes its time for."""
+    if hasattr(session.config, "workerinput"):
+        return (yield)
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    with telling(Path(session.config.stash[_SESSION]["directory"]), reporter):
+        return (yield)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A real Kubernetes API server with etcd, and the controllers that need no nodes: one for a whole test run.
+"""A real Kubernetes API server with etcd, and the controllers that need no nodes: one for a process of a test run.
 
     with ApiServer() as server:
         ...  # server.admin is access with all rights, Api(server.admin) a client
@@ -12,9 +12,7 @@ There is no scheduler and no kubelet: `tests.cluster.nodes.kubelets` simulates t
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import http.client
-import json
 import os
 import shutil
 import subprocess
@@ -33,7 +31,7 @@ from tests.cluster.certificates import Access, Authority, service_account_key
 from tests.support import freezing, set_up
 from tests.support.broker import free_port
 
-__all__ = ("ApiServer", "SharedApiServer", "shared_api_server")
+__all__ = ("ApiServer", "SharedApiServer")
 
 HOST = "127.0.0.1"
 ISSUER = "https://kubernetes.default.svc"
@@ -149,12 +147,6 @@ class ApiServer:
         self._processes, self._watchdogs = {}, []
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
-
-    def detach(self) -> None:
-        """Leave them to the watchdogs: they end with their owner."""
-        for process in [*self._processes.values(), *self._watchdogs]:
-            process.returncode = 0  # or Popen complains that it is still running when it is collected
-        self._processes, self._watchdogs, self._directory = {}, [], None
 
     @contextlib.contextmanager
     def frozen(self, name: str = binaries.API_SERVER) -> Iterator[None]:
@@ -272,25 +264,3 @@ class ApiServer:
         assert self._directory is not None
         lines = (self._directory / f"{name}.log").read_text(errors="replace").splitlines()
         return "\n".join(f"    {line}" for line in lines[-_LOG_LINES:])
-
-
-def shared_api_server(directory: Path) -> SharedApiServer:
-    """The API server of the run that `directory` belongs to, started by the first process that asks for it.
-
-    Raises:
-        BinariesMissing: its programs are not found.
-        ApiServerError: it does not start.
-    """
-    known = directory / "api-server.json"
-    with (directory / "api-server.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not known.exists():
-            starting = ApiServer(owner_pid=int((directory / "owner").read_text()))
-            server = starting.start()
-            known.write_text(json.dumps([str(server.directory), server.url]))
-            logs = (server.directory / f"{program}.log" for program in binaries.PROGRAMS)
-            (directory / "api-server.shared-log").write_text("".join(f"{log}\n" for log in logs))
-            starting.detach()
-            return server
-    path, url = json.loads(known.read_text())
-    return SharedApiServer(Path(path), url)

@@ -90,7 +90,7 @@ def test_a_failed_test_leaves_its_logs_and_its_seed(tmp_path, monkeypatch):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("before ")
     (run / "broker.shared-log").write_text(f"{tmp_path / 'broker.log'}\n{tmp_path / 'gone.log'}\n")
-    (run / "api-server.shared-log").write_text(f"{tmp_path / 'etcd.log'}\n")
+    evidence.follow(tmp_path / "etcd.log", "api_server")
     evidence.follow(own / "module" / "broker.log")
     evidence.begin(run)
     for file in (*earlier[1:], *unused, *used):

@@ -27,8 +27,6 @@ _MOST_BYTES = 2_000_000
 _MOST_FILES = 200
 _COARSE_S = 0.1
 """Times of files come from a coarser clock."""
-_SHARED = {"broker": "broker", "api_server": "api-server"}
-"""Fixtures of shared programs -> `NAME` of the file `NAME.shared-log`, which has the paths of their logs."""
 
 
 @dataclass
@@ -40,15 +38,20 @@ class _Test:
 
 
 _test = _Test()
-_followed: set[Path] = set()
-"""Logs of programs that outlive a test."""
+_followed: dict[Path, str] = {}
+"""Logs of programs that outlive a test -> the fixture that starts the program."""
 _kept: dict[Path, bytes] = {}
 """Logs of the test's programs whose directories are gone -> their ends."""
 
 
-def follow(log: Path) -> None:
-    """Note a log that grows through several tests: of each test, its own part is evidence."""
-    _followed.add(log)
+def follow(log: Path, fixture: str = "") -> None:
+    """Note a log that grows through several tests: of each test, its own part is evidence.
+
+    Args:
+        log: the log.
+        fixture: the fixture with which a test uses the program; empty if all tests do that run while the log exists.
+    """
+    _followed[log] = fixture
 
 
 def keep(log: Path) -> None:
@@ -64,9 +67,9 @@ def begin(run: Path) -> None:
         run: the directory that all processes of the run share.
     """
     _kept.clear()
-    _followed.difference_update([each for each in _followed if not each.exists()])
-    shared = [log for name in _SHARED.values() for log in _shared_logs(run, name)]
-    _test.sizes = {log: log.stat().st_size for log in (*_followed, *shared) if log.exists()}
+    for log in [each for each in _followed if not each.exists()]:
+        del _followed[log]
+    _test.sizes = {log: log.stat().st_size for log in (*_followed, *_shared_logs(run)) if log.exists()}
     _test.began = time.time() - _COARSE_S
 
 
@@ -92,21 +95,21 @@ def collect(name: str, seed: int, used: Collection[str], own: Path, run: Path) -
         _copy(file, directory / "own" / file.relative_to(own))
     for log, content in _kept.items():
         _write(directory / "own" / log.parent.name / log.name, content)
-    for log in _followed:
-        if not log.is_relative_to(own):
-            _copy(log, directory / "own" / log.parent.name / log.name)
-    for fixture, shared in _SHARED.items():
-        if fixture in used:
-            for log in _shared_logs(run, shared):
-                _copy(log, directory / shared / log.name)
+    for log, fixture in _followed.items():
+        if not log.is_relative_to(own) and (not fixture or fixture in used):
+            _copy(log, directory / (fixture or "own") / log.parent.name / log.name)
+    if "broker" in used:
+        for log in _shared_logs(run):
+            _copy(log, directory / "broker" / log.name)
     for need in used:  # how what it needs was made
         _copy(run / f"{need}.log", directory / "preparation" / f"{need}.log")
     return directory
 
 
-def _shared_logs(run: Path, name: str) -> list[Path]:
+def _shared_logs(run: Path) -> list[Path]:
+    """Return the logs of the broker that all processes of a run share."""
     try:
-        return [Path(line) for line in (run / f"{name}.shared-log").read_text().splitlines()]
+        return [Path(line) for line in (run / "broker.shared-log").read_text().splitlines()]
     except FileNotFoundError:
         return []
 
