@@ -101,7 +101,7 @@ def counting(servers: str, error: int = 0):
         producer = Producer({"bootstrap.servers": servers}, logger=kafka.log)
         for number in range(5):
             producer.produce(output_topic(prefix), key=f"word-{number}", value=(20 + error).to_bytes(8, "big"))
-        producer.flush(20)
+        producer.flush(60)
 
     return work
 

@@ -21,7 +21,7 @@ def test_open_transaction_does_not_count(broker: Broker, create_topic: CreateTop
     ends = CommittedEnds(lambda: Consumer({**settings, "isolation.level": "read_uncommitted"}, logger=kafka.log))
     consumer = Consumer(settings, logger=kafka.log)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id}, logger=kafka.log)
-    producer.init_transactions(20)
+    producer.init_transactions(60)
 
     def commit(offset: int) -> None:
         producer.begin_transaction()
@@ -36,11 +36,11 @@ def test_open_transaction_does_not_count(broker: Broker, create_topic: CreateTop
 
     commit(3)
     kafka.eventually(lambda: committed() == [0, 0], "the group has its coordinator")
-    producer.commit_transaction(20)
+    producer.commit_transaction(60)
     kafka.eventually(lambda: committed() == [3, 0], "the offset is committed")
     commit(5)
     assert committed() == [3, 0]
-    producer.abort_transaction(20)
+    producer.abort_transaction(60)
     consumer.close()
     ends.close()
 

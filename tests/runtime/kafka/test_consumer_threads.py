@@ -13,7 +13,7 @@ from tests.support import kafka
 from tests.support.kafka import eventually
 
 MOST = 3
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture

@@ -51,12 +51,12 @@ def test_end_offsets_exclude_open_transactions(
 
     kafka.produce(broker.bootstrap_servers, topic, [("a", "1")])
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id}, logger=kafka.log)
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"2")
-    producer.flush(20)
+    producer.flush(60)
     assert (end(), cluster.ranges([source])[source]) == (1, (0, 2))
-    producer.commit_transaction(20)
+    producer.commit_transaction(60)
     kafka.eventually(lambda: end() == 3, "the marker of the transaction is written")
 
 
@@ -95,7 +95,7 @@ def test_offsets_by_time_are_those_of_the_first_record_that_is_not_older(
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers}, logger=kafka.log)
     for time_ms in (1_000, 5_000, 3_000):
         producer.produce(source.topic, b"x", timestamp=time_ms)
-    producer.flush(20)
+    producer.flush(60)
     found = [cluster.offsets_at({source: time_ms})[source] for time_ms in (0, 2_000, 5_000, 5_001)]
     assert found == [0, 1, 1, None]
     assert cluster.offsets_at({}) == {}
