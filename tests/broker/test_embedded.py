@@ -52,6 +52,12 @@ def test_topics_are_not_created_automatically(own_broker):
     assert kafka.topic_names(own_broker.bootstrap_servers, "misspelled") == set()
 
 
+def test_the_broker_is_in_the_session_of_its_owner(own_broker):
+    """Linux may leave a session of its own without time on a busy machine; a group keeps Ctrl-C away just as well."""
+    assert os.getsid(own_broker.pid) == os.getsid(0)
+    assert os.getpgid(own_broker.pid) != os.getpgid(0)
+
+
 def test_records_of_any_age_are_kept_unless_a_topic_says_otherwise(own_broker):
     """A replay of old records takes longer than the default retention; a topic's own retention still applies."""
     servers = own_broker.bootstrap_servers
