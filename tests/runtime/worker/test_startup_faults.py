@@ -142,7 +142,7 @@ def test_stop_while_waiting_for_a_broker_ends_at_once(app_id, tmp_path, monkeypa
     monkeypatch.setattr("millpond.runtime.kafka.admin._REQUEST_TIMEOUT_S", 0.2)
     running = Running(counting("in", "out"), "127.0.0.1:1", app_id, tmp_path, {"task.timeout.ms": 600_000}).start()
     running.wait(lambda: running.state.value == "starting", "the worker starts")
-    running.stop(timeout_s=20)
+    running.stop(timeout_s=60)
     assert running.state.value == "not_running"
 
 
