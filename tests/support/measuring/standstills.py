@@ -122,7 +122,7 @@ def _standstill(passed_s: float, others: int, processors: int) -> float:
         processors: the number of processors.
     """
     late_s = max(0.0, passed_s - _TICK_S - _LATE_S)
-    share = min(1.0, processors / others) if others else 1.0
+    share = min(1.0, processors / max(others, 1))
     return late_s + (passed_s - late_s) * (1 - share)
 
 
