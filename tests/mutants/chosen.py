@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.affected.record import Record, choose, load
+from tests.affected.record import Choice, Record, choose, load
 from tests.affected.session import CACHE, RECORD
 from tests.affected.tree import Tree, read
 from tests.mutants.mutants import ROOT, Mutant
@@ -17,23 +17,19 @@ __all__ = ("catching", "shown")
 
 
 def catching(mutant: Mutant, record: Record, tree: Tree) -> tuple[set[str], set[str], int]:
-    """Return the plain tests that catch a mutant, those of them that it chooses, and how many cases it chooses.
-
-    A test that is chosen without the mutant, too, does not count as chosen.
-    """
-    before = choose(record, tree)
+    """Return the plain tests that catch a mutant, those of them that it chooses, and how many cases it chooses."""
     text = (ROOT / mutant.file).read_text().replace(mutant.old, mutant.new, 1)
-    after = choose(record, tree.changed(mutant.file, text.encode()))
+    choice = choose(record, tree.changed(mutant.file, text.encode()))
     plain = {test.partition("[")[0] for test in mutant.tests} & record.tests.keys()
-    cases = sum(test.cases for name, test in record.tests.items() if after.has(name))
-    return plain, {test for test in plain if after.has(test) and not before.has(test)}, cases
+    cases = sum(test.cases for name, test in record.tests.items() if choice.has(name))
+    return plain, {test for test in plain if choice.has(test)}, cases
 
 
 def shown(mutants: Sequence[Mutant]) -> int:
     """Print a line for each mutant; return 1 if a plain test that catches one is not chosen."""
     record, tree = load(RECORD), read(ROOT, CACHE)
-    if record is None or choose(record, tree).everything:
-        print("The record of tests does not fit the files; run `make check` first.")
+    if record is None or choose(record, tree) != Choice():
+        print("`make check` has tests left to run, which it would run with any mutant: run it first, until all pass.")
         return 1
     of_all = sum(test.cases for test in record.tests.values())
     missed = none = 0
