@@ -14,7 +14,7 @@ import socket
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
 from millpond.broker import EmbeddedBroker
 from millpond.errors import BrokerError
@@ -28,24 +28,24 @@ _PROPERTIES = {"log.retention.check.interval.ms": str(86_400_000)}
 
 #: Below the ports of outgoing connections, so that they stay free. None is returned twice.
 _ports = iter(random.SystemRandom().sample(range(20_000, 32_000), 12_000))
-#: A locked file for each port that this process has chosen, so that other test processes do not choose it.
-_claims: list[IO[str]] = []
 
 
 def free_port() -> int:
-    """Return a free port of this machine, which no other test process gets as long as this one runs."""
+    """Return a free port of this machine, which no other test process gets as long as this one runs.
+
+    A locked file claims the port; it stays open until the process ends.
+    """
     directory = Path(tempfile.gettempdir()) / f"millpond-ports-{os.getuid()}"
     directory.mkdir(exist_ok=True)
     for port in _ports:
-        claim = (directory / str(port)).open("w")
+        claim = os.open(directory / str(port), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
         except OSError:
-            claim.close()
+            os.close(claim)
         else:
-            _claims.append(claim)
             return port
     raise AssertionError("no port is free")
 

@@ -8,6 +8,7 @@ their time limit begins. Missing programs are no failure here: the fixtures repo
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import fcntl
 import re
@@ -27,6 +28,8 @@ __all__ = ("PREPARED", "await_end", "missing", "prepare", "progress", "start", "
 
 PREPARED = ("broker", "prometheus", "chromium", "apiserver", "s3", "helm")
 """The marks of tests that need preparation, in the order of preparation."""
+_FIRST, _LAST = "apiserver", ("s3", "helm")
+"""Programs that a compiler makes: those that most tests wait for come first."""
 
 
 def start(directory: Path, needed: Sequence[str]) -> None:
@@ -49,7 +52,7 @@ def start(directory: Path, needed: Sequence[str]) -> None:
             with (directory / f"{need}.log").open("wb") as log:
                 # The child inherits the lock; its end releases it.
                 subprocess.Popen(
-                    [sys.executable, "-m", "tests.support.preparing", need],
+                    [sys.executable, "-m", "tests.support.preparing", "--run", str(directory), need],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -147,8 +150,14 @@ def prepare(need: str) -> None:
 
 def main() -> None:
     """Prepare the marks in the arguments; report failures."""
+    parser = argparse.ArgumentParser(prog="python -m tests.support.preparing")
+    parser.add_argument("needs", nargs="+", choices=PREPARED)
+    parser.add_argument("--run", type=Path, help="directory of a run of tests, whose most wanted program comes first")
+    given = parser.parse_args()
     try:
-        for need in sys.argv[1:]:
+        for need in given.needs:
+            if given.run is not None and need in _LAST and missing(need):
+                await_end(given.run, [_FIRST])
             prepare(need)
     except MillpondError as error:
         sys.exit(f"millpond: {error}")

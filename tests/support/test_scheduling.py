@@ -41,7 +41,7 @@ def test_tests_that_can_run_come_first_while_others_wait_for_a_build(tmp_path, p
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as run:
         assert run.stdout is not None
-        lines: list[str] = []
+        lines = []
         for line in run.stdout:
             lines.append(line)
             told = any("wait for apiserver: Building etcd with" in each for each in lines)
