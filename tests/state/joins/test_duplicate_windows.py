@@ -224,6 +224,15 @@ def test_changelog_keys_are_numbered_by_puts():
     ]
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_single_fetch_after_a_put_that_came_too_late_is_that_of_kafka_streams(persistent):
+    """There, each put takes a number on disk, also one that is not kept, and a fetch reads with the last number."""
+    store = build(MemoryBackend(), persistent=persistent)
+    store.put("k", 5, 10 * RETENTION)
+    store.put("k", 6, 0)
+    assert store.fetch("k", 10 * RETENTION) == (None if persistent else 5)
+
+
 def test_single_fetch_returns_the_last_put_only():
     """As in Kafka Streams, where it reads with the last number."""
     store = build(MemoryBackend())
