@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shutil
+import time
 
 import pytest
 
+from tests.cluster import binaries
 from tests.support import evidence, preparing, seeds
 from tests.support.needs import MARKERS, needs
 
@@ -77,6 +81,26 @@ def test_what_is_prepared_is_prepared_once(tmp_path, monkeypatch):
     preparing.start(tmp_path, ["broker"])
     preparing.await_end(tmp_path, ["broker", "apiserver"])
     assert started == ["broker", "apiserver"]
+
+
+def test_tests_wait_for_a_preparation_only_while_something_is_missing(tmp_path, monkeypatch):
+    """A run tells what is built, for how long, and for how many tests; with everything there, nothing is waited for."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("MILLPOND_KUBE_BIN", str(programs))
+    log = tmp_path / "apiserver.log"
+    log.write_text("Building etcd with go (once, into x)\netcd: 3 s\nBuilding kube-apiserver with go (once, into x)\n")
+    os.utime(log, (time.time() - 95, time.time() - 95))
+    with (tmp_path / "apiserver.prepared").open("w") as running:
+        fcntl.flock(running, fcntl.LOCK_EX)
+        (told,) = preparing.progress(tmp_path, {"apiserver": 1240})
+        assert re.fullmatch(r"1240 tests wait for apiserver: Building kube-apiserver with go, for \d+ s so far", told)
+        for name in binaries.PROGRAMS:
+            (programs / name).touch(mode=0o755)
+        assert preparing.unfinished(tmp_path, {"apiserver"}) == set()
+        (programs / name).unlink()
+        assert preparing.unfinished(tmp_path, {"apiserver"}) == {"apiserver"}
+    assert preparing.unfinished(tmp_path, {"apiserver"}) == set()
 
 
 def test_a_failed_test_leaves_its_logs_and_its_seed(tmp_path, monkeypatch):
