@@ -273,7 +273,7 @@ def few_lookups(monkeypatch):
 
 @settings(
     max_examples=generated.examples(100),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    suppress_health_check=[*generated.BY_CHANCE, HealthCheck.function_scoped_fixture],
 )
 @given(steps=steps)
 def test_a_store_that_looked_at_all_rows_equals_a_list_of_puts(few_lookups, steps):
