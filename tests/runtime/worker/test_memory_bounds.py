@@ -170,19 +170,20 @@ def _measure(servers, app_id, directory, source, target, stop_at, **settings):
     return int(words[1]), int(words[3])
 
 
-def test_an_idle_worker_stays_under_100_mb(broker, create_topic, app_id, tmp_path, processes, capsys):
+def test_an_idle_worker_stays_under_100_mb(broker, create_topic, app_id, tmp_path, processes, figures):
     """A worker with a store and nothing to do, measured from outside its loop."""
     source, target = create_topic("in"), create_topic("out")
     resident, _ = _measure(broker.bootstrap_servers, app_id, tmp_path, source, target, 0)
-    with capsys.disabled():
-        print(f"\nidle worker: {resident / 1024:.0f} MB resident")
+    figures.note("resident memory of an idle worker", resident / 1024, "MB", wished=100)
     assert resident < 100 * 1024
 
 
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_large_input_and_state_stay_within_the_memory_limits(broker, create_topic, app_id, tmp_path, processes, capsys):
+def test_large_input_and_state_stay_within_the_memory_limits(
+    broker, create_topic, app_id, tmp_path, processes, figures
+):
     """Some 480 MB of input become 480 MB of state; with small limits the whole process stays far below that."""
     source, target = create_topic("in"), create_topic("out")
     servers = broker.bootstrap_servers
@@ -202,9 +203,7 @@ def test_large_input_and_state_stay_within_the_memory_limits(broker, create_topi
     }
     resident, peak = _measure(servers, app_id, tmp_path, source, target, number, **limits)
     megabytes = number * size / 2**20
-    with capsys.disabled():
-        print(
-            f"\n{megabytes:.0f} MB of input and state: {peak / 1024:.0f} MB at the peak, {resident / 1024:.0f} MB after"
-        )
+    figures.note(f"memory at the peak for {megabytes:.0f} MB of input and state", peak / 1024, "MB", wished=360)
+    figures.note(f"memory after {megabytes:.0f} MB of input and state", resident / 1024, "MB")
     # 70 MB are the idle process; the rest are clients, RocksDB, and what waits for the next transaction.
     assert peak / 1024 < 360 < megabytes
