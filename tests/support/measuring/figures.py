@@ -17,9 +17,10 @@ import pytest
 
 from tests.support import seeds
 
-__all__ = ("Figure", "Figures", "figures", "register", "table")
+__all__ = ("FILE", "Figure", "Figures", "figures", "register", "table")
 
-_FILE = "build/figures.txt"
+FILE = "build/figures.txt"
+"""The file of the last run."""
 _PROPERTY = "figure"
 _PLUGIN = "millpond-figures"
 _PROCESSORS = Path("/proc/cpuinfo")
@@ -70,7 +71,7 @@ def figures(request: pytest.FixtureRequest) -> Figures:
 def register(config: pytest.Config) -> None:
     """Let a run report its figures."""
     if not config.pluginmanager.has_plugin(_PLUGIN):
-        config.pluginmanager.register(_Report(config.rootpath / _FILE), _PLUGIN)
+        config.pluginmanager.register(_Report(config.rootpath / FILE), _PLUGIN)
 
 
 class _Report:
