@@ -44,7 +44,7 @@ PLAIN := not (broker or apiserver or chromium or process or slow or long or spar
 quick-lint: venv
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
-	@$(BIN)/lint-imports --cache-dir build/import-linter > build/layers.txt || { cat build/layers.txt; exit 1; }
+	@mkdir -p build; $(BIN)/lint-imports --cache-dir build/import-linter > build/layers.txt || { cat build/layers.txt; exit 1; }
 	@$(BIN)/mypy
 
 .PHONY: affected
