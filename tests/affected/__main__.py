@@ -18,6 +18,7 @@ from tests.affected import record as records
 from tests.affected.record import Choice, Record
 from tests.affected.session import CACHE, FOLDER_VARIABLE, RECORD, ROOT, Given, collected
 from tests.affected.tree import read
+from tests.support import seeds
 
 _NO_TESTS = 5
 #: Tests of so many seconds are worth a second process, which has to start and to collect first.
@@ -49,10 +50,11 @@ def main() -> int:
         Given(tree, choice, recording).write(Path(name))
         environment = {**os.environ, FOLDER_VARIABLE: name, "PYTEST_PLUGINS": "tests.affected.recording"}
         jobs = given.jobs if choice.everything else processes(choice, record)
-        command = [sys.executable, "-m", "pytest", *given.arguments, "-n", str(jobs)]
+        seed = seeds.fresh() if record is None or (choice.everything and not given.all) else record.seed
+        command = [sys.executable, "-m", "pytest", *given.arguments, "--seed", str(seed), "-n", str(jobs)]
         status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
         if recording and status in _FINISHED:
-            records.save(records.merged(record, tree, collected(Path(name)), choice), RECORD)
+            records.save(records.merged(record, tree, collected(Path(name)), choice, seed), RECORD)
     return 0 if status == _NO_TESTS else status
 
 
@@ -63,7 +65,7 @@ def told(choice: Choice, record: Record | None) -> str:
     assert record is not None
     chosen = [test for name, test in record.tests.items() if choice.has(name)]
     files = {records.file_of(each) for each in choice.tests} | choice.files
-    cases, of_all = sum(each.cases for each in chosen), sum(each.cases for each in record.tests.values())
+    cases, of_all = sum(len(each.cases) for each in chosen), sum(len(each.cases) for each in record.tests.values())
     return f"plain tests: {cases} of {of_all} are chosen, in {len(files)} of {len(record.files)} files"
 
 

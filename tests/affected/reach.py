@@ -32,7 +32,7 @@ def chosen_by(record: Record) -> dict[tuple[str, str], int]:
         for path, block, _ in needs:
             tests[path, block].update(of_file[file])
     return {
-        block: sum(record.tests[name].cases for name in names)
+        block: sum(len(record.tests[name].cases) for name in names)
         for block, names in tests.items()
         if block[0].startswith(_OWN)
     }
@@ -46,7 +46,7 @@ def main() -> int:
         console.print("There is no record yet: run `make check` first.")
         return 1
     chosen = chosen_by(record)
-    of_all = sum(test.cases for test in record.tests.values())
+    of_all = sum(len(test.cases) for test in record.tests.values())
     table = Table("change", "blocks", *(f"{part} %" for part in _PARTS), title=f"chosen tests, of {of_all}")
     rows = {
         "inside a function": [cases for (_, name), cases in chosen.items() if not name.startswith("<")],

@@ -31,13 +31,13 @@ class Test:
 
     Attributes:
         needs: the blocks that it executed.
-        cases: how many cases of it ran.
+        cases: the ids of the cases that ran; "" is that of a test without cases.
         seconds: how long these took.
         failed: whether one of them failed.
     """
 
     needs: Known
-    cases: int = 1
+    cases: frozenset[str] = frozenset({""})
     seconds: float = 0.0
     failed: bool = False
 
@@ -50,11 +50,14 @@ class Record:
         data: the digest of each file that is not Python.
         files: what all tests of a file need: what is executed when the file is imported.
         tests: each test function, by its node id.
+        seed: the seed of all runs until everything runs again. With another one, tests would have other cases, which
+            may execute what those of the record did not.
     """
 
     data: Mapping[str, str]
     files: Mapping[str, Known]
     tests: Mapping[str, Test]
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Run:
         imported: the blocks that were executed for a whole test file: by its import, or by its wider fixtures.
         once: the blocks that were executed once: on import, in a cache, by a fixture of the session.
         read: the Python files that are read as text: by a test function, or by a file for all tests that import it.
-        cases: the number of cases of each test function that ran.
+        cases: the ids of the cases of each test function that ran.
         seconds: their time.
         failed: the test functions with a failure.
     """
@@ -98,7 +101,7 @@ class Run:
     imported: dict[str, set[Block]] = field(default_factory=lambda: defaultdict(set))
     once: set[Block] = field(default_factory=set)
     read: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    cases: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    cases: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     failed: set[str] = field(default_factory=set)
 
@@ -112,8 +115,8 @@ class Run:
         ):  # fmt: skip
             for key, found in others.items():
                 mine[key] |= found
-        for test, number in other.cases.items():
-            self.cases[test] += number
+        for test, cases in other.cases.items():
+            self.cases[test] |= cases
             self.seconds[test] += other.seconds[test]
 
 
@@ -156,7 +159,7 @@ def choose(record: Record | None, tree: Tree) -> Choice:
     return Choice("", frozenset(files | new), frozenset(tests), tuple(sorted(changed)))
 
 
-def merged(record: Record | None, tree: Tree, run: Run, choice: Choice) -> Record:
+def merged(record: Record | None, tree: Tree, run: Run, choice: Choice, seed: int = 0) -> Record:
     """Return the record after a run.
 
     Args:
@@ -164,6 +167,7 @@ def merged(record: Record | None, tree: Tree, run: Run, choice: Choice) -> Recor
         tree: the files as they were when the tests were chosen.
         run: what all processes measured.
         choice: the tests that the run was to run. Those that did not run stay as they were, and so are chosen again.
+        seed: the seed of the run.
     """
     files = {path: needs for path, needs in (record.files if record else {}).items() if path in tree.sources}
     tests = {name: test for name, test in (record.tests if record else {}).items() if file_of(name) in tree.sources}
@@ -172,7 +176,7 @@ def merged(record: Record | None, tree: Tree, run: Run, choice: Choice) -> Recor
         blocks = run.executed.get(name, set()) | {(path, block) for path, block, _ in (known.needs if known else ())}
         further = tree.reach({path for path, _ in blocks}) - tree.reach([file_of(name)])
         needs = _known(tree, blocks | {(path, MODULE) for path in further} | _texts(run.read.get(name, ())))
-        tests[name] = Test(needs, cases, run.seconds[name], name in run.failed)
+        tests[name] = Test(needs, frozenset(cases), run.seconds[name], name in run.failed)
     complete = True
     for path, present in run.present.items():
         if any(name not in run.cases for name in present if choice.has(name)):
@@ -185,7 +189,7 @@ def merged(record: Record | None, tree: Tree, run: Run, choice: Choice) -> Recor
         texts = _texts(read for each in reach for read in run.read.get(each, ()))
         files[path] = _known(tree, blocks | texts | run.imported.get(path, set()))
     data = tree.data if complete or record is None or not choice.everything else record.data
-    return Record(data, files, tests)
+    return Record(data, files, tests, seed)
 
 
 def _texts(paths: Iterable[str]) -> set[Block]:
@@ -207,10 +211,10 @@ def load(path: Path) -> Record | None:
         blocks = [tuple(each) for each in stored["blocks"]]
         known = {key: frozenset(blocks[each] for each in needs) for key, needs in stored["needs"].items()}
         tests = {
-            name: Test(known[name], each["cases"], each["seconds"], each["failed"])
+            name: Test(known[name], frozenset(each["cases"]), each["seconds"], each["failed"])
             for name, each in stored["tests"].items()
         }
-        return Record(stored["data"], {name: known[name] for name in stored["files"]}, tests)
+        return Record(stored["data"], {name: known[name] for name in stored["files"]}, tests, stored["seed"])
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
 
@@ -220,10 +224,11 @@ def save(record: Record, path: Path) -> None:
     needs = {**record.files, **{name: test.needs for name, test in record.tests.items()}}
     numbers = {block: at for at, block in enumerate(sorted({block for each in needs.values() for block in each}))}
     stored = {
+        "seed": record.seed,
         "data": dict(record.data),
         "files": list(record.files),
         "tests": {
-            name: {"cases": test.cases, "seconds": round(test.seconds, 3), "failed": test.failed}
+            name: {"cases": sorted(test.cases), "seconds": round(test.seconds, 3), "failed": test.failed}
             for name, test in record.tests.items()
         },
         "blocks": list(numbers),

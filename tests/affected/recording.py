@@ -111,7 +111,7 @@ class Recording:
         family = _family(item)
         self._run.seconds[family] += report.duration
         if report.when == "teardown":
-            self._run.cases[family] += 1
+            self._run.cases[family].add(item.nodeid.partition("[")[2].removesuffix("]"))
         if report.failed:
             self._run.failed.add(family)
         return report

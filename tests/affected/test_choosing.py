@@ -76,7 +76,7 @@ def run_of_all() -> Run:
     run.executed[TILL] |= {("tests/shop/test_till.py", "test_till")}
     run.executed[DOOR] |= {("tests/shop/test_doors.py", "test_door"), ("worker/shop/doors.py", "open_door")}
     for each in (TOTAL, TILL, DOOR):
-        run.cases[each] = 1
+        run.cases[each] = {""}
         run.seconds[each] = 0.1
     return run
 
@@ -193,7 +193,7 @@ def test_a_new_conftest_chooses_the_tests_below_it():
     files = {**FILES, "tests/shop/sub/test_far.py": "def test_far():\n    pass\n"}
     run = run_of_all()
     run.present["tests/shop/sub/test_far.py"] = ["tests/shop/sub/test_far.py::test_far"]
-    run.cases["tests/shop/sub/test_far.py::test_far"] = 1
+    run.cases["tests/shop/sub/test_far.py::test_far"] = {""}
     record = merged(None, tree_of(files), run, EVERYTHING)
     assert choose(record, tree_of({**files, "tests/shop/sub/conftest.py": ""})).files == {"tests/shop/sub/test_far.py"}
 

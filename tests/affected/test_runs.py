@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -38,6 +39,10 @@ WIDTH = 2
 def width():
     return WIDTH
 """,
+    "tests/conftest.py": """
+def pytest_addoption(parser):
+    parser.addoption("--seed", type=int)
+""",
     "tests/test_prices.py": """
 import pytest
 from shop import prices
@@ -73,6 +78,8 @@ def shop(tmp_path: Path, processes):
     for path in HERE.glob("*.py"):
         if not path.name.startswith("test_"):
             shutil.copy(path, own)
+    (tmp_path / "tests/support").mkdir()
+    shutil.copy(HERE.parent / "support" / "seeds.py", tmp_path / "tests/support")
 
     def run(*options: str) -> tuple[set[str], set[str]]:
         command = [sys.executable, "-m", "tests.affected", "--jobs", "1", *options, "--", "-rA", "-q"]
@@ -123,6 +130,22 @@ def test_two_processes_record_what_one_does(shop):
     run("--jobs", "2")
     edit("worker/shop/prices.py", "return table()[name]", "return int(table()[name])")
     assert run() == ({"test_every_price[tea]", "test_every_price[milk]", "test_tea"}, set())
+
+
+def test_the_seed_stays_until_everything_runs_again(shop, tmp_path: Path):
+    """With another seed, tests would have other cases than those of the record."""
+    run, edit = shop
+
+    def seed_after_a_run() -> int:
+        run()
+        [record] = (tmp_path / "build" / "affected").glob("record-*.json")
+        return json.loads(record.read_text())["seed"]
+
+    first = seed_after_a_run()
+    edit("worker/shop/doors.py", "WIDTH = 2", "WIDTH = 1 + 1")
+    assert seed_after_a_run() == first
+    edit("pyproject.toml", "testpaths", "\ntestpaths")
+    assert seed_after_a_run() != first
 
 
 def test_all_runs_everything(shop):
