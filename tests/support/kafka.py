@@ -90,7 +90,6 @@ def create_topic(
         SetUpError: the broker did not answer a second time either.
     """
     new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-    renewed: list[broker.OwnBroker] = []
     requested = False
 
     def create() -> None:
@@ -109,8 +108,14 @@ def create_topic(
                 raise set_up.Late(f"{partitions} partitions of topic {name} had no leaders within {_TIMEOUT_S:g} s")
             time.sleep(0.02)
 
+    _requested(bootstrap_servers, create)
+
+
+def _requested(bootstrap_servers: str, step: Callable[[], None]) -> None:
+    """Do a step of a set-up that a broker answers; if the answer is late, once more, with a new process if it may."""
+    renewed: list[broker.OwnBroker] = []
     set_up.twice(
-        create,
+        step,
         again=lambda: renewed.extend(broker.renew(bootstrap_servers)),
         log=lambda: "\n".join(each.end_of_log() for each in renewed) or broker.end_of_shared_log(bootstrap_servers),
     )
@@ -145,16 +150,19 @@ def answer(future: Future[T], what: str) -> T:
 
 def delete_topics(bootstrap_servers: str, names: Iterable[str]) -> None:
     """Delete topics; ignore topics that do not exist."""
-    if wanted := list(names):
-        client = admin(
-            bootstrap_servers
-        )  # kept in a variable: futures of a garbage-collected client are never completed
-        for future in client.delete_topics(wanted).values():
+    wanted = list(names)
+
+    def delete() -> None:
+        client = admin(bootstrap_servers)  # kept: futures of a garbage-collected client are never completed
+        for name, future in client.delete_topics(wanted).items():
             try:
-                future.result(_TIMEOUT_S)
+                answer(future, f"deleting topic {name}")
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
+
+    if wanted:
+        _requested(bootstrap_servers, delete)
 
 
 def alter_topic(bootstrap_servers: str, name: str, **settings: str) -> None:
