@@ -89,7 +89,8 @@ class Run:
         present: the test functions of each test file that was collected, chosen or not.
         executed: the blocks that each test function executed.
         imported: the blocks that were executed for a whole test file: by its import, or by its wider fixtures.
-        once: the blocks that were executed once: on import, in a cache, by a fixture of the session.
+        once: the blocks that were executed once for all tests that import a file: by its import, its cached functions,
+            its fixtures of the session.
         read: the Python files that are read as text: by a test function, or by a file for all tests that import it.
         cases: the ids of the cases of each test function that ran.
         seconds: their time.
@@ -99,7 +100,7 @@ class Run:
     present: dict[str, list[str]] = field(default_factory=dict)
     executed: dict[str, set[Block]] = field(default_factory=lambda: defaultdict(set))
     imported: dict[str, set[Block]] = field(default_factory=lambda: defaultdict(set))
-    once: set[Block] = field(default_factory=set)
+    once: dict[str, set[Block]] = field(default_factory=lambda: defaultdict(set))
     read: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     cases: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -108,10 +109,10 @@ class Run:
     def add(self, other: Run) -> None:
         """Add what another process of the same run measured."""
         self.present.update(other.present)
-        self.once |= other.once
         self.failed |= other.failed
         for mine, others in (
-            (self.executed, other.executed), (self.imported, other.imported), (self.read, other.read)
+            (self.executed, other.executed), (self.imported, other.imported), (self.once, other.once),
+            (self.read, other.read),
         ):  # fmt: skip
             for key, found in others.items():
                 mine[key] |= found
@@ -185,7 +186,7 @@ def merged(record: Record | None, tree: Tree, run: Run, choice: Choice, seed: in
         for name in [name for name in tests if file_of(name) == path and name not in present]:
             del tests[name]
         reach = tree.reach([path])
-        blocks = {(each, MODULE) for each in reach} | {each for each in run.once if each[0] in reach}
+        blocks = {(each, MODULE) for each in reach}.union(*(run.once.get(each, ()) for each in reach))
         texts = _texts(read for each in reach for read in run.read.get(each, ()))
         files[path] = _known(tree, blocks | texts | run.imported.get(path, set()))
     data = tree.data if complete or record is None or not choice.everything else record.data

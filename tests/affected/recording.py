@@ -18,6 +18,8 @@ from tests.affected.session import FOLDER_VARIABLE, ROOT, Given, keep
 from tests.affected.tracing import Tracer
 
 _FIRST = "gw0"
+#: All tests import it.
+_EVERYWHERE = "tests/conftest.py"
 #: Code that reads Python files to run them, or to show them.
 _IMPORTING = frozenset({"importlib._bootstrap_external", "_pytest.assertion.rewrite", "traceback", "warnings"})
 
@@ -67,13 +69,20 @@ class Recording:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
         """Note which file is imported."""
-        if isinstance(collector, pytest.Module):
-            self._file = file_of(collector.nodeid)
-        report = yield
-        if isinstance(collector, pytest.Module):
-            if report.outcome != "failed":
-                self._run.present.setdefault(self._file, [])
-            self._file = ""
+        if not isinstance(collector, pytest.Module):
+            return (yield)
+        self._file = file_of(collector.nodeid)
+        loaded = set(sys.modules)
+        executed = self._run.imported[self._file]
+        with self._tracer.context(executed, self._file):
+            report = yield
+        for name in sys.modules.keys() - loaded:  # these are imported once: for the others that import them, too
+            path = self._tracer.path(getattr(sys.modules[name], "__file__", None) or "")
+            if path:
+                self._run.once[path] |= executed
+        if report.outcome != "failed":
+            self._run.present.setdefault(self._file, [])
+        self._file = ""
         return report
 
     def pytest_collection_finish(self) -> None:
@@ -97,8 +106,10 @@ class Recording:
         """A fixture of several tests belongs to all of them."""
         if fixturedef.scope == "function":
             return (yield)
-        if fixturedef.scope in {"session", "package"}:
-            wide, reader = self._run.once, self._tracer.path(fixturedef.func.__code__.co_filename) or self._file
+        code = getattr(fixturedef.func, "__code__", None)
+        home = self._tracer.path(code.co_filename) if code else None
+        if fixturedef.scope in {"session", "package"} and home:
+            wide, reader = self._run.once[home], home
         else:
             wide, reader = self._run.imported[self._file], self._file
         with self._tracer.context(wide, reader):
@@ -141,7 +152,7 @@ def _family(item: pytest.Item) -> str:
 _folder = Path(os.environ[FOLDER_VARIABLE])
 _given = Given.read(_folder)
 _run = Run()
-_tracer = Tracer(ROOT, _given.tree, _run.once)
+_tracer = Tracer(ROOT, _given.tree, _run.once[_EVERYWHERE])
 if _given.record:  # from here on, since conftest modules are imported before pytest is configured
     _tracer.follow_caches(_run.once)
     if os.environ.get("PYTEST_XDIST_WORKER", _FIRST) == _FIRST:  # all processes import the same

@@ -241,7 +241,7 @@ def test_a_chosen_test_that_did_not_run_stays_chosen():
 def test_what_runs_once_belongs_to_all_tests_that_import_it():
     """A cached function runs for its first caller only, a function that is called on import for none."""
     run = run_of_all()
-    run.once.add(("worker/shop/prices.py", "unused"))
+    run.once["worker/shop/till.py"].add(("worker/shop/prices.py", "unused"))
     tree = tree_of(changed("worker/shop/prices.py", "return 0", "return 1"))
     assert chosen(recorded(run), tree) == {TOTAL, TILL}
 

@@ -94,7 +94,7 @@ class Tracer:
             self._empty()
             self._contexts.pop()
 
-    def follow_caches(self, once: set[Block]) -> None:
+    def follow_caches(self, once: dict[str, set[Block]]) -> None:
         """Let cached functions run in a context of their own, since only their first caller runs them."""
         original = functools.lru_cache
 
@@ -106,7 +106,7 @@ class Tracer:
         functools.lru_cache = lru_cache  # type: ignore[assignment]
         functools.cache = lru_cache(None)  # type: ignore[assignment]
 
-    def _followed(self, function: Callable[..., Any], once: set[Block]) -> Callable[..., Any]:
+    def _followed(self, function: Callable[..., Any], once: dict[str, set[Block]]) -> Callable[..., Any]:
         block = self._block(function.__code__) if hasattr(function, "__code__") else None
         if block is None:
             return function
@@ -114,7 +114,7 @@ class Tracer:
 
         @functools.wraps(function)
         def followed(*arguments: Any, **named: Any) -> Any:
-            with self.context(once, path):
+            with self.context(once[path], path):
                 return function(*arguments, **named)
 
         return followed
