@@ -33,11 +33,23 @@ demo-snapshot: venv spark ## Delete a worker's disk: replay and snapshot side by
 	@$(BIN)/python examples/flights/demo_snapshot.py $(ARGS)
 
 .PHONY: check
-check: venv ## Check style, types and layers, and run the plain tests, which need nothing but Python
-	@$(MAKE) --no-print-directory -j 2 lint plain
+check: venv ## Check style, types and layers, and run the plain tests that the change can have broken; all of them with ALL=1
+	@$(MAKE) --no-print-directory -j 2 $(if $(ALL),lint,quick-lint) affected
 
 # The plain tests, which need nothing but Python, by the marks of tests/support/needs.py.
 PLAIN := not (broker or apiserver or chromium or process or slow or long or spark or s3 or prometheus or helm or java)
+
+# pyright checks the examples and the types of users only: `make lint` and `make check ALL=1` run it.
+.PHONY: quick-lint
+quick-lint: venv
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@mkdir -p build; $(BIN)/lint-imports --cache-dir build/import-linter > build/layers.txt || { cat build/layers.txt; exit 1; }
+	@$(BIN)/mypy
+
+.PHONY: affected
+affected: venv
+	@$(BIN)/python -m tests.affected $(if $(ALL),--all) --jobs $(PLAIN_JOBS) -- -q $(PYTEST_JOBS) --quick --cases 8 -m "$(PLAIN)"
 
 .PHONY: plain
 plain: venv
@@ -165,13 +177,10 @@ structure: venv ## Show the size and shape of the code: sizes and import cycles 
 texts: venv ## Show 60 messages, log lines and docstrings to read without the code beside them: make texts SEED=7
 	@$(BIN)/python -m tests.packaging.texts $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-# A test of speed is too slow while coverage is measured.
-TIMED := --deselect tests/assignment/test_large_applications.py::test_a_large_application_is_assigned_within_a_second
-
 .PHONY: coverage
 coverage: venv ## Measure the branch coverage of the plain tests, and print it per package; HTML is in build/coverage
 	@rm -rf build/coverage; failed=0; \
-	$(BIN)/python -m coverage run -m pytest -q $(PYTEST_JOBS) --quick -m "$(PLAIN)" $(TIMED) $(ARGS) || failed=$$?; \
+	$(BIN)/python -m coverage run -m pytest -q $(PYTEST_JOBS) --quick -m "$(PLAIN)" $(ARGS) || failed=$$?; \
 	$(BIN)/python -m coverage combine --quiet; \
 	$(BIN)/python -m coverage html --quiet; \
 	$(BIN)/python -m tests.packaging.coverage_table; \
@@ -239,11 +248,11 @@ dashboard-pictures: venv ## Draw the dashboards of docs/monitoring.md from a run
 	@$(BIN)/python -m tests.monitoring.pictures
 
 .PHONY: versitygw
-versitygw: venv ## Build the S3 server for tests, once; tests build it by themselves if there is Go
+versitygw: venv ## Get the S3 server for tests, once; tests get it by themselves
 	@$(BIN)/python -m tests.support.programs.versitygw
 
 .PHONY: helm
-helm: venv ## Build Helm 3 and Helm 4 for tests, once; tests build them by themselves if there is Go
+helm: venv ## Get Helm 3 and Helm 4 for tests, once; tests get them by themselves
 	@$(BIN)/python -m tests.support.programs.helm
 
 .PHONY: manifests

@@ -102,7 +102,7 @@ class Cluster:
             return words[-1] if words[:2] == ["Starting", "to"] else None
 
         try:
-            self._address = f"http://{eventually(address, 'kubectl proxy', 20, 0.05)}"
+            self._address = f"http://{eventually(address, 'kubectl proxy', 60, 0.05)}"
         except BaseException:
             end(self._proxy)
             raise

@@ -21,6 +21,9 @@ from e2e.installation import Installation
 from e2e.kafka import Kafka
 from e2e.measuring.pauses import Event, table
 from tests.support import choices
+from tests.support.fixtures import processes, standstills  # noqa: F401  (fixtures)
+from tests.support.measuring import figures as reported
+from tests.support.measuring.figures import figures  # noqa: F401  (fixture)
 
 NAMESPACE = "millpond-e2e"
 OTHER_NAMESPACES = ("millpond-e2e-tenants", "millpond-e2e-worst-days")
@@ -31,9 +34,10 @@ _DUMP = pytest.StashKey[tuple[Cluster, tuple[str, ...]]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record the events of the run, and tell pytest the mark of the tests that decide about a change."""
+    """Record the events and figures of the run, and tell pytest the mark of the tests that decide about a change."""
     config.addinivalue_line("markers", "core: decides about a change: install, life cycle, failover, snapshot, chart")
     config.stash[_EVENTS] = []
+    reported.register(config)
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k have chosen

@@ -97,7 +97,7 @@ class Kafka:
             if not self._through_node:
                 port = int(self.address.rpartition(":")[2])
                 stack.callback(_Forward(self._cluster, self.namespace, port).close)
-            eventually(self.answers, f"the broker answers at {self.address}", 30)
+            eventually(self.answers, f"the broker answers at {self.address}", 60)
             self._stack = stack.pop_all()
         return self
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from e2e.cluster import Cluster, Object, eventually
 from e2e.commands import run
-from tests.support.status_accuracy import is_ready
+from tests.support.measuring.status_accuracy import is_ready
 
 __all__ = ("StreamApp", "condition", "image_of")
 
 _LABEL = "millpond.dev/app"
-_EVENTS_S = 30.0
+_EVENTS_S = 60.0
 
 
 def condition(app: Object, kind: str) -> Object:

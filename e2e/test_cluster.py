@@ -49,4 +49,4 @@ def test_interrupted_answer_is_none_and_is_asked_for_again(answers: tuple[Cluste
     with pytest.raises(NoAnswer):
         cluster.read("/api/v1/pods")
     given.append(answer)
-    assert eventually(lambda: cluster.read("/api/v1/pods"), "an answer", 30, 0.01) == {"items": []}
+    assert eventually(lambda: cluster.read("/api/v1/pods"), "an answer", 60, 0.01) == {"items": []}

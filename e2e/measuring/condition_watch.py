@@ -12,7 +12,8 @@ from e2e.cluster import Object
 from e2e.commands import WORK
 from e2e.measuring.meter import Meter
 from e2e.streamapp import StreamApp, image_of
-from tests.support.status_accuracy import Moment, false_reports, flaps, is_ready
+from tests.support.measuring.standstills import Standstills
+from tests.support.measuring.status_accuracy import Moment, false_reports, flaps, is_ready
 
 __all__ = ("ConditionWatch",)
 
@@ -23,8 +24,7 @@ _STANDS_S = 3.0
 _SILENT_S = 6.0
 #: The time in which the workers of a node that is back may live on, or end.
 _RETURN_S = 15.0
-#: For this long, transient problems of volumes and of scheduling must not be reported: the limit is ten seconds, and
-#: this test polls four times a second.
+#: For this long, transient problems of volumes and of scheduling must not be reported. The limit is ten seconds.
 _PASSES_S = 8.0
 #: The conditions that are True in a healthy application; all others are False or absent.
 _HEALTHY = {"Ready": "True", "StandbysCaughtUp": "True"}
@@ -38,21 +38,25 @@ class ConditionWatch(Beside):
         app: the StreamApp.
         meter: has the times of each task's output.
         tasks: the number of tasks.
+        standstills: of the machine, for which no condition counts as wrong.
     """
 
-    def __init__(self, app: StreamApp, meter: Meter, tasks: int) -> None:
+    def __init__(self, app: StreamApp, meter: Meter, tasks: int, standstills: Standstills) -> None:
         super().__init__()
         self._app = app
         self._meter = meter
         self._tasks = tasks
+        self._standstills = standstills
         self._lost: dict[str, float] = {}
         self._back_at = float("-inf")
         self._moments: list[Moment] = []
         self._reasons: dict[str, float] = {}
         self._found: list[str] = []
         self._paused = False
-        self._pending: dict[str, tuple[str, float]] = {}
+        #: Since when pods are pending, by name and uid.
+        self._pending: dict[tuple[str, str], float] = {}
         self._waited: dict[str, float] = {}
+        self._looked_at = time.monotonic()
 
     def _end(self) -> None:
         self._write()
@@ -97,8 +101,8 @@ class ConditionWatch(Beside):
 
     def findings(self) -> list[str]:
         """Return conditions that were wrong for too long, and conditions that flapped."""
-        moments = list(self._moments)
-        return [*self._found, *false_reports(moments), *flaps(moments)]
+        moments, lasted = list(self._moments), self._standstills.lasted
+        return [*self._found, *false_reports(moments, lasted), *flaps(moments, lasted)]
 
     def hasty(self) -> list[str]:
         """Return events about transient problems of pods that were not pending for long enough."""
@@ -127,15 +131,16 @@ class ConditionWatch(Beside):
                     self._reasons[told] = self._reasons.get(told, 0.0) + _LOOK_EVERY_S
 
     def _wait(self, pods: list[Object]) -> None:
-        """Note how long each pod has been pending, and the longest such time of all pods with its name."""
+        """Note how long each pod has been pending at most, and the longest such time of all pods with its name."""
         now = time.monotonic()
-        for pod in pods:
-            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-            if pod["status"].get("phase") != "Pending":
-                continue
-            if self._pending.get(name, ("", 0.0))[0] != uid:
-                self._pending[name] = (uid, now)
-            self._waited[name] = max(self._waited.get(name, 0.0), now - self._pending[name][1])
+        pending = {
+            (pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods if pod["status"].get("phase") == "Pending"
+        }
+        self._pending |= dict.fromkeys(pending - self._pending.keys(), self._looked_at)
+        for (name, _), since in self._pending.items():
+            self._waited[name] = max(self._waited.get(name, 0.0), now - since)
+        self._pending = {each: since for each, since in self._pending.items() if each in pending}
+        self._looked_at = now
 
     def _seen(self, app: Object, pods: list[Object]) -> Moment:
         spec, status, now = app["spec"], app["status"], time.monotonic()

@@ -90,7 +90,7 @@ class Days:
 
     def await_leader(self) -> None:
         """Wait until an operator renews its lease from now on."""
-        since = eventually(self.operator.lease_renewals, "the lease is read", 30)
+        since = eventually(self.operator.lease_renewals, "the lease is read", 60)
         eventually(lambda: self.operator.lease_renewals() != since, "an operator leads", 90)
 
     def _await_health(self) -> None:

@@ -10,17 +10,21 @@ import pytest
 from bench.assignment import Size, cases, measure
 from millpond_operator.assignment import refine, target
 from tests.assignment.simulator import check_placement, check_target
+from tests.support.measuring.figures import Figures
 
-LIMIT = 1.0  # seconds of CPU; on an idle machine it takes about a tenth of that
+#: Seconds of CPU that are wished for; an idle machine takes about a tenth of that.
+WISHED_S = 1.0
+#: Seconds of CPU that no machine needs. An assignment whose cost grows with the square of the tasks needs more.
+LIMIT_S = 30.0
 
 
 @pytest.mark.slow
-def test_a_large_application_is_assigned_within_a_second():
+def test_a_large_application_is_assigned_in_seconds(figures: Figures):
     """First, and after a worker was lost or added: target, refine and grant together."""
     for case in itertools.takewhile(lambda case: case.name != "50 workers added", cases(Size())):
-        figures = measure(case, repeats=1, clock=time.process_time)
-        print(f"{case.name}: {1000 * figures.total:.0f} ms")
-        assert figures.total <= LIMIT, case.name
+        took_s = measure(case, repeats=1, clock=time.process_time).total
+        figures.note(f"10,000 tasks assigned, {case.name}", took_s, "s of CPU", WISHED_S)
+        assert took_s < LIMIT_S, case.name
 
 
 def test_a_large_assignment_is_as_good_as_a_small_one():

@@ -79,7 +79,7 @@ def test_a_process_runs_where_it_is_put() -> None:
         tasks = [int(each.name) for each in Path(f"/proc/{child.pid}/task").iterdir()]
         assert {frozenset(os.sched_getaffinity(task)) for task in tasks} == {frozenset(mine)}
     finally:
-        child.communicate(timeout=10)
+        child.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("name", ["count", "busy"])

@@ -88,11 +88,11 @@ def test_it_is_served_over_http_on_loopback() -> None:
         sent = urllib.request.Request(
             f"{url}/subjects/a/versions?normalize=False", json.dumps({"schema": TEXT}).encode()
         )
-        with urllib.request.urlopen(sent, timeout=10) as answer:
+        with urllib.request.urlopen(sent, timeout=60) as answer:
             assert json.load(answer)["id"] == 1
         for wrong in (b"{", b"[]"):
             with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(urllib.request.Request(f"{url}/subjects/a/versions", wrong), timeout=10)
+                urllib.request.urlopen(urllib.request.Request(f"{url}/subjects/a/versions", wrong), timeout=60)
             with refused.value as error:
                 assert (error.code, json.load(error)["error_code"]) == (422, 42201)
         port = int(url.rpartition(":")[2])

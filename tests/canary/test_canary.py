@@ -16,6 +16,7 @@ from millpond.canary.topology import TOPIC_PREFIX, input_topic, output_topic, to
 from millpond.runtime.config.model import Config
 from millpond.testing import TopologyTestDriver
 from tests.canary.http_stub import HttpStub
+from tests.support import kafka
 from tests.support.kafka import eventually, topic_names
 
 KINDS = {"streamapps", "streamassignments", "statebootstraps"}
@@ -97,10 +98,10 @@ def counting(servers: str, error: int = 0):
 
     def work(manifest) -> None:
         (prefix,) = (each["value"] for each in manifest["spec"]["env"])
-        producer = Producer({"bootstrap.servers": servers})
+        producer = Producer({"bootstrap.servers": servers}, logger=kafka.log)
         for number in range(5):
             producer.produce(output_topic(prefix), key=f"word-{number}", value=(20 + error).to_bytes(8, "big"))
-        producer.flush(20)
+        producer.flush(60)
 
     return work
 
@@ -179,7 +180,7 @@ def test_missing_definitions_are_named():
 def test_an_operator_that_starts_is_waited_for():
     """And one that does not become ready in time is reported with its answer."""
     said: list[str] = []
-    check_installation(InMemoryCluster(reasons=["not yet", "not yet"]), time.monotonic() + 10, said.append)
+    check_installation(InMemoryCluster(reasons=["not yet", "not yet"]), time.monotonic() + 60, said.append)
     assert said[-1] == "the operator is ready"
     with pytest.raises(CanaryFailed, match="The operator is not ready: stands by"):
         check_installation(InMemoryCluster(reasons=["stands by"] * 9), time.monotonic() - 1, print)

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from millpond.runtime.kafka.clients import transactional_id
 from tests.chaos.applications import APPLICATION
 from tests.chaos.stage import Stage
+from tests.support import kafka
 from tests.support.kafka import Row, alter_topic, create_topic, delete_topics, eventually, read, topic_names
 
 __all__ = ("admit_records", "expected", "lose_and_restore", "reject_records")
@@ -22,7 +23,7 @@ _REJECTED = "was rejected: its record for changelog"
 #: would retry them for ever, and block the transactional id. And the default of a topic.
 _LIMIT, _NO_LIMIT = "80", "1048588"
 _LIMITING = "max.message.bytes"
-_ENDED_S, _REFUSED_S, _GONE_S, _FENCED_S = 60.0, 60.0, 30.0, 30.0
+_ENDED_S, _REFUSED_S, _GONE_S, _FENCED_S = 60.0, 60.0, 60.0, 60.0
 _TICK_S = 0.05
 
 
@@ -85,7 +86,9 @@ def _fence(stage: Stage) -> None:
     """Abort open transactions of killed workers, so that all committed records can be read."""
     for name in stage.names:
         id = transactional_id(APPLICATION, name)
-        Producer({"bootstrap.servers": stage.address, "transactional.id": id}).init_transactions(_FENCED_S)
+        Producer({"bootstrap.servers": stage.address, "transactional.id": id}, logger=kafka.log).init_transactions(
+            _FENCED_S
+        )
 
 
 def _check_refusals(stage: Stage, wrong: Callable[[str], None]) -> None:
@@ -103,14 +106,14 @@ def _check_refusals(stage: Stage, wrong: Callable[[str], None]) -> None:
 
 def _config(address: str, topic: str) -> dict[str, str]:
     """Return the configuration of the topic."""
-    client = AdminClient({"bootstrap.servers": address})
+    client = AdminClient({"bootstrap.servers": address}, logger=kafka.log)
     (found,) = client.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
     entries = found.result(_GONE_S).items()
     return {name: str(entry.value) for name, entry in entries if not entry.is_default and name != _LIMITING}
 
 
 def _write(address: str, topic: str, rows: list[Row]) -> None:
-    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5}, logger=kafka.log)
     for row in rows:
         while True:
             try:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tests.chaos import changelogs
-from tests.chaos.planning import ABOUT_TO_COMMIT, Fault, Kind
+from tests.chaos.planning import ABOUT_TO_COMMIT, UNTIL_TAKEN_OVER, Fault, Kind
 from tests.chaos.processes import WorkerProcess
 from tests.chaos.proxying import Cut, Proxy
 from tests.chaos.stage import Stage
@@ -23,6 +23,8 @@ from tests.chaos.worker import LOOK_EVERY_S, Controls
 __all__ = ("Conductor",)
 
 _HOUR_S = 3600.0
+#: A pause goes on for so long at most, although others do not own the tasks.
+_LONGEST_S, _LOOK_S = 45.0, 0.5
 
 
 class Conductor:
@@ -96,12 +98,23 @@ class Conductor:
         self.done.append((fault, now))
 
         def end() -> None:
+            if self._goes_on(fault, now):
+                self._at(time.monotonic() + _LOOK_S, end)
+                return
             if ends is not None:
                 ends()
             self.active.pop(fault.number, None)
             self.log_event(f"end of fault {fault.number} ({fault.kind} {fault.target})")
 
         self._at(now + fault.duration, end)
+
+    def _goes_on(self, fault: Fault, began: float) -> bool:
+        """Return whether a fault that waits for others to take tasks over has to go on."""
+        return (
+            fault.detail == UNTIL_TAKEN_OVER
+            and time.monotonic() - began < _LONGEST_S
+            and fault.target in self._stage.owners().values()
+        )
 
     def _act(self, fault: Fault, now: float) -> Callable[[], None] | None:
         """Cause a fault; return the function that ends it."""
@@ -139,7 +152,7 @@ class Conductor:
                 worker.want(now + fault.duration)
                 return None
             case Kind.PAUSE:
-                if fault.detail == ABOUT_TO_COMMIT:
+                if fault.detail in {ABOUT_TO_COMMIT, UNTIL_TAKEN_OVER}:
                     return self._stop_in_commit(worker, fault)
                 process = worker.pause()
                 return lambda: worker.resume(process)

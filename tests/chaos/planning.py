@@ -14,6 +14,7 @@ __all__ = (
     "DELETE_RETENTION_S",
     "LOST_AFTER_S",
     "TRANSACTION_S",
+    "UNTIL_TAKEN_OVER",
     "Fault",
     "Kind",
     "described",
@@ -23,6 +24,8 @@ __all__ = (
 #: The detail of a pause that starts right before the offsets are sent to a transaction: nothing blocks other workers,
 #: which start with the same records, and the first step after the pause is the commit.
 ABOUT_TO_COMMIT = "about to commit"
+#: The same, but the pause goes on until others own the tasks, however busy the machine is.
+UNTIL_TAKEN_OVER = "about to commit, until others own its tasks"
 
 
 class Kind(enum.StrEnum):

@@ -17,12 +17,11 @@ from typing import Any
 import msgspec
 
 import millpond
-from millpond.broker import EmbeddedBroker
 from millpond.protocol import View
 from tests.chaos import worker
 from tests.chaos.proxying import Proxy
 from tests.support import freezing
-from tests.support.broker import free_port
+from tests.support.broker import OwnBroker, free_port
 
 __all__ = ("Coordinator", "Exit", "WorkerProcess", "broker_with_listeners", "environment")
 
@@ -41,7 +40,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(roots), "PYTHONFAULTHANDLER": "1"}
 
 
-def broker_with_listeners(directory: Path, listeners: Mapping[str, tuple[int, Proxy]]) -> EmbeddedBroker:
+def broker_with_listeners(directory: Path, listeners: Mapping[str, tuple[int, Proxy]]) -> OwnBroker:
     """A broker with one port for the test, and one proxy for each worker.
 
     Args:
@@ -53,7 +52,7 @@ def broker_with_listeners(directory: Path, listeners: Mapping[str, tuple[int, Pr
     here = {name: f"{name}://127.0.0.1:{port}" for name, (port, _) in names.items()}
     proxied = {name: f"{name}://127.0.0.1:{proxy.port}" for name, (_, proxy) in names.items()}
     plaintext = f"PLAINTEXT://127.0.0.1:{own}"
-    return EmbeddedBroker(
+    return OwnBroker(
         directory,
         port=own,
         properties={

@@ -194,7 +194,7 @@ class Proxies:
 
     def _call(self, coroutine: Any) -> Any:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        return future.result(10)
+        return future.result(60)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

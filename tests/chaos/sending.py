@@ -10,6 +10,8 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from tests.support import kafka
+
 __all__ = ("Sender",)
 
 _TICK_S = 0.01
@@ -41,7 +43,8 @@ class Sender(ABC):
                     "reconnect.backoff.ms": 20,
                     "reconnect.backoff.max.ms": 500,
                     "log_level": 0,
-                }
+                },
+                logger=kafka.log,
             )
             for _ in range(producers)
         ]

@@ -11,27 +11,28 @@ import pytest
 from rich.console import Console
 
 from tests.chaos.applications import APPLICATIONS
-from tests.chaos.planning import ABOUT_TO_COMMIT, Fault, Kind
+from tests.chaos.planning import UNTIL_TAKEN_OVER, Fault, Kind
 from tests.chaos.processes import ROOT
 from tests.chaos.reporting import summary
 from tests.chaos.running import Outcome, run
 from tests.chaos.stage import Options
+from tests.support.measuring.figures import Figures
 
 #: The number of faults in a normal test run and in full length; `make chaos` and `make nightly` have more.
 FAULTS, ALL_FAULTS = 5, 16
 #: Not pytest's temporary directory: the files of a failed run are kept.
 _DIRECTORY = ROOT / "build" / "chaos"
-#: Zombies with open work: stopped right before a commit, for so long that others take over their tasks and commit, also
-#: on a busy machine, but not so long that the broker aborts their transactions, which would fence them, too.
+#: Zombies with open work: stopped right before a commit, until others have taken over their tasks, and have had time to
+#: commit, but not so long that the broker aborts their transactions, which would fence them, too.
 _ZOMBIE_S = 12.0
-_TRANSACTION_MS = 20_000
+_TRANSACTION_MS = 60_000
 _TWO_AT_ONCE = (2.0, 2.5)
 _TWO_IN_TURN = (2.0, 16.5)
 
 
 def _zombies(moments: Iterable[float]) -> list[Fault]:
     return [
-        Fault(number, at, Kind.PAUSE, f"w{number}", _ZOMBIE_S, ABOUT_TO_COMMIT) for number, at in enumerate(moments)
+        Fault(number, at, Kind.PAUSE, f"w{number}", _ZOMBIE_S, UNTIL_TAKEN_OVER) for number, at in enumerate(moments)
     ]
 
 
@@ -54,7 +55,7 @@ def _report(outcome: Outcome, *, kept: bool) -> None:
 @pytest.mark.xdist_group("chaos")
 @pytest.mark.usefixtures("own_brokers")
 @pytest.mark.parametrize("application", sorted(APPLICATIONS))
-def test_chaos_exactly_once(application: str, seed: int, soak: bool) -> None:
+def test_chaos_exactly_once(application: str, seed: int, soak: bool, figures: Figures) -> None:
     """Three workers with standbys and faults of all kinds: every record is processed exactly once."""
     faults = ALL_FAULTS if soak else FAULTS
     options = Options(
@@ -63,6 +64,9 @@ def test_chaos_exactly_once(application: str, seed: int, soak: bool) -> None:
     )  # fmt: skip
     outcome = run(options)
     _report(outcome, kept=not outcome.good)
+    for fault in outcome.carried_out:
+        if fault.number in outcome.pauses:
+            figures.note(f"{application}: pause after {fault.kind}", outcome.pauses[fault.number], "s")
     assert outcome.exactly_once
     assert not outcome.exits
     assert len(outcome.carried_out) == faults

@@ -59,7 +59,7 @@ def proxy(echo: _Echo) -> Iterator[Proxy]:
 
 
 def _connected(proxy: Proxy) -> socket.socket:
-    client = socket.create_connection(("127.0.0.1", proxy.port), 5)
+    client = socket.create_connection(("127.0.0.1", proxy.port), 60)
     client.sendall(b"hello")
     assert client.recv(100) == b"hello"
     return client
@@ -72,7 +72,7 @@ def _silent(client: socket.socket) -> bool:
     except TimeoutError:
         return True
     finally:
-        client.settimeout(5)
+        client.settimeout(60)
     return False
 
 
@@ -105,7 +105,7 @@ def test_reset_closes_connections_until_it_is_lifted(proxy: Proxy) -> None:
         with pytest.raises(ConnectionResetError):
             client.recv(100)
     # The reset may reach the new connection while it is being established.
-    with pytest.raises(ConnectionResetError), socket.create_connection(("127.0.0.1", proxy.port), 5) as other:
+    with pytest.raises(ConnectionResetError), socket.create_connection(("127.0.0.1", proxy.port), 60) as other:
         other.recv(100)
     proxy.mend()
     eventually(lambda: not proxy._resets, "the proxy is mended", 30)
@@ -121,7 +121,7 @@ def test_proxies_that_end_leave_no_connection_open(echo: _Echo) -> None:
             warnings.simplefilter("always")
             with Proxies() as proxies:
                 proxy = proxies.before(lambda: echo.port)
-                first = socket.create_connection(("127.0.0.1", proxy.port), 5)
+                first = socket.create_connection(("127.0.0.1", proxy.port), 60)
                 client = threading.Thread(target=_connect_on_and_on, args=(proxy.port, connected, over))
                 stack.callback(client.join)
                 stack.callback(over.set)

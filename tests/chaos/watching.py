@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from tests.support import kafka
 from tests.support.kafka import topic_names
 
 __all__ = ("Watch",)
@@ -141,7 +142,8 @@ class Watch(ABC):
                 "retry.backoff.ms": 20,
                 "topic.metadata.refresh.fast.interval.ms": 20,
                 "log_level": 0,
-            }
+            },
+            logger=kafka.log,
         )
         consumer.assign(
             [

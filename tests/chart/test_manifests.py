@@ -249,3 +249,18 @@ def test_hooks_are_no_part_of_the_release(rendering):
     assert {each["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for each in hooks} == {
         "before-hook-creation,hook-succeeded"
     }
+
+
+def test_the_application_of_helm_test_has_no_account_of_the_chart(rendering):
+    """The operator makes a service account and a Role of an application's name, and refuses those of others."""
+    objects = rendering.objects({"test": {"bootstrapServers": "kafka:9092"}})
+    (pod,) = (each for each in objects if each["kind"] == "Pod")
+    (name,) = (
+        argument.removeprefix("--name=")
+        for container in pod["spec"]["containers"]
+        for argument in container.get("args", container.get("command", []))
+        if argument.startswith("--name=")
+    )
+    named = {each["metadata"]["name"] for each in objects if each["kind"] in ("ServiceAccount", "Role")}
+    assert named
+    assert name not in named

@@ -24,8 +24,8 @@ __all__ = ("Cluster", "Machine", "Way", "choose")
 _ROOT = Path(__file__).parents[2]
 _SCRIPT = _ROOT / ".ci" / "cluster"
 _BUILDING = _ROOT.parent / "shared" / "kind" / "up.sh"
-#: Some image that every registry of kind's images has. Only its description is asked for.
-_PROBE = "kindest/node:latest"
+#: An image that every registry of kind's images has, and none is without a version. Only its description is asked for.
+_PROBE = "kindest/node:v1.34.0"
 _PROBE_S = 20.0
 _PREPARE_S = 3000.0
 _UP_S = 1400.0
@@ -67,7 +67,7 @@ class Machine:
         return cls(
             kubeconfig=bool(os.environ.get("KUBECONFIG")),
             kind=kind,
-            registry=kind and _quiet("docker", "manifest", "inspect", _PROBE),
+            registry=kind and _quiet("docker", "manifest", "inspect", os.environ.get("KIND_NODE_IMAGE") or _PROBE),
             scripts=os.access(_BUILDING, os.X_OK),
             root=os.geteuid() == 0,
             go=find_go() is not None,

@@ -119,7 +119,7 @@ class Process:
         """Kill it if it still runs."""
         if self.running:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
 
 
 @pytest.fixture

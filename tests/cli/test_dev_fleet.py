@@ -149,10 +149,10 @@ def test_workers_come_and_go_and_every_word_is_counted_once(dev: Callable[..., R
     status = session.await_status(shared, "three workers share eight tasks and four copies")
     assert (status.tasks, status.title) == (8, status.application)
     session.counts_once_more()
-    with urllib.request.urlopen(status.console.replace("/console/", "/api/applications"), timeout=10) as answer:
+    with urllib.request.urlopen(status.console.replace("/console/", "/api/applications"), timeout=60) as answer:
         (summary,) = json.load(answer)["applications"]
     assert (summary["workers_ready"], summary["tasks_running"]) == (3, 8)
-    with urllib.request.urlopen(f"{status.coordinator}/v1/stores", timeout=10) as answer:  # follows the redirect
+    with urllib.request.urlopen(f"{status.coordinator}/v1/stores", timeout=60) as answer:  # follows the redirect
         assert answer.url in [f"{worker}/v1/stores" for worker in status.queries]
         assert json.load(answer)
 

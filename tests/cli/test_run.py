@@ -52,7 +52,7 @@ def await_processed(worker: Process, records: int) -> None:
     assert address is not None
 
     def processed() -> bool:
-        text = urllib.request.urlopen(address[0], timeout=10).read().decode()
+        text = urllib.request.urlopen(address[0], timeout=60).read().decode()
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
         return any(
             sample.name == "millpond_worker_processed_records_total" and sample.value >= records for sample in samples

@@ -1,4 +1,4 @@
-"""A real Kubernetes API server with etcd, and the controllers that need no nodes: one for a whole test run.
+"""A real Kubernetes API server with etcd, and the controllers that need no nodes: one for a process of a test run.
 
     with ApiServer() as server:
         ...  # server.admin is access with all rights, Api(server.admin) a client
@@ -12,12 +12,9 @@ There is no scheduler and no kubelet: `tests.cluster.nodes.kubelets` simulates t
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import http.client
-import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,9 +28,10 @@ from millpond.broker import watchdog
 from millpond.errors import MillpondError
 from tests.cluster import audit, binaries
 from tests.cluster.certificates import Access, Authority, service_account_key
-from tests.support import freezing
+from tests.support import freezing, set_up
+from tests.support.broker import free_port
 
-__all__ = ("ApiServer", "SharedApiServer", "shared_api_server")
+__all__ = ("ApiServer", "SharedApiServer")
 
 HOST = "127.0.0.1"
 ISSUER = "https://kubernetes.default.svc"
@@ -110,6 +108,7 @@ class ApiServer:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._watchdogs: list[subprocess.Popen[bytes]] = []
         self._directory: Path | None = None
+        self._late = ""  # the end of the log of an API server that was not ready in time
 
     def __enter__(self) -> SharedApiServer:
         return self.start()
@@ -118,7 +117,14 @@ class ApiServer:
         self.close()
 
     def start(self) -> SharedApiServer:
-        """Start all of them, and wait until they respond."""
+        """Start all of them, and wait until they respond; begin once more if that takes too long.
+
+        Raises:
+            SetUpError: it took too long a second time, too.
+        """
+        return set_up.twice(self._start_anywhere, log=lambda: self._late)
+
+    def _start_anywhere(self) -> SharedApiServer:
         for attempt in range(_ATTEMPTS):
             self._directory = Path(tempfile.mkdtemp(prefix="millpond-apiserver-"))
             try:
@@ -142,12 +148,6 @@ class ApiServer:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def detach(self) -> None:
-        """Leave them to the watchdogs: they end with their owner."""
-        for process in [*self._processes.values(), *self._watchdogs]:
-            process.returncode = 0  # or Popen complains that it is still running when it is collected
-        self._processes, self._watchdogs, self._directory = {}, [], None
-
     @contextlib.contextmanager
     def frozen(self, name: str = binaries.API_SERVER) -> Iterator[None]:
         """Freeze a process for a while, like a hanging machine."""
@@ -166,7 +166,7 @@ class ApiServer:
         authority = Authority(directory)
         certificate = authority.server("kube-apiserver", HOST, "localhost", "kubernetes.default.svc")
         key = service_account_key(directory / "service-accounts.key")
-        etcd_port, port = _free_port(), _free_port()
+        etcd_port, port = free_port(), free_port()
         server = SharedApiServer(directory, f"https://{HOST}:{port}")
         deadline = time.monotonic() + self._start_timeout_s
         etcd = f"http://{HOST}:{etcd_port}"
@@ -248,10 +248,8 @@ class ApiServer:
                 if process.poll() is not None:
                     raise ApiServerError(f"{name} ended while it was starting; the end of its log:\n{self._end(name)}")
             if time.monotonic() > deadline:
-                raise ApiServerError(
-                    f"kube-apiserver was not ready within {self._start_timeout_s:g} s; the end of its log:\n"
-                    f"{self._end(binaries.API_SERVER)}"
-                )
+                self._late = self._end(binaries.API_SERVER)
+                raise set_up.Late(f"kube-apiserver was not ready within {self._start_timeout_s:g} s")
             with contextlib.suppress(OSError, http.client.HTTPException):
                 connection = http.client.HTTPSConnection(address.netloc, timeout=5, context=tls)
                 try:
@@ -266,31 +264,3 @@ class ApiServer:
         assert self._directory is not None
         lines = (self._directory / f"{name}.log").read_text(errors="replace").splitlines()
         return "\n".join(f"    {line}" for line in lines[-_LOG_LINES:])
-
-
-def shared_api_server(directory: Path) -> SharedApiServer:
-    """The API server of the run that `directory` belongs to, started by the first process that asks for it.
-
-    Raises:
-        BinariesMissing: its programs are not found.
-        ApiServerError: it does not start.
-    """
-    known = directory / "api-server.json"
-    with (directory / "api-server.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not known.exists():
-            starting = ApiServer(owner_pid=int((directory / "owner").read_text()))
-            server = starting.start()
-            known.write_text(json.dumps([str(server.directory), server.url]))
-            logs = (server.directory / f"{program}.log" for program in binaries.PROGRAMS)
-            (directory / "api-server.shared-log").write_text("".join(f"{log}\n" for log in logs))
-            starting.detach()
-            return server
-    path, url = json.loads(known.read_text())
-    return SharedApiServer(Path(path), url)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

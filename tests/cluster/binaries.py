@@ -1,4 +1,4 @@
-"""The programs of a Kubernetes control plane: found on this machine, or built from Go modules, once.
+"""The programs of a Kubernetes control plane: found on this machine, downloaded, or built from Go modules, once.
 
     python -m tests.cluster.binaries
 
@@ -8,7 +8,6 @@ They are looked for in `$MILLPOND_KUBE_BIN`, else in the cache directory, where 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -21,7 +20,8 @@ from pathlib import Path
 
 from millpond.broker.jars import cache_directory
 from millpond.errors import MillpondError
-from tests.support.programs.go import find_go, run_go
+from tests.support.programs import releases
+from tests.support.programs.go import find_go, one_at_a_time, run_go
 
 __all__ = (
     "API_SERVER",
@@ -37,8 +37,6 @@ __all__ = (
 
 KUBERNETES = "v1.34.2"
 ETCD_RELEASE = "v3.6.5"
-
-"""For one step of a build: a network that hangs must not hold up a run of tests for ever."""
 
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -82,8 +80,8 @@ def find(names: Sequence[str] = PROGRAMS) -> dict[str, Path]:
         if all(os.access(path, os.X_OK) for path in found.values()):
             return found
     raise BinariesMissing(
-        f"There is no {', '.join(names)} on this machine: name their directory in MILLPOND_KUBE_BIN, or build "
-        "them with `python -m tests.cluster.binaries`, which needs Go."
+        f"There is no {', '.join(names)} on this machine: name their directory in MILLPOND_KUBE_BIN, or get "
+        "them with `python -m tests.cluster.binaries`, which needs Go where dl.k8s.io and github.com do not answer."
     )
 
 
@@ -93,34 +91,27 @@ def build_directory() -> Path:
 
 
 def build(names: Sequence[str] = PROGRAMS) -> Path:
-    """Build the programs that are not in the cache yet; return their directory.
+    """Download or build the programs that are not in the cache yet; return their directory.
 
-    All of them take about ten minutes on two cores the first time.
+    Building all of them takes about ten minutes on two cores the first time.
 
     Raises:
-        BinariesMissing: Go is missing or failed.
+        BinariesMissing: one cannot be downloaded, and Go is missing or failed.
     """
-    go = find_go()
-    if go is None:
-        raise BinariesMissing(
-            f"Building {', '.join(names)} needs Go, and there is none: install it, or name the directory of the "
-            "programs in MILLPOND_KUBE_BIN."
-        )
     directory = build_directory()
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "build.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with one_at_a_time():
         for name in names:
-            if not os.access(directory / name, os.X_OK):
-                _build(go, name, directory)
+            if not os.access(directory / name, os.X_OK) and not releases.fetch(name, directory / name):
+                _build(name, directory)
     return directory
 
 
 def prepare() -> None:
-    """Build the programs that are not on this machine: those of the control plane, and kubectl.
+    """Get the programs that are not on this machine: those of the control plane, and kubectl.
 
     Raises:
-        BinariesMissing: Go is missing or failed.
+        BinariesMissing: one cannot be downloaded, and Go is missing or failed.
     """
     for names in (PROGRAMS, (KUBECTL,)):
         try:
@@ -137,9 +128,16 @@ def _directories() -> Iterator[Path]:
     yield Path(os.environ.get("KIND_HOME") or "~/.cache/millpond-kind").expanduser() / "bin"
 
 
-def _build(go: str, name: str, directory: Path) -> None:
+def _build(name: str, directory: Path) -> None:
+    go = find_go()
+    if go is None:
+        raise BinariesMissing(
+            f"Building {name} needs Go, and there is none: install it, or name the directory of the programs in "
+            "MILLPOND_KUBE_BIN."
+        )
     began = time.monotonic()
     sys.stderr.write(f"Building {name} with {go} (once, into {directory})\n")
+    sys.stderr.flush()
     source = _SOURCES[name]
     module = directory / "src" / source.module.replace("/", "-")
     if not (module / "go.sum").exists():
@@ -203,7 +201,7 @@ def _go(go: str, where: Path, *arguments: str) -> str:
 
 
 def main() -> None:
-    """Print where the programs are; build them if they are missing."""
+    """Print where the programs are; get them if they are missing."""
     try:
         prepare()
         found = find()

@@ -1,8 +1,7 @@
-"""Fixtures for tests with a real API server. A run has one, like one broker; each test has its own namespace."""
+"""Fixtures for tests with a real API server. A process has one; each test has its own namespace."""
 
 from __future__ import annotations
 
-import fcntl
 import re
 import uuid
 from collections.abc import Iterator
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support import evidence
 
 if TYPE_CHECKING:
     from tests.cluster.api import Api
@@ -22,14 +23,21 @@ _CRDS = Path(__file__).parents[2] / "crds"
 
 
 @pytest.fixture(scope="session")
-def api_server(run_directory: Path) -> SharedApiServer:
-    """The API server that all tests share; without its programs, tests that need it are skipped."""
+def api_server() -> Iterator[SharedApiServer]:
+    """The API server that all tests of a process share; without its programs, tests that need it are skipped.
+
+    All these tests run in one process, unless its programs have to be made first (`tests/support/scheduling.py`).
+    """
     from tests.cluster import apiserver, binaries
 
     try:
-        return apiserver.shared_api_server(run_directory)
+        server = apiserver.ApiServer()
     except binaries.BinariesMissing as missing:
         pytest.skip(str(missing))
+    with server as started:
+        for program in binaries.PROGRAMS:
+            evidence.follow(started.directory / f"{program}.log", "api_server")
+        yield started
 
 
 @pytest.fixture(scope="session")
@@ -51,13 +59,11 @@ def api(api_server: SharedApiServer, background: Background) -> Iterator[Api]:
 
 
 @pytest.fixture(scope="session")
-def crds(api: Api, run_directory: Path) -> None:
+def crds(api: Api) -> None:
     """The project's custom resource definitions, installed."""
     from tests.cluster.installing import install_crds
 
-    with (run_directory / "crds.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        install_crds(api, _CRDS)
+    install_crds(api, _CRDS)
 
 
 @pytest.fixture

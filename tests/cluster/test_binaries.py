@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster import binaries
+from tests.support.programs import releases
 
 
 def programs(directory, *names):
@@ -30,6 +31,7 @@ def test_programs_come_from_one_directory_only(tmp_path, monkeypatch):
 def test_missing_go_and_programs_are_explained_in_one_sentence(tmp_path, monkeypatch):
     """A skipped test shows it."""
     monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path))
+    monkeypatch.setattr(releases, "reachable", lambda _: frozenset())
     monkeypatch.setattr(binaries.shutil, "which", lambda name, path: None)
     with pytest.raises(binaries.BinariesMissing, match="needs Go"):
         binaries.build()

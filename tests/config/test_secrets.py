@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from millpond.errors import ConfigError
 from millpond.runtime.config.model import Config, Secret
 from millpond.runtime.config.parsers import is_secret
+from tests.support import kafka
 
 SECRET = "hunter2-swordfish"
 SECRET_KEYS = (
@@ -91,7 +92,7 @@ def test_the_client_gets_the_secret_in_clear(config: Config) -> None:
             "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": SECRET, "log_level": 0,
         }
     )  # fmt: skip
-    Producer(dict(secure.producer_settings()))
+    Producer(dict(secure.producer_settings()), logger=kafka.log)
 
 
 @pytest.mark.parametrize("key", SECRET_KEYS)

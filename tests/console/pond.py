@@ -241,7 +241,7 @@ class Server:
     def start(self) -> None:
         if not self._thread.is_alive():
             self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(60)
 
     async def _start(self) -> None:
         app = web.Application()
@@ -256,7 +256,7 @@ class Server:
         runner = self._runner
         if runner is not None:
             self._runner = None
-            asyncio.run_coroutine_threadsafe(runner.cleanup(), self._loop).result(10)
+            asyncio.run_coroutine_threadsafe(runner.cleanup(), self._loop).result(60)
 
     def close(self) -> None:
         self.pause()

@@ -16,7 +16,7 @@ from tests.console.pond import Server, Source, overview
 
 def answer(server: Server, path: str, method: str = "GET", **headers: str):
     """The status, headers and body of an answer; the path is sent as it is."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
         connection.request(method, path, headers=headers)
         response = connection.getresponse()

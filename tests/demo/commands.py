@@ -71,14 +71,14 @@ class Running:
         """Stop it by Ctrl-C; it has to end with success."""
         self._process.send_signal(signal.SIGINT)
         assert self._process.wait(60) == 0, self.said
-        self._reader.join(10)
+        self._reader.join(60)
 
     def end(self) -> None:
         """Kill it in any state."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-        self._reader.join(10)
+        self._reader.join(60)
 
 
 class Shell:

@@ -6,11 +6,9 @@ import contextlib
 import inspect
 import itertools
 import os
-import random
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +26,7 @@ from tests.demo import test_delays
 from tests.demo.commands import ROOT, Shell, blocks, commands
 from tests.support import broker as support
 from tests.support import kafka
+from tests.support.broker import free_port
 from tests.support.programs import helm
 
 pytestmark = [
@@ -40,15 +39,6 @@ README = "README.md"
 FIRST_STEPS = "docs/getting-started.md"
 
 Check = Callable[[str], object]
-
-
-def free_port() -> str:
-    """Return a free port, below those of outgoing connections, so that it stays free."""
-    for port in random.sample(range(20_000, 32_000), 1_000):
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return str(port)
-    raise AssertionError("no port is free")
 
 
 @pytest.fixture
@@ -149,7 +139,7 @@ def test_every_command_of_the_readme_runs(
     shells: Callable[..., Shell], kubectl: Check, helm_install: Check, tmp_path: Path
 ) -> None:
     """All commands in order: a broker and a worker, several workers, their metrics, a reset."""
-    port, metrics = free_port(), free_port()
+    port, metrics = str(free_port()), str(free_port())
     files = {"delays.svg": str(tmp_path / "delays.svg"), "../shop": str(tmp_path / "shop")}
     files["--find-links dist"] = f"--find-links {tmp_path / 'dist'}"
     shell = shells(ROOT, **{"9092": port, "9404": metrics}, **files)
@@ -184,7 +174,7 @@ def test_every_command_of_the_readme_runs(
     def make_check(command: str) -> None:
         planned = recipe(command)
         assert "ruff check" in planned
-        assert "-m pytest" in planned
+        assert "-m tests.affected" in planned
 
     def make_nightly(command: str) -> None:
         assert "python -m tests.nightly" in recipe(command)
@@ -228,7 +218,7 @@ def test_every_command_of_the_readme_runs(
         shell.start(command).wait_for("-> running")
 
     def curl(command: str) -> None:
-        with urllib.request.urlopen(shell.replace(command).split()[1], timeout=10) as answer:
+        with urllib.request.urlopen(shell.replace(command).split()[1], timeout=60) as answer:
             assert 'millpond_worker_state{application_id="flight-delays",state="running",worker="w0"} 1.0' in (
                 answer.read().decode()
             )
@@ -266,7 +256,7 @@ def test_readme_first_steps_run_an_application(
     """The page's files are saved under their names, and its commands run in order."""
     home = tmp_path / "home"
     home.mkdir()
-    port = free_port()
+    port = str(free_port())
     shell = shells(home, **{"9092": port})
     for language, text in blocks(FIRST_STEPS):
         if language == "python":

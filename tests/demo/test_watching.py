@@ -6,6 +6,7 @@ from confluent_kafka import Producer
 
 from examples.flights.stage.watch import Results
 from tests.conftest import CreateTopic
+from tests.support import kafka
 from tests.support.broker import Broker
 
 
@@ -14,7 +15,9 @@ def test_the_end_of_the_output_is_awaited_until_no_transaction_is_open(
 ) -> None:
     """A reader of committed records sees an end before the open transaction, too, but that is not yet the end."""
     topic = create_topic("delays", partitions=1)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic, "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic, "log_level": 0}, logger=kafka.log
+    )
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce(topic, key=b"JFK", value=b"12")

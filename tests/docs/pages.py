@@ -15,7 +15,18 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from myst_parser.slugs import github_slugify
 
-__all__ = ("PAGES", "ROOT", "Block", "Command", "anchors", "blocks", "commands", "links", "simple_commands")
+__all__ = (
+    "PAGES",
+    "ROOT",
+    "Block",
+    "Command",
+    "anchors",
+    "blocks",
+    "commands",
+    "links",
+    "pages_with",
+    "simple_commands",
+)
 
 ROOT = Path(__file__).parents[2]
 _NOT_FOR_USERS = ("decisions", "reference", "api")
@@ -84,6 +95,11 @@ def simple_commands(text: str) -> list[list[str]]:
 def _without_redirection(words: list[str]) -> list[str]:
     """Return the words before `> file`; a program does not see where its output goes."""
     return words[: words.index(">")] if words[-2:-1] == [">"] else words
+
+
+def pages_with(word: str) -> list[str]:
+    """Return the pages with a word: parsing all pages takes a tenth of the time of collecting all tests."""
+    return [page for page in PAGES if word in (ROOT / page).read_text(encoding="utf-8")]
 
 
 def blocks(page: str) -> Iterator[Block]:

@@ -40,7 +40,7 @@ def servers(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     servers = broker.bootstrap_servers
     for topic in ("flights", "delays-dead"):
         kafka.create_topic(servers, topic, 2)
-    producer = Producer({"bootstrap.servers": servers})
+    producer = Producer({"bootstrap.servers": servers}, logger=kafka.log)
     producer.produce(
         "delays-dead", '{"minutes": "ten"}', "AA", 1 - murmur2(b"AA", 2),
         headers=[("trace", b"7f"), ("__streams.errors.topic", b"flights"), ("__streams.errors.stacktrace", b"secret")],

@@ -11,10 +11,15 @@ import yaml
 from tests.chart.rendering import Rendering, rendered_by_helm
 from tests.support.programs.helm import HELM_3, HELM_4
 
-from .pages import PAGES, ROOT, blocks, commands, simple_commands
+from .pages import PAGES, ROOT, Command, blocks, commands, pages_with, simple_commands
 
 _CHART = "helm/millpond"
-COMMANDS = [each for page in PAGES for each in commands(page, frozenset({"helm"})) if "helm" in each.text.split()[:1]]
+
+
+def helm_commands() -> list[Command]:
+    """Return the commands of Helm in all pages."""
+    every = (each for page in pages_with("helm") for each in commands(page, frozenset({"helm"})))
+    return [each for each in every if "helm" in each.text.split()[:1]]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +32,7 @@ def rendering(helm) -> Rendering:
 def test_both_helms_know_every_command(program, helm):
     """`install` and `upgrade` render the chart with their values; the options of the others exist."""
     told = {}
-    for command in {each.text: each for each in COMMANDS}.values():
+    for command in {each.text: each for each in helm_commands()}.values():
         [words] = simple_commands(command.text)
         if words[1] in {"install", "upgrade"} and words[3:4] == [_CHART]:
             assert "kind: Deployment" in rendered_by_helm(helm[program], shlex.join(words)), command
@@ -65,5 +70,5 @@ def test_jobs_and_deployments_in_commands_are_those_of_the_chart(rendering: Rend
 
 def test_commands_of_helm_are_found():
     """The reader of pages finds what this module checks."""
-    assert len([each for each in COMMANDS if not each.inline]) >= 8
+    assert len([each for each in helm_commands() if not each.inline]) >= 8
     assert (ROOT / _CHART / "Chart.yaml").exists()

@@ -20,9 +20,11 @@ from tests.cluster.api import KINDS, ApiFailure, path_of
 from tests.cluster.waiting import wait_for
 
 from .cluster_objects import completed, objects
-from .pages import PAGES, ROOT, Command, blocks, commands, simple_commands
+from .pages import PAGES, ROOT, Command, blocks, commands, pages_with, simple_commands
 
-COMMANDS = [each for page in PAGES for each in commands(page, frozenset({"kubectl"})) if "kubectl" in each.text]
+COMMANDS = [
+    each for page in pages_with("kubectl") for each in commands(page, frozenset({"kubectl"})) if "kubectl" in each.text
+]
 
 _READING = frozenset({"describe", "get", "wait"})
 _RUN = frozenset({"annotate", "apply", "create", "delete", "label", "patch", "replace", "scale"}) | _READING

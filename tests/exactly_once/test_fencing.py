@@ -13,6 +13,7 @@ from millpond.runtime.ownership.takeover import init_producer
 from tests.exactly_once.application import REFUSED
 from tests.exactly_once.processes import Application, Run
 from tests.exactly_once.truth import Generator, Truth, drain, verify_exactly_once
+from tests.support import kafka
 from tests.support.kafka import end_offsets, eventually
 
 pytestmark = pytest.mark.timeout(240)
@@ -20,9 +21,9 @@ pytestmark = pytest.mark.timeout(240)
 RATE = 800
 """Input records per second."""
 
-TRANSACTION_TIMEOUT_MS = 6_000
+TRANSACTION_TIMEOUT_MS = 15_000
 
-COMMIT_S = 2.0
+COMMIT_S = 6.0
 """Longer than a broker needs for a commit that it has received, and shorter than the transaction timeout."""
 
 
@@ -41,7 +42,8 @@ def _producer_of(application: Application, worker: str) -> Producer:
             "transactional.id": transactional_id(application.app_id, worker),
             "log_level": 3,
             **CLIENT_DEFAULTS,
-        }
+        },
+        logger=kafka.log,
     )
 
 
@@ -99,7 +101,7 @@ def test_worker_stopped_beyond_the_transaction_timeout_recovers(application: App
     run.await_commits(2)
     eventually(lambda: _stopped_in_a_transaction(run, application), "the worker is stopped in a transaction")
     # The broker checks for expired transactions every ten seconds.
-    eventually(lambda: not _has_open_transaction(application), "the broker aborts the transaction", 60)
+    eventually(lambda: not _has_open_transaction(application), "the broker aborts the transaction", 120)
     run.thaw()
     run.await_running(2)
     run.await_commits(2)

@@ -25,6 +25,7 @@ from millpond.serdes import Long, String
 from millpond.state import KeyValueStoreBuilder, StateFile, WindowStoreBuilder
 from tests.exactly_once.application import GRACE, SENDERS, WINDOW, WORDS
 from tests.exactly_once.processes import Application
+from tests.support import kafka
 from tests.support.kafka import Row, committed_offsets, eventually, read, read_until
 
 WINDOW_MS = int(WINDOW.total_seconds() * 1000)
@@ -110,7 +111,8 @@ class Generator:
                 "partitioner": "murmur2_random",
                 "enable.idempotence": True,
                 "linger.ms": 5,
-            }
+            },
+            logger=kafka.log,
         )
 
         def delivered(error: KafkaError | None, _message: Message) -> None:

@@ -26,7 +26,9 @@ def test_a_running_worker_equals_snapshot_and_changelogs(millpond: Millpond, sta
         stage.snapshot()
         for _ in range(2):
             ended = millpond("state", "verify", *stage.options, "--url", running.worker.metrics.http.url)
-            assert (ended.status, ended.err) == (0, "")
+            # The worker logs its own warnings there, such as slow commits on a busy machine.
+            assert ended.status == 0, ended.err
+            assert "differ" not in ended.err
             lines = [line.split() for line in ended.out.splitlines()]
             rows = {(line[2], line[3]): line[4:] for line in lines if line[0] == "w0"}
             assert {store for store, _ in rows} >= set(STORES)

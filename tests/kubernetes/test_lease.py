@@ -28,7 +28,10 @@ from tests.cluster.api import Api
 from tests.cluster.apiserver import SharedApiServer
 from tests.kubernetes.support import connection_of, run, until
 
-BRISK = LeaseOptions(retry_period=timedelta(milliseconds=50))
+#: No test waits for the end of a lease: tests that need one set the clock forward.
+BRISK = LeaseOptions(
+    duration=timedelta(hours=2), renew_deadline=timedelta(hours=1), retry_period=timedelta(milliseconds=50)
+)
 DURATION_S, DEADLINE_S = BRISK.duration.total_seconds(), BRISK.renew_deadline.total_seconds()
 
 
@@ -144,10 +147,8 @@ def test_a_leader_that_ends_hands_over_at_once(api_server: SharedApiServer, name
             second = lease(client, namespace, "second")
             waiting = asyncio.create_task(second.acquire())
             await asyncio.sleep(0)
-            began = time.monotonic()
             await first.release()
             await waiting
-            assert time.monotonic() - began < DURATION_S
             assert second.epoch > first.epoch
             with pytest.raises(LeadershipLost):
                 first.check()
@@ -186,7 +187,7 @@ def test_frozen_leader_must_not_write(api_server: SharedApiServer, namespace: st
             first = lease(client, namespace, "first", clock=clock)
             await first.acquire()
             clock.ahead = DEADLINE_S
-            with pytest.raises(LeadershipLost, match="could not renew its lease for 10 s"):
+            with pytest.raises(LeadershipLost, match=f"could not renew its lease for {DEADLINE_S:.0f} s"):
                 first.check()
             before = await client.get(LEASE, namespace, "millpond-operator")
             with pytest.raises(LeadershipLost):
@@ -267,8 +268,9 @@ def test_epochs_never_go_back(api_server: SharedApiServer, namespace: str) -> No
     async def scenario() -> None:
         async with client_of(api_server) as client:
             first = lease(client, namespace, "first")
+            began = int(time.time())
             await first.acquire()
-            assert first.epoch >= int(time.time()) - 60
+            assert first.epoch >= began
             await first.release()
             second = lease(client, namespace, "second")
             await second.acquire(floor=2 * first.epoch)

@@ -58,7 +58,7 @@ class Coordinator:
         """Kill it by SIGKILL."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
             assert self._process.stdout is not None
             self._process.stdout.close()
             self._process = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from millpond.broker.embedded import EmbeddedBroker
 from tests.many_workers.fleet import Fleet
 from tests.support import kafka
 from tests.support.freezing import freeze, thaw
+from tests.support.measuring.standstills import Standstills
 
 PARTITIONS = 4
 RECORDS = 400
@@ -22,7 +24,7 @@ LIMIT_S = 30
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 def test_a_worker_whose_brokers_hang_ends_in_time(
-    guarantee: str, own_broker: EmbeddedBroker, app_id: str, tmp_path: Path
+    guarantee: str, own_broker: EmbeddedBroker, app_id: str, tmp_path: Path, standstills: Standstills
 ) -> None:
     """It can neither hand its tasks over nor commit, nor close its consumers; it ends without an error."""
     servers = own_broker.bootstrap_servers
@@ -47,6 +49,8 @@ def test_a_worker_whose_brokers_hang_ends_in_time(
         freeze(process)
         try:
             for running in fleet.workers.values():
-                running.stop(LIMIT_S)
+                began = time.monotonic()
+                running.stop(4 * LIMIT_S)
+                assert standstills.lasted(began, time.monotonic()) < LIMIT_S
         finally:
             thaw(process)

@@ -47,7 +47,7 @@ def cluster(own_brokers: object, tmp_path_factory: pytest.TempPathFactory) -> It
 def _ready(fleet: Fleet, name: str) -> tuple[int, str]:
     try:
         url = f"{fleet.workers[name].worker.metrics.http.url}/readyz"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

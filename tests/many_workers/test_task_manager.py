@@ -93,7 +93,7 @@ def test_tasks_with_deleted_offsets_are_claimed_again(broker, create_topic, app_
         fleet.wait_shared(2)
         fleet.stop("w0")
         client = kafka.admin(servers)
-        client.delete_consumer_groups([app_id])[app_id].result(20)
+        client.delete_consumer_groups([app_id])[app_id].result(60)
         fleet.start("w0")
         fleet.wait_shared(2)
 
@@ -103,7 +103,7 @@ def test_idle_task_is_refreshed_beside_a_busy_one(broker, create_topic, app_id, 
     monkeypatch.setattr(committer_module, "_REFRESH_S", 0.5)
     source, target = create_topic("in", 2), create_topic("out", 2)
     servers = broker.bootstrap_servers
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0}, logger=kafka.log)
     with Running(counting(source, target)(), servers, app_id, tmp_path, SETTINGS) as running:
         running.wait_running()
 
@@ -138,7 +138,7 @@ def test_copy_older_than_its_changelog_is_rebuilt(broker, create_topic, app_id, 
         gone = [TopicPartition(changelog, number, end) for number, end in ends.items()]
         client = kafka.admin(servers)
         for deleted in client.delete_records(gone).values():
-            deleted.result(20)
+            deleted.result(60)
         fleet.start("w1")
         fleet.wait_shared(2)
         kafka.produce(servers, source, one_each(2))
@@ -208,8 +208,8 @@ def test_loop_continues_while_a_lookup_waits(broker, create_topic, app_id, tmp_p
         fleet.wait(lambda: sum(map(len, fleet.copies().values())) == 2, "both tasks have copies")
         task = next(iter(fleet.workers["w1"].worker._parts.executor.tasks))
         # Like a worker that stopped between its offsets and its commit, but with another id: w1 continues.
-        group = Consumer({"bootstrap.servers": servers, "group.id": app_id})
-        hung = Producer({"bootstrap.servers": servers, "transactional.id": f"{app_id}-hung"})
+        group = Consumer({"bootstrap.servers": servers, "group.id": app_id}, logger=kafka.log)
+        hung = Producer({"bootstrap.servers": servers, "transactional.id": f"{app_id}-hung"}, logger=kafka.log)
         hung.init_transactions(30)
         hung.begin_transaction()
         hung.send_offsets_to_transaction(

@@ -293,7 +293,7 @@ def test_new_partitions_of_an_input_without_state_are_read(scene, guarantee):
         scene.start(name, Scene.passing, **settings)
     kafka.eventually(lambda: all(scene.runs(name) for name in scene.workers), "both have tasks")
     admin = kafka.admin(scene.servers)  # a stopping worker ends its requests
-    admin.create_partitions([NewPartitions(scene.source, 3 * TASKS)])[scene.source].result(10)
+    admin.create_partitions([NewPartitions(scene.source, 3 * TASKS)])[scene.source].result(60)
     scene.stop("w1")
     scene.start("w1", Scene.passing, **settings)
     kafka.eventually(lambda: sum(map(scene.runs, scene.workers)) == 3 * TASKS, "each partition has a task", 60)

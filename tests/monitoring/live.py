@@ -165,7 +165,7 @@ class Prometheus:
     def __exit__(self, *_: object) -> None:
         assert self._process is not None
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
 
     def scrape(self, targets: list[dict[str, Any]]) -> None:
         """Set the targets: addresses with labels."""
@@ -273,7 +273,7 @@ class Session:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
 
     def do(self, *command: str) -> str:
         """Run `millpond dev COMMAND` beside the session; return its output, empty if it fails."""

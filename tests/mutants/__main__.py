@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 
+from tests.mutants.chosen import shown
 from tests.mutants.mutants import AREAS, Mutant, load
 from tests.mutants.running import Result, caught, healthy
 
@@ -21,6 +22,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", metavar="ID", action="append", help="only this mutant")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
     parser.add_argument("--without-broker", action="store_true", help="leave out mutants that need a Kafka broker")
+    parser.add_argument(
+        "--chosen",
+        action="store_true",
+        help="run nothing: show whether `make check` runs the tests that catch a mutant",
+    )
     given = parser.parse_args(arguments)
     mutants = [
         each
@@ -32,6 +38,8 @@ def main(arguments: list[str]) -> int:
     if not mutants:
         print("No mutant has that id and area.")
         return 1
+    if given.chosen:
+        return shown(mutants)
     with _broker(mutants) as environment:
         tests = list(dict.fromkeys(test for each in mutants for test in each.tests))
         print(f"{len(tests)} tests without a mutant ...", flush=True)

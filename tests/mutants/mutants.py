@@ -1,4 +1,7 @@
-"""The list of mutants: faults in ownership, assignment, commit and rollout, with the tests that must catch them."""
+"""The list of mutants: faults in ownership, assignment, commit and rollout, and faults that were found by chance.
+
+Each has the tests that must catch it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 __all__ = ("AREAS", "ROOT", "Mutant", "load")
 
 ROOT = Path(__file__).parents[2]
-AREAS = ("ownership", "assignment", "commit", "rollout")
+AREAS = ("ownership", "assignment", "commit", "rollout", "found")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from millpond.protocol import Role, clock
 from tests.cluster.api import Object
 from tests.cluster.nodes.kubelets import Kubelets
 from tests.operating.world import World
-from tests.support.status_accuracy import Moment, is_ready
+from tests.support.measuring.status_accuracy import Moment, is_ready
 
 __all__ = ("Watch",)
 

@@ -101,7 +101,7 @@ def test_replica_that_stands_by_answers_with_one_sentence(api, api_server, names
 
 
 def answer(operator, path):
-    connection = http.client.HTTPConnection("127.0.0.1", operator.http_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", operator.http_port, timeout=60)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import hmac
 import json
 from collections.abc import Callable
@@ -25,9 +26,13 @@ from millpond_operator.kubernetes import ApiError, Forbidden, Unavailable
 from tests.simulation.running import simulate
 
 ISSUER = "https://kubernetes.default.svc"
-KEY = RSAKey.generate_key(2048, {"kid": "k1"})
-OTHER = RSAKey.generate_key(2048, {"kid": "k1"})
 NEXT = ECKey.generate_key("P-256", {"kid": "k2"})
+
+
+@functools.cache
+def rsa_key(name: str = "published") -> RSAKey:
+    """Return a key, which is made when a test first needs it: that takes a tenth of a second or more."""
+    return RSAKey.generate_key(2048, {"kid": "k1"})
 
 
 def claims(**changes: Any) -> dict[str, Any]:
@@ -50,7 +55,8 @@ def claims(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in made.items() if value is not None}
 
 
-def signed(key: RSAKey | ECKey = KEY, algorithm: str = "RS256", **changes: Any) -> str:
+def signed(key: RSAKey | ECKey | None = None, algorithm: str = "RS256", **changes: Any) -> str:
+    key = key or rsa_key()
     header = {"alg": algorithm, "kid": key.kid}
     return jwt.encode(header, claims(**changes), key, algorithms=[algorithm], default_type=None)
 
@@ -67,12 +73,12 @@ def forged(header: dict[str, Any], sign: Callable[[bytes], bytes]) -> str:
 
 def by_rsa(text: bytes) -> bytes:
     """Sign with the API server's own key."""
-    return KEY.private_key.sign(text, padding.PKCS1v15(), hashes.SHA256())
+    return rsa_key().private_key.sign(text, padding.PKCS1v15(), hashes.SHA256())
 
 
 def by_public_key(text: bytes) -> bytes:
     """Sign with the public key as a shared secret."""
-    return hmac.digest(KEY.as_pem(private=False), text, "sha256")
+    return hmac.digest(rsa_key().as_pem(private=False), text, "sha256")
 
 
 def nothing(_text: bytes) -> bytes:
@@ -92,7 +98,7 @@ class ApiServer:
     """Publishes keys, or does not answer."""
 
     def __init__(self, *keys: RSAKey | ECKey) -> None:
-        self.keys: tuple[RSAKey | ECKey, ...] = keys or (KEY,)
+        self.keys: tuple[RSAKey | ECKey, ...] = keys or (rsa_key(),)
         self.asked = 0
         self.error: ApiError | None = None
 
@@ -131,7 +137,7 @@ def test_tokens_of_workers_are_accepted() -> None:
     """They are signed by any published key, with RSA or with an elliptic curve."""
 
     async def scenario() -> None:
-        door = Door(KEY, NEXT)
+        door = Door(rsa_key(), NEXT)
         by_hand = forged({"alg": "RS256", "kid": "k1"}, by_rsa)  # so those below fail for their own reason
         for token in (signed(), signed(NEXT, "ES256"), by_hand):
             assert await door.ask(token) == Identity("pay-0", "pay", "shop/pay")
@@ -168,14 +174,14 @@ INSIDE: dict[str, Any] = {
         pytest.param(lambda: forged({"alg": "HS256", "kid": "k1"}, by_public_key), id="HS256 with the public key"),
         pytest.param(lambda: forged({"alg": "ES256", "kid": "k1"}, by_rsa), id="another algorithm than the key's"),
         pytest.param(lambda: forged({"alg": "RS256", "kid": "k1"}, by_public_key), id="no signature of the key"),
-        pytest.param(lambda: signed(OTHER), id="another key with the same id"),
+        pytest.param(lambda: signed(rsa_key("another")), id="another key with the same id"),
         pytest.param(own_key_in_the_header, id="its own key in the header"),
         pytest.param(changed_after_signing, id="changed after signing"),
         pytest.param(lambda: forged({"alg": "RS256", "kid": "k1", "crit": ["x"], "x": 1}, by_rsa),
                      id="an unknown critical header"),
         pytest.param(lambda: forged({"alg": "RS256"}, by_rsa), id="no key id"),
         pytest.param(lambda: forged({"alg": "RS256", "kid": ["k1"]}, by_rsa), id="a key id that is no text"),
-        pytest.param(lambda: signed(KEY, "PS256"), id="an algorithm that API servers do not use"),
+        pytest.param(lambda: signed(rsa_key(), "PS256"), id="an algorithm that API servers do not use"),
         pytest.param(lambda: signed(aud=["https://kubernetes.default.svc"]), id="another audience"),
         pytest.param(lambda: signed(aud=None), id="no audience"),
         pytest.param(lambda: signed(iss="https://elsewhere"), id="another issuer"),
@@ -301,7 +307,7 @@ def test_flood_of_unknown_keys_makes_one_request_a_second_and_does_not_delay_wor
     async def scenario() -> None:
         door = Door()
         assert await door.authenticated(signed())
-        rest = signed(OTHER).split(".", 1)[1]
+        rest = signed(rsa_key("another")).split(".", 1)[1]
         heads = [encoded(json.dumps({"alg": "RS256", "kid": f"f{number}"}).encode()) for number in range(5_000)]
         flood = [
             asyncio.create_task(outcome(door, f"{head}.{rest}", f"10.0.0.{number % 10}"))

@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.waiting import sleep, wait_for
 from tests.operating.stage import App, Stage
 from tests.operating.status_watch import Watch
-from tests.support.status_accuracy import false_reports, flaps
+from tests.support.measuring.status_accuracy import false_reports, flaps
 
 pytestmark = pytest.mark.timeout(600)
 

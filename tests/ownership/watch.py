@@ -18,6 +18,7 @@ from typing import NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from millpond.runtime.offsets.metadata import Partition, decode_metadata
+from tests.support import kafka
 from tests.support.kafka import end_offsets, eventually
 
 __all__ = ("CommitSeen", "await_shown", "check_chains", "faults", "parse_commit", "read_chains")
@@ -73,7 +74,8 @@ def read_chains(bootstrap_servers: str, group: str) -> dict[Partition, list[Comm
             "isolation.level": "read_committed",
             "fetch.wait.max.ms": 10,
             "log_level": 3,
-        }
+        },
+        logger=kafka.log,
     )
     chains: dict[Partition, list[CommitSeen]] = {}
     try:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import re
+import shutil
+import time
+
 import pytest
 
+from tests.cluster import binaries
 from tests.support import evidence, preparing, seeds
 from tests.support.needs import MARKERS, needs
 
@@ -76,15 +83,66 @@ def test_what_is_prepared_is_prepared_once(tmp_path, monkeypatch):
     assert started == ["broker", "apiserver"]
 
 
+def test_tests_wait_for_a_preparation_only_while_something_is_missing(tmp_path, monkeypatch):
+    """A run tells what is built, for how long, and for how many tests; with everything there, nothing is waited for."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("MILLPOND_KUBE_BIN", str(programs))
+    log = tmp_path / "apiserver.log"
+    log.write_text("Building etcd with go (once, into x)\netcd: 3 s\nBuilding kube-apiserver with go (once, into x)\n")
+    os.utime(log, (time.time() - 95, time.time() - 95))
+    with (tmp_path / "apiserver.prepared").open("w") as running:
+        fcntl.flock(running, fcntl.LOCK_EX)
+        (told,) = preparing.progress(tmp_path, {"apiserver": 1240})
+        assert re.fullmatch(r"1240 tests wait for apiserver: Building kube-apiserver with go, for \d+ s so far", told)
+        for name in binaries.PROGRAMS:
+            (programs / name).touch(mode=0o755)
+        assert preparing.unfinished(tmp_path, {"apiserver"}) == set()
+        (programs / name).unlink()
+        assert preparing.unfinished(tmp_path, {"apiserver"}) == {"apiserver"}
+    assert preparing.unfinished(tmp_path, {"apiserver"}) == set()
+
+
 def test_a_failed_test_leaves_its_logs_and_its_seed(tmp_path, monkeypatch):
-    """The evidence has logs of the test's own processes and of shared ones, and the seed."""
+    """The evidence is what its own processes and the shared ones that it used wrote since it began, and the seed."""
     monkeypatch.setattr(evidence, "DIRECTORY", tmp_path / "failed")
     own, run = tmp_path / "own", tmp_path / "run"
-    for file in (own / "w0" / "worker.log", own / "w0" / "state.sst", run / "prepared.log", tmp_path / "broker.log"):
+    earlier = [own / "other" / "worker.log", own / "module" / "broker.log", tmp_path / "broker.log"]
+    unused = [tmp_path / "etcd.log", run / "helm.log"]
+    used = [own / "w0" / "worker.log", own / "w0" / "state.sst", run / "broker.log"]
+    for file in (*earlier, *unused, *used):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("said")
+        file.write_text("before ")
     (run / "broker.shared-log").write_text(f"{tmp_path / 'broker.log'}\n{tmp_path / 'gone.log'}\n")
-    kept = evidence.collect("tests/a/test_b.py::test_c[x]", 7, own, run)
-    found = {str(each.relative_to(kept)) for each in kept.rglob("*") if each.is_file()}
-    assert found == {"seed.txt", "own/w0/worker.log", "run/prepared.log", "broker/broker.log"}
-    assert "--seed 7" in (kept / "seed.txt").read_text()
+    evidence.follow(tmp_path / "etcd.log", "api_server")
+    evidence.follow(own / "module" / "broker.log")
+    evidence.begin(run)
+    for file in (*earlier[1:], *unused, *used):
+        with file.open("a") as log:
+            log.write("meanwhile")
+    os.utime(earlier[0], (0, 0))
+    kept = evidence.collect("tests/a/test_b.py::test_c[x]", 7, {"broker", "tmp_path"}, own, run)
+    found = {str(each.relative_to(kept)): each.read_text() for each in kept.rglob("*") if each.is_file()}
+    assert "--seed 7" in found.pop("seed.txt")
+    assert found == {
+        "own/module/broker.log": "meanwhile",
+        "own/w0/worker.log": "before meanwhile",
+        "broker/broker.log": "meanwhile",
+        "preparation/broker.log": "before meanwhile",
+    }
+
+
+def test_the_log_of_a_broker_that_left_nothing_is_evidence(tmp_path, monkeypatch):
+    """A broker in a temporary directory is gone when its test has failed."""
+    monkeypatch.setattr(evidence, "DIRECTORY", tmp_path / "failed")
+    log = tmp_path / "millpond-broker-x" / "broker.log"
+    log.parent.mkdir()
+    log.write_text("said")
+    evidence.begin(tmp_path)
+    evidence.keep(log)
+    shutil.rmtree(log.parent)
+    kept = evidence.collect("tests/a.py::test_b", 7, (), tmp_path / "own", tmp_path)
+    assert (kept / "own" / "millpond-broker-x" / "broker.log").read_text() == "said"
+    evidence.begin(tmp_path)
+    kept = evidence.collect("tests/a.py::test_b", 7, (), tmp_path / "own", tmp_path)
+    assert not (kept / "own").exists()

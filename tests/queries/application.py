@@ -229,7 +229,7 @@ class Worker:
         """Close the worker, as at a normal end."""
         self.http.stop()
         self._commands.put(None)
-        self._loop.join(20)
+        self._loop.join(60)
         self.file.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 

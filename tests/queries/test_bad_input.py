@@ -31,7 +31,7 @@ def application():
 
 def ask(asked, path, method="GET", body=None):
     worker = asked.workers[0] if isinstance(asked, Application) else asked
-    connection = http.client.HTTPConnection("127.0.0.1", worker.http.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", worker.http.port, timeout=60)
     try:
         connection.request(method, path, body)
         answer = connection.getresponse()

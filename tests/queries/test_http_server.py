@@ -17,7 +17,7 @@ from tests.support.broker import free_port
 
 
 def get(server, path):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("GET", path)
     answer = connection.getresponse()
     try:
@@ -50,7 +50,7 @@ def test_nothing_is_served_on_a_negative_port_but_coroutines_run():
         async def where():
             return threading.current_thread().name
 
-        assert server.spawn(where()).result(10) == "millpond-http"
+        assert server.spawn(where()).result(60) == "millpond-http"
 
 
 def test_a_port_in_use_is_reported_in_one_sentence():
@@ -90,7 +90,7 @@ def test_close_cancels_coroutines_and_exits_contexts():
     with server:
         running = server.spawn(forever())
         cancelled_by_hand = server.spawn(forever())
-        server.spawn(asyncio.sleep(0)).result(10)
+        server.spawn(asyncio.sleep(0)).result(60)
         cancelled_by_hand.cancel()
         assert told[0] == "opened"
     assert running.cancelled()
@@ -138,7 +138,7 @@ def test_an_answer_under_way_ends_with_the_server(monkeypatch):
     with server:
         client = socket.create_connection(("127.0.0.1", server.port))
         client.sendall(b"GET /endless HTTP/1.1\r\nHost: here\r\n\r\n")
-        assert begun.wait(10)
+        assert begun.wait(60)
     client.close()
 
 
@@ -158,7 +158,7 @@ def test_a_coroutine_that_does_not_end_holds_nothing_up(monkeypatch, caplog):
     server = HttpServer("127.0.0.1", -1)
     server.start()
     server.spawn(_stubborn(begun, over))
-    assert begun.wait(10)
+    assert begun.wait(60)
     try:
         server.stop()
         assert "a request or a coroutine does not end" in caplog.text
@@ -179,16 +179,16 @@ def test_a_thread_that_ends_late_takes_nothing_from_the_next_one(monkeypatch):
     server.start()
     former = server._thread
     server.spawn(_stubborn(begun, over))
-    assert begun.wait(10)
+    assert begun.wait(60)
     try:
         server.stop()
         server.start()
         server.stop()
         server.start()
         over.set()
-        former.join(10)
+        former.join(60)
         assert not former.is_alive()
-        assert server.spawn(answer()).result(10) == 42
+        assert server.spawn(answer()).result(60) == 42
     finally:
         over.set()
         server.stop()

@@ -49,7 +49,7 @@ def test_queries_of_an_lru_store_are_no_use_of_its_entries(monkeypatch):
         assert [row.key for row in store.all()] == ["b", "c"]
 
         made.catalog.others = {"words": "is of a class of the application"}
-        connection = http.client.HTTPConnection("127.0.0.1", made.workers[0].http.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", made.workers[0].http.port, timeout=60)
         connection.request("GET", "/v1/stores/words/keys/a")
         answer = connection.getresponse()
         assert answer.status == 400

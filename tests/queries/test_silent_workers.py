@@ -29,7 +29,7 @@ def test_the_next_worker_is_asked_when_one_is_silent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, server:
         silent.settimeout(0)
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with Client(address, server.url, timeout=timedelta(seconds=2)) as client:
+        with Client(address, server.url, timeout=timedelta(seconds=60)) as client:
             for _ in range(3):
                 assert client.stores() == []
         connections = 0

@@ -189,14 +189,14 @@ def test_a_rebuilt_store_is_read_from_where_it_was(start, pieces, monkeypatch, b
     found = []
     reader = threading.Thread(target=lambda: found.extend(row.key for row in rows))
     reader.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     owner.do(rebuild)
     if back.startswith("before"):
         owner.take(0)
     gate.set()
     if back.startswith("after"):
         owner.take(0)
-    reader.join(20)
+    reader.join(60)
     assert found == keys
     assert rows.complete
 

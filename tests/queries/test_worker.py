@@ -101,7 +101,7 @@ def test_uncommitted_rows_are_read_only_on_request(broker, create_topic, app_id,
             assert list(counts.all()) == []
 
 
-def test_queries_do_not_block_processing(broker, create_topic, app_id, tmp_path):
+def test_queries_do_not_block_processing(broker, create_topic, app_id, tmp_path, figures):
     """Continuous readers while records arrive: everything is processed, and each answer is of one moment."""
     servers = broker.bootstrap_servers
     source, airports, target = create_topic("in"), create_topic("airports"), create_topic("out")
@@ -122,7 +122,7 @@ def test_queries_do_not_block_processing(broker, create_topic, app_id, tmp_path)
                 assert rows.position.get(f"{source}-0", 0) <= seen
                 total, answers = seen, answers + 1
             assert total == number
-    print(f"{answers} answers, the longest took {longest:.3f} s")
+    figures.note(f"longest of {answers} queries of all rows while records arrive", longest, "s")
 
 
 def test_queries_continue_while_workers_change(broker, create_topic, app_id, tmp_path):

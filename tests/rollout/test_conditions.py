@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millpond_operator.controllers.rollout.conditions import ConditionInputs, conditions, problems
@@ -99,7 +99,29 @@ def stories(draw) -> tuple[ConditionInputs, AppStatus]:
     return story, draw(_before)
 
 
+_A_POD_TO_GO_IS_READY = (
+    ConditionInputs(
+        "app",
+        Decision(AppPhase.RUNNING, "r1", 3, AppStatus()),
+        ObservedApp(
+            tuple(ObservedPod(f"app-{at}", at, "r1", str(at), ready=at == 1, terminating=False) for at in range(2)),
+            {"app-1": ObservedWorker("app-1", alive=True)},
+            Tasks(known=True, total=4, running=4),
+            informed=True,
+        ),
+        1,
+        problem=None,
+        blocked_by=None,
+        tasks_stopped=False,
+        standbys_lag=False,
+        standby_replicas=0,
+    ),
+    AppStatus(),
+)
+
+
 @given(given=stories())
+@example(given=_A_POD_TO_GO_IS_READY)
 def test_true_conditions_hold(given):
     """True conditions, and False ones that report a settled state, follow from the facts."""
     story, before = given

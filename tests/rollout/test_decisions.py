@@ -132,6 +132,14 @@ def test_rollout_is_complete_when_every_wanted_worker_has_settled():
     assert complete.status.rollout is None
 
 
+def test_scale_in_ends_before_a_rollout_goes_on():
+    """Only the worker that goes is drained: with two at a time there would be fewer places for its tasks."""
+    pods = (_pod(0), _pod(1), _pod(2))
+    decision = _decide(_observed(pods, _worker(0), _worker(1), _worker(2)), _rolling("app-0"), replicas=3)
+    assert decision.waiting == "the scale-in to end"
+    assert decision.drain == {"app-2"}
+
+
 def test_recreate_keeps_volumes_and_the_pin_until_all_have_ended():
     """Workers of the old topology still commit: no other is admitted, and their state is kept."""
     wanted = replace(WANTED, strategy="Recreate")

@@ -141,7 +141,7 @@ class Running:
             self.stop()
         else:
             self.worker.stop()
-            self._thread.join(20)
+            self._thread.join(60)
 
 
 def _stack_of(thread: threading.Thread) -> str:

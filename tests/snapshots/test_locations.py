@@ -51,7 +51,11 @@ def on_server(server, tmp_path):
     return open_location("s3://bucket/some/prefix", secret)
 
 
-@pytest.fixture(params=["directory", "in_memory", "on_server"])
+#: Marked by hand: nobody sees the fixture that asks for the server.
+SERVER = [pytest.mark.s3, pytest.mark.process]
+
+
+@pytest.fixture(params=["directory", "in_memory", pytest.param("on_server", marks=SERVER)])
 def location(request):
     return request.getfixturevalue(request.param)
 

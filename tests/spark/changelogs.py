@@ -95,7 +95,8 @@ class Application:
                 "transaction.timeout.ms": 900_000,  # one that is open while a job reads stays so on a busy machine, too
                 "linger.ms": 5,
                 "log_level": 3,
-            }
+            },
+            logger=kafka.log,
         )
         producer.init_transactions(_TIMEOUT_S)
         return producer

@@ -206,7 +206,7 @@ def test_boundaries_are_what_is_committed(
         kafka.produce(servers, topic, [(b"k", b"v", 1, number % 2) for number in range(10)])
     admin = kafka.admin(servers)  # kept: its futures are never answered once it is collected
     admin.delete_records([TopicPartition(changelog, 1, 2)])[TopicPartition(changelog, 1)].result(30)
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": app_id})
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": app_id}, logger=kafka.log)
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(changelog, b"v", b"k", 0)
@@ -237,7 +237,7 @@ def test_global_tables_end_where_no_transaction_is_open_and_hold_nobody_up(
     servers = broker.bootstrap_servers
     source, rates = create_topic("input"), create_topic("rates", partitions=2)
     kafka.produce(servers, rates, [(b"k", b"v", 1, number % 2) for number in range(10)])
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": app_id})
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": app_id}, logger=kafka.log)
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(rates, b"v", b"k", 0)

@@ -83,7 +83,7 @@ def _state(running: Running) -> dict[str, Any]:
             for name in STORES
         }
 
-    return running.worker.call(found).result(20)
+    return running.worker.call(found).result(60)
 
 
 @pytest.mark.long

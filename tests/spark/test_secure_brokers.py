@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from millpond import serdes
-from millpond.broker import EmbeddedBroker
 from millpond.cli import main
 from millpond.runtime.config.model import Config
 from millpond.state import KeyValueStoreBuilder
 from tests.spark.changelogs import PARTITIONS, Application
+from tests.spark.secure_broker import PASSWORD, SecureBroker, secure_broker
 from tests.support import kafka
-from tests.support.secure_broker import PASSWORD, SecureBroker, secure_broker
+from tests.support.broker import OwnBroker
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -40,7 +40,7 @@ def build():
 
 
 @pytest.fixture(scope="module")
-def secure(own_brokers: type[EmbeddedBroker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+def secure(own_brokers: type[OwnBroker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
     """A broker for this module alone."""
     with secure_broker(own_brokers, tmp_path_factory.mktemp("secure")) as made:
         yield made

@@ -50,6 +50,17 @@ def test_evicted_entries_are_read_from_the_backend(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_evicted_entries_keep_their_timestamps(kind):
+    """A row that is read from the backend again has the timestamp with which it was put."""
+    backend = MemoryBackend()
+    store, put, get = build(kind, backend)
+    store.cache_limit = 0
+    put("k", 7)
+    helpers.commit(store, backend)
+    assert get("k") == ValueAndTimestamp(7, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_uncommitted_entries_are_never_evicted(kind):
     """Dirty, flushed and sealed writes are readable at each step with a cache limit of 0."""
     backend = MemoryBackend()

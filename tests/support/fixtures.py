@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from millpond.broker import EmbeddedBroker
-from tests.support.broker import free_port
+from tests.support.broker import OwnBroker, free_port
+from tests.support.measuring.standstills import Standstills
 from tests.support.programs import helm as helm_programs
 from tests.support.programs import prometheus as prometheus_package
 from tests.support.programs import versitygw as s3
 
-__all__ = ("helm", "own_broker", "own_brokers", "processes", "prometheus", "versitygw")
+__all__ = ("helm", "own_broker", "own_brokers", "processes", "prometheus", "standstills", "versitygw")
 
 
 @pytest.fixture(scope="session")
@@ -22,19 +22,26 @@ def processes() -> None:
 
 
 @pytest.fixture(scope="session")
-def own_brokers(processes: None) -> type[EmbeddedBroker]:
+def own_brokers(processes: None) -> type[OwnBroker]:
     """Return the class of embedded brokers, for tests that start and stop them."""
-    return EmbeddedBroker
+    return OwnBroker
 
 
 @pytest.fixture(scope="module")
-def own_broker(own_brokers: type[EmbeddedBroker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+def own_broker(own_brokers: type[OwnBroker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
     """Run a broker for one module; tests may stop or kill it if they start it again.
 
     Meanwhile nobody else takes its port.
     """
     with own_brokers(tmp_path_factory.mktemp("own-broker"), port=free_port()) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def standstills(processes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standstills]:
+    """Measure the machine's standstills, which a bound in real time leaves out."""
+    with Standstills(tmp_path_factory.mktemp("standstills")) as measured:
+        yield measured
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,10 @@ from hypothesis.internal.conjecture import engine, providers
 
 from tests.support import choices, seeds
 
-__all__ = ("choose", "examples")
+__all__ = ("BY_CHANCE", "choose", "examples")
+
+BY_CHANCE = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
+"""Health checks that fail because of a busy machine, or of what a seed draws, and not because of the code."""
 
 _SCALES = {"quick": 0.1, "usual": 1.0, "soak": 10.0}
 _USUAL = 100
@@ -30,7 +33,7 @@ def choose(*, quick: bool, soak: bool) -> None:
             deadline=None,
             database=None,
             max_examples=round(_USUAL * scale),
-            suppress_health_check=[HealthCheck.too_slow],
+            suppress_health_check=BY_CHANCE,
         )
     engine.MAX_SHRINKING_SECONDS = _SHRINKING_S
     _draw_no_constants_of_modules()

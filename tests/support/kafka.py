@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from millpond.runtime.offsets.metadata import text_of
+from tests.support import broker, set_up
 
 __all__ = (
     "Row",
     "admin",
     "alter_topic",
+    "answer",
     "commit_offsets",
     "committed_offsets",
     "create_topic",
     "delete_topics",
     "end_offsets",
     "eventually",
+    "log",
     "produce",
     "read",
     "read_all",
@@ -33,7 +37,11 @@ __all__ = (
 
 T = TypeVar("T")
 
+#: Of librdkafka's clients of tests: without one they would write to the terminal.
+log = logging.getLogger("tests.kafka")
+
 _TIMEOUT_S = 60.0
+_NO_ANSWER = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT}
 _READERS = 6
 _QUICK = {
     # Clients of a test run for a second or two: librdkafka's default backoffs would take most of it.
@@ -68,36 +76,93 @@ class Row(NamedTuple):
 
 def admin(bootstrap_servers: str) -> AdminClient:
     """Return an admin client with short backoffs."""
-    return AdminClient({"bootstrap.servers": bootstrap_servers, **_QUICK})
+    return AdminClient({"bootstrap.servers": bootstrap_servers, **_QUICK}, logger=log)
 
 
 def create_topic(
     bootstrap_servers: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
 ) -> None:
-    """Create a topic; return when every partition has a leader that clients can see."""
-    client = admin(bootstrap_servers)
+    """Create a topic; return when every partition has a leader that clients can see.
+
+    A broker of the test's own that does not answer in time is started anew.
+
+    Raises:
+        SetUpError: the broker did not answer a second time either.
+    """
     new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-    client.create_topics([new])[name].result(_TIMEOUT_S)
+    requested = False
 
-    def led() -> bool:
+    def create() -> None:
+        nonlocal requested
+        client = admin(bootstrap_servers)
+        try:
+            answer(client.create_topics([new])[name], f"creating topic {name}")
+        except KafkaException as error:
+            if not requested or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        finally:
+            requested = True
+        deadline = time.monotonic() + _TIMEOUT_S
+        while not _led(client, name, partitions):
+            if time.monotonic() > deadline:
+                raise set_up.Late(f"{partitions} partitions of topic {name} had no leaders within {_TIMEOUT_S:g} s")
+            time.sleep(0.02)
+
+    _requested(bootstrap_servers, create)
+
+
+def _requested(bootstrap_servers: str, step: Callable[[], None]) -> None:
+    """Do a step of a set-up that a broker answers; if the answer is late, once more, with a new process if it may."""
+    renewed: list[broker.OwnBroker] = []
+    set_up.twice(
+        step,
+        again=lambda: renewed.extend(broker.renew(bootstrap_servers)),
+        log=lambda: "\n".join(each.end_of_log() for each in renewed) or broker.end_of_shared_log(bootstrap_servers),
+    )
+
+
+def _led(client: AdminClient, name: str, partitions: int) -> bool:
+    """Whether all partitions of a topic have leaders that clients can see."""
+    try:
         topic = client.list_topics(name, timeout=_TIMEOUT_S).topics[name]
-        return len(topic.partitions) == partitions and all(each.leader >= 0 for each in topic.partitions.values())
+    except KafkaException as error:
+        if error.args[0].code() in _NO_ANSWER:
+            return False
+        raise
+    return len(topic.partitions) == partitions and all(each.leader >= 0 for each in topic.partitions.values())
 
-    eventually(led, f"all {partitions} partitions of {name} have a leader")
+
+def answer(future: Future[T], what: str) -> T:
+    """Wait for the answer to an admin client's request, a step of a set-up.
+
+    Raises:
+        Late: there was none in time.
+    """
+    try:
+        return future.result(_TIMEOUT_S)
+    except TimeoutError as error:
+        raise set_up.Late(f"{what} had no answer within {_TIMEOUT_S:g} s") from error
+    except KafkaException as error:
+        if error.args[0].code() in _NO_ANSWER:
+            raise set_up.Late(f"{what} failed ({error.args[0].str()})") from error
+        raise
 
 
 def delete_topics(bootstrap_servers: str, names: Iterable[str]) -> None:
     """Delete topics; ignore topics that do not exist."""
-    if wanted := list(names):
-        client = admin(
-            bootstrap_servers
-        )  # kept in a variable: futures of a garbage-collected client are never completed
-        for future in client.delete_topics(wanted).values():
+    wanted = list(names)
+
+    def delete() -> None:
+        client = admin(bootstrap_servers)  # kept: futures of a garbage-collected client are never completed
+        for name, future in client.delete_topics(wanted).items():
             try:
-                future.result(_TIMEOUT_S)
+                answer(future, f"deleting topic {name}")
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
+
+    if wanted:
+        _requested(bootstrap_servers, delete)
 
 
 def alter_topic(bootstrap_servers: str, name: str, **settings: str) -> None:
@@ -135,7 +200,8 @@ def produce(bootstrap_servers: str, topic: str, records: Iterable[Produced], **c
             "linger.ms": 1,
             **_QUICK,
             **settings,
-        }
+        },
+        logger=log,
     )
     # librdkafka requests a producer id when metadata arrives over a permanent connection, otherwise every 0.5 s.
     for _ in range(2):
@@ -273,7 +339,7 @@ def _end_offset(consumer: Consumer, partition: TopicPartition) -> int:
 
 def committed_offsets(bootstrap_servers: str, group: str, topic: str) -> dict[int, tuple[int, str | None]]:
     """Return the committed offset and metadata of each partition; -1001 and None if the group has committed none."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, **_QUICK})
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, **_QUICK}, logger=log)
     try:
         partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
         wanted = [TopicPartition(topic, each) for each in sorted(partitions)]
@@ -285,7 +351,7 @@ def committed_offsets(bootstrap_servers: str, group: str, topic: str) -> dict[in
 
 def commit_offsets(bootstrap_servers: str, group: str, offsets: Sequence[TopicPartition]) -> None:
     """Commit offsets of a group that has no members."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, **_QUICK})
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, **_QUICK}, logger=log)
     try:
         _while_moving(lambda: consumer.commit(offsets=list(offsets), asynchronous=False))
     finally:
@@ -336,7 +402,8 @@ def _consumer(bootstrap_servers: str, isolation: str) -> Consumer:
             "isolation.level": isolation,
             "fetch.wait.max.ms": 10,
             **_QUICK,
-        }
+        },
+        logger=log,
     )
 
 

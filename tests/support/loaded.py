@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.support import seeds
-from tests.support.pauses import pauses
+from tests.support.freezing import pauses
 
 _LOGS = Path("build/loaded")
 _BUSY = "while True: pass"

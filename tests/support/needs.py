@@ -12,10 +12,10 @@ __all__ = ("MARKERS", "needs")
 
 MARKERS = {
     "broker": "needs a Kafka broker, and with it the jars",
-    "apiserver": "needs a real kube-apiserver with etcd, which are built once from Go modules",
-    "s3": "needs an S3 server, which is built once from a Go module",
+    "apiserver": "needs a real kube-apiserver with etcd, which are downloaded once, or built from Go modules",
+    "s3": "needs an S3 server, which is downloaded once, or built from a Go module",
     "chromium": "needs Chromium, such as Debian's package chromium",
-    "helm": "needs Helm 3 and 4, which are built once from Go modules",
+    "helm": "needs Helm 3 and 4, which are downloaded once, or built from Go modules",
     "prometheus": "needs Prometheus, which is taken once from Debian's package",
     "java": "needs a JDK, and the jars of Kafka Streams",
     "process": "starts processes: workers, commands, type checkers",

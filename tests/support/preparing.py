@@ -8,11 +8,14 @@ their time limit begins. Missing programs are no failure here: the fixtures repo
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import fcntl
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from millpond.broker import __main__ as broker
@@ -21,10 +24,12 @@ from tests.cluster import binaries
 from tests.support.chromium import ChromiumMissing, chromium
 from tests.support.programs import helm, prometheus, versitygw
 
-__all__ = ("PREPARED", "await_end", "lacking", "prepare", "start")
+__all__ = ("PREPARED", "await_end", "missing", "prepare", "progress", "start", "unfinished")
 
 PREPARED = ("broker", "prometheus", "chromium", "apiserver", "s3", "helm")
 """The marks of tests that need preparation, in the order of preparation."""
+_FIRST, _LAST = "apiserver", ("s3", "helm")
+"""Programs that a compiler makes: those that most tests wait for come first."""
 
 
 def start(directory: Path, needed: Sequence[str]) -> None:
@@ -47,7 +52,7 @@ def start(directory: Path, needed: Sequence[str]) -> None:
             with (directory / f"{need}.log").open("wb") as log:
                 # The child inherits the lock; its end releases it.
                 subprocess.Popen(
-                    [sys.executable, "-m", "tests.support.preparing", need],
+                    [sys.executable, "-m", "tests.support.preparing", "--run", str(directory), need],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -63,13 +68,57 @@ def await_end(directory: Path, needed: Sequence[str]) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)
 
 
-def lacking(directory: Path) -> list[str]:
-    """Return the long downloads and builds that are still running."""
+def unfinished(directory: Path, needed: Iterable[str]) -> set[str]:
+    """Return the needs for which tests would have to wait now.
+
+    A check that everything is there, at the beginning of a run, is no reason to let tests wait.
+    """
+    return {need for need in needed if _running(directory, need) and missing(need)}
+
+
+def missing(need: str) -> bool:
+    """Return whether what tests with this mark need has to be fetched or built; True where only trying tells."""
     try:
-        binaries.find()
-    except binaries.BinariesMissing:
-        return ["apiserver"] if (directory / "apiserver.prepared").exists() else []
-    return []
+        if need == "apiserver":
+            binaries.find()
+        elif need == "s3":
+            versitygw.find()
+        elif need == "helm":
+            helm.find(helm.HELM_3), helm.find(helm.HELM_4), helm.definitions()
+        elif need == "prometheus":
+            prometheus.find()
+        else:
+            return True
+    except MillpondError:
+        return True
+    return False
+
+
+def progress(directory: Path, waiting: Mapping[str, int]) -> list[str]:
+    """Return a sentence, without its full stop, about each need for which tests wait.
+
+    Args:
+        directory: the directory of the run.
+        waiting: the needs of tests, and how many tests have each of them.
+    """
+    told = []
+    for need in sorted(unfinished(directory, waiting), key=PREPARED.index):
+        log = directory / f"{need}.log"
+        steps = re.findall(r"^((?:Building|Downloading) .+?)(?: \(.*)?$", log.read_text(errors="replace"), re.MULTILINE)
+        step = f"{steps[-1]}, for {time.time() - log.stat().st_mtime:.0f} s so far" if steps else "not begun yet"
+        told.append(f"{waiting[need]} tests wait for {need}: {step}")
+    return told
+
+
+def _running(directory: Path, need: str) -> bool:
+    try:
+        with (directory / f"{need}.prepared").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def prepare(need: str) -> None:
@@ -101,8 +150,14 @@ def prepare(need: str) -> None:
 
 def main() -> None:
     """Prepare the marks in the arguments; report failures."""
+    parser = argparse.ArgumentParser(prog="python -m tests.support.preparing")
+    parser.add_argument("needs", nargs="+", choices=PREPARED)
+    parser.add_argument("--run", type=Path, help="directory of a run of tests, whose most wanted program comes first")
+    given = parser.parse_args()
     try:
-        for need in sys.argv[1:]:
+        for need in given.needs:
+            if given.run is not None and need in _LAST and missing(need):
+                await_end(given.run, [_FIRST])
             prepare(need)
     except MillpondError as error:
         sys.exit(f"millpond: {error}")

@@ -8,7 +8,7 @@ from examples.flights.stage.session import APPLICATION_ID
 
 __all__ = ("Lags", "Results")
 
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 60.0
 
 
 class Lags:

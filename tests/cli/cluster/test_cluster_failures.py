@@ -131,7 +131,7 @@ def test_hung_operator_does_not_hide_what_the_api_server_knows(
 
     def answer(path: str, _: dict[str, str]) -> tuple[int, object]:
         if "/proxy/" in path:
-            ended.wait(10)
+            ended.wait(60)
         if "/streamassignments/" in path:
             return 404, {"message": 'streamassignments.millpond.dev "delays" not found'}
         return 200, app if path.endswith("/delays") else {"items": [app] if path.endswith("/streamapps") else []}

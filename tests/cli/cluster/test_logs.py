@@ -134,7 +134,7 @@ def followed(monkeypatch, capsys):
     over.set()
     for each in feed.logs.values():
         each.put(None)
-    thread.join(10)
+    thread.join(60)
 
 
 def test_followed_containers_are_those_that_replace_others(followed) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -12,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from millpond.cli.dev.child_processes import ChildReaper
+from millpond.cli.dev.child_processes import Child, ChildReaper
 from millpond.cli.dev.remote import CommandFailed
 from millpond.cli.dev.status import WorkerPhase
 from millpond.cli.dev.supervisor import Fleet, WorkersFail
@@ -216,3 +218,17 @@ raise SystemExit(70)
             assert "ValueError: bad (app.py, line 3); restarting" in fleet.events[0].text
 
     asyncio.run(run())
+
+
+def test_a_child_is_in_the_session_of_its_parent(tmp_path: Path, processes: None) -> None:
+    """Linux may leave a session of its own without time on a busy machine; a group keeps Ctrl-C away just as well."""
+
+    async def scenario() -> None:
+        with ChildReaper() as reaper:
+            child = await Child.start(["sleep", "60"], tmp_path / "log", reaper)
+            assert os.getsid(child.pid) == os.getsid(0)
+            assert os.getpgid(child.pid) != os.getpgid(0)
+            child.send(signal.SIGKILL)
+            await child.wait()
+
+    asyncio.run(scenario())

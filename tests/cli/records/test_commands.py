@@ -299,7 +299,7 @@ def test_only_committed_records_are_shown(
 ) -> None:
     """Records of an aborted transaction are not shown, and those of an open one are said to be missing."""
     topic = create_topic("orders")
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id}, logger=kafka.log)
     producer.init_transactions()
     for value, end in (
         ("aborted", producer.abort_transaction),
@@ -325,7 +325,7 @@ def test_the_newest_records_over_all_partitions_are_shown(
 ) -> None:
     """By their times, those of a partition in their order; aborted records and ends of transactions do not count."""
     topic = create_topic("orders", partitions=3)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id}, logger=kafka.log)
     producer.init_transactions()
     for number in range(6):
         producer.begin_transaction()
@@ -401,7 +401,7 @@ def test_dead_letters_are_shown_with_the_serdes_of_their_source(
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "shop", raising=False)
     key = struct.pack(">q", 7)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers}, logger=kafka.log)
     for source, value in (
         (orders, b'{"price": 3}'),
         (orders, b'{"price": "three"}'),

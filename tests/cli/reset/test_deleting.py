@@ -82,7 +82,8 @@ def test_deletion_fences_workers_that_still_run(scene: Scene) -> None:
             "bootstrap.servers": scene.broker,
             "transactional.id": f"{scene.app_id}-w0",
             "transaction.timeout.ms": 10_000,
-        }
+        },
+        logger=kafka.log,
     )
     producer.init_transactions(30)
     assert delete(scene, "--yes").status == 0
@@ -115,7 +116,7 @@ def test_application_that_joins_during_the_prompt_keeps_its_topics(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Active members are checked again after the prompt."""
-    consumer = Consumer({"bootstrap.servers": scene.broker, "group.id": scene.app_id})
+    consumer = Consumer({"bootstrap.servers": scene.broker, "group.id": scene.app_id}, logger=kafka.log)
 
     class Yes(io.StringIO):
         def readline(self, *_: object) -> str:  # type: ignore[override]

@@ -231,7 +231,7 @@ def test_the_session_of_the_application_names_broker_and_state(
 
 def test_active_group_members_are_noticed(scene: Scene) -> None:
     """A Java application of that id has members in the group; they must leave before its offsets are changed."""
-    consumer = Consumer({"bootstrap.servers": scene.broker, "group.id": scene.app_id})
+    consumer = Consumer({"bootstrap.servers": scene.broker, "group.id": scene.app_id}, logger=kafka.log)
     consumer.subscribe([scene.topic])
     try:
         kafka.eventually(lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()), "it has joined")

@@ -174,7 +174,10 @@ def test_a_worker_that_continues_after_it_was_fenced_stops_the_reset(scene: Scen
 
     def continues() -> None:
         taken_back.append(
-            Producer({"bootstrap.servers": scene.servers, "transactional.id": transactional_id(scene.app_id, "w0")})
+            Producer(
+                {"bootstrap.servers": scene.servers, "transactional.id": transactional_id(scene.app_id, "w0")},
+                logger=kafka.log,
+            )
         )
         taken_back[-1].init_transactions(30)
 

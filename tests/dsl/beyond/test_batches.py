@@ -405,7 +405,6 @@ def test_steps_below_each_other_leave_no_record_behind_in_a_wrapper() -> None:
         assert run.out() == [("a", "x123"), ("b", "y123")]
 
 
-@pytest.mark.timeout(20)
 def test_a_call_that_exits_ends_the_task_and_not_the_event_loop() -> None:
     """sys.exit() in a coroutine is raised in the task, as in map_values(); calls of other tasks go on."""
 

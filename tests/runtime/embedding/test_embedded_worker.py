@@ -91,7 +91,7 @@ def test_a_paused_worker_processes_nothing_until_it_resumes(broker, create_topic
     with worker:
         assert worker.wait_for(States.RUNNING, SOON)
         assert worker.is_paused()
-        turns = [worker.view().result(20) for _ in range(5)]
+        turns = [worker.view().result(60) for _ in range(5)]
         assert len(turns) == 5
         assert not ticks
         assert worker.metrics.records_processed == 0

@@ -113,7 +113,7 @@ def _errors(worker: mp.Worker) -> None:
     with pytest.raises(SerializationError, match="a key of store 'counts' is String"):
         worker.store("counts", mp.KeyValueStore).get(3)
     with pytest.raises(WorkerStateError, match="in the thread of worker 'w0' itself"):
-        worker.call(lambda: worker.store("counts", mp.KeyValueStore)).result(20)
+        worker.call(lambda: worker.store("counts", mp.KeyValueStore)).result(60)
 
 
 def _tasks(worker: mp.Worker, source: str) -> None:
@@ -151,7 +151,7 @@ def test_a_store_that_is_restored_is_read_only_on_request(broker, create_topic, 
     worker.pause()
     with worker:
         assert restoring.wait(40)
-        worker.call(lambda: None).result(20)  # the turn that opened the stores is over
+        worker.call(lambda: None).result(60)  # the turn that opened the stores is over
         with pytest.raises(QueryFailed, match=r"as active \(restoring\)"):
             worker.store("counts", mp.KeyValueStore[str, int])
         stale = worker.store("counts", mp.KeyValueStore[str, int], stale=True)

@@ -18,10 +18,10 @@ def test_open_transaction_does_not_count(broker: Broker, create_topic: CreateTop
     topic = create_topic("log", partitions=2)
     read, unread = Partition(topic, 0), Partition(topic, 1)
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": app_id}
-    ends = CommittedEnds(lambda: Consumer({**settings, "isolation.level": "read_uncommitted"}))
-    consumer = Consumer(settings)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id})
-    producer.init_transactions(20)
+    ends = CommittedEnds(lambda: Consumer({**settings, "isolation.level": "read_uncommitted"}, logger=kafka.log))
+    consumer = Consumer(settings, logger=kafka.log)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id}, logger=kafka.log)
+    producer.init_transactions(60)
 
     def commit(offset: int) -> None:
         producer.begin_transaction()
@@ -30,17 +30,17 @@ def test_open_transaction_does_not_count(broker: Broker, create_topic: CreateTop
 
     def committed() -> list[int]:
         try:
-            return [int(each.result(20).offset) for each in ends.ask_ends([read, unread]).values()]
+            return [int(each.result(60).offset) for each in ends.ask_ends([read, unread]).values()]
         except KafkaException:
             return []  # the group has no coordinator yet
 
     commit(3)
-    kafka.eventually(lambda: committed() == [0, 0], "the group has its coordinator", 20)
-    producer.commit_transaction(20)
-    kafka.eventually(lambda: committed() == [3, 0], "the offset is committed", 20)
+    kafka.eventually(lambda: committed() == [0, 0], "the group has its coordinator")
+    producer.commit_transaction(60)
+    kafka.eventually(lambda: committed() == [3, 0], "the offset is committed")
     commit(5)
     assert committed() == [3, 0]
-    producer.abort_transaction(20)
+    producer.abort_transaction(60)
     consumer.close()
     ends.close()
 
@@ -48,9 +48,11 @@ def test_open_transaction_does_not_count(broker: Broker, create_topic: CreateTop
 def test_request_without_an_answer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy then keeps its bound."""
     monkeypatch.setattr(committed_ends, "_REQUEST_TIMEOUT_S", 0.2)
-    ends = CommittedEnds(lambda: Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "group", "log_level": 0}))
+    ends = CommittedEnds(
+        lambda: Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "group", "log_level": 0}, logger=kafka.log)
+    )
     answer = ends.ask_ends([Partition("log", 0)])[Partition("log", 0)]
     with pytest.raises(KafkaException):
-        answer.result(20)
+        answer.result(60)
     ends.unanswered()
     ends.close()

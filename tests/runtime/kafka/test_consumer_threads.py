@@ -10,16 +10,19 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from millpond.errors import BrokerError
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
+from tests.support import kafka
 from tests.support.kafka import eventually
 
 MOST = 3
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture
 def threads(request):
     """A pool under a name of its own, closed after the test."""
-    made = ConsumerThreads(f"threads-of-{request.node.name}", MOST, lambda: Consumer({"group.id": "never-asked"}))
+    made = ConsumerThreads(
+        f"threads-of-{request.node.name}", MOST, lambda: Consumer({"group.id": "never-asked"}, logger=kafka.log)
+    )
     yield made
     made.close()
 

@@ -167,7 +167,7 @@ def cut_off(monkeypatch, line, nowhere):
         # What is left of a client that lost all brokers: it says so, and nothing more.
         left = {"bootstrap.servers": nowhere, "error_cb": given[1]}
         kind = Producer if line is WorkerClient.PRODUCER else Consumer
-        made.append(silent(kind)(left if kind is Producer else {**left, "group.id": "cut-off"}))
+        made.append(silent(kind)(left if kind is Producer else {**left, "group.id": "cut-off"}, logger=kafka.log))
         return made[0]
 
     monkeypatch.setattr(module, name, instead)
@@ -219,7 +219,8 @@ def test_request_for_offsets_is_repeated_with_a_new_consumer(broker, create_topi
 
     def make():
         return Consumer(
-            {"bootstrap.servers": next(addresses, broker.bootstrap_servers), "group.id": "asking", "log_level": 0}
+            {"bootstrap.servers": next(addresses, broker.bootstrap_servers), "group.id": "asking", "log_level": 0},
+            logger=kafka.log,
         )
 
     threads = ConsumerThreads("threads-of-reconnect", 1, make)
@@ -238,5 +239,5 @@ def test_admin_request_is_repeated_with_a_new_client(broker, create_topic, nowhe
             {"bootstrap.servers": broker.bootstrap_servers}, patience=timedelta(minutes=1), stopping=lambda: False
         )
         assert cluster.topics()
-        cluster._admin = AdminClient({"bootstrap.servers": nowhere, "log_level": 0})
+        cluster._admin = AdminClient({"bootstrap.servers": nowhere, "log_level": 0}, logger=kafka.log)
         assert ask(cluster)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -32,10 +33,12 @@ from tests.support.broker import free_port
 
 NOW_MS = int(time.time() * 1000)
 TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
-#: Two seconds for each of the two clients of a lookup, and time for new connections on a busy machine.
+#: Two seconds for each of the two clients of a lookup, and time for new connections.
 LOOKUP_BOUND_S = 10.0
-#: The limit of silence, 20 s, and time for new connections on a busy machine.
+#: The limit of silence, 20 s, and time for new connections; librdkafka's own limit is 60 s.
 SILENCE_BOUND_S = 45.0
+#: For so long a test waits, standstills of the machine included.
+PATIENCE_S = 150.0
 
 
 @pytest.fixture(scope="module")
@@ -91,35 +94,36 @@ class Lookups:
             "topology",
         )
 
-    def took_s(self) -> float:
-        """Look both tasks up; return how long that took, in seconds."""
-        began = time.monotonic()
+    def look_up(self) -> None:
+        """Look both tasks up."""
         found = self.lookups.look_up_now([TASK, OTHER]).tasks
-        took_s = time.monotonic() - began
         assert found.keys() == {TASK, OTHER}
         # librdkafka reports silence as the offset -1001: as the end of a changelog, nothing would be restored.
         assert [range for each in found.values() for range in each.ranges.values()] == [(0, 0), (0, 0)]
-        return took_s
 
 
 @pytest.mark.long
 @pytest.mark.timeout(240)
-def test_lookup_ends_soon_after_the_broker_returns(behind_proxy, topic, tmp_path) -> None:
+def test_lookup_ends_soon_after_the_broker_returns(behind_proxy, topic, tmp_path, standstills, figures) -> None:
     """The broker is killed, and nobody tells its clients: their connections are silent from then on."""
     lookups = Lookups(config(behind_proxy.address, tmp_path), topic)
     try:
-        lookups.took_s()
+        lookups.look_up()
         behind_proxy.proxy.black_hole()
         behind_proxy.broker.kill()
         behind_proxy.broker.start()  # returns when it answers a new client
-        assert lookups.took_s() < LOOKUP_BOUND_S
+        began = time.monotonic()
+        lookups.look_up()
+        ended = time.monotonic()
+        figures.note("ownership lookup after a broker was lost", ended - began, "s")
+        assert standstills.lasted(began, ended) < LOOKUP_BOUND_S
     finally:
         lookups.lookups.close()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(240)
-def test_readers_and_writers_notice_silence(behind_proxy, topic, tmp_path) -> None:
+def test_readers_and_writers_notice_silence(behind_proxy, topic, tmp_path, standstills, figures) -> None:
     """Reads of inputs, deliveries and commits continue, without a worker that waits for them."""
     settings = config(behind_proxy.address, tmp_path, "at_least_once")
     reader, committer = (make_consumer(settings, None, ignored) for _ in range(2))
@@ -127,43 +131,53 @@ def test_readers_and_writers_notice_silence(behind_proxy, topic, tmp_path) -> No
     try:
         kafka.produce(behind_proxy.address, topic, [("k", "v", NOW_MS, 0)])
         reader.assign([TopicPartition(topic, 0, 0)])
-        assert records(reader, 30)
+        assert read(reader)
         writer.produce(topic, b"v", partition=1)
-        assert writer.flush(30) == 0
+        assert writer.flush(PATIENCE_S) == 0
         committer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
         behind_proxy.proxy.black_hole()
+        began = time.monotonic()
         kafka.produce(behind_proxy.address, topic, [("k", "w", NOW_MS, 0)])
         writer.produce(topic, b"w", partition=1)
-        with ThreadPoolExecutor(3) as threads:
-            read = threads.submit(records, reader, SILENCE_BOUND_S)
-            left = threads.submit(writer.flush, SILENCE_BOUND_S)
-            committed = threads.submit(commits, committer, topic, SILENCE_BOUND_S)
-            assert read.result()
-            assert left.result() == 0
-            assert committed.result()
+        acts = {
+            "read": lambda: read(reader),
+            "delivery": lambda: writer.flush(PATIENCE_S) == 0,
+            "commit": lambda: commit(committer, topic),
+        }
+        with ThreadPoolExecutor(len(acts)) as threads:
+            ended = {name: threads.submit(succeeded_at, act) for name, act in acts.items()}
+        for name, at in ended.items():
+            figures.note(f"{name} after the network lost a connection", at.result() - began, "s")
+            assert standstills.lasted(began, at.result()) < SILENCE_BOUND_S, name
     finally:
         reader.close()
         committer.close()
 
 
-def records(reader: Consumer, timeout_s: float) -> bool:
-    """Return whether a record arrives in time."""
-    until = time.monotonic() + timeout_s
+def succeeded_at(act: Callable[[], bool]) -> float:
+    """Return the moment at which something has succeeded."""
+    assert act()
+    return time.monotonic()
+
+
+def read(reader: Consumer) -> bool:
+    """Return whether a record arrives."""
+    until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         if any(message.error() is None for message in reader.consume(100, 0.1)):
             return True
     return False
 
 
-def commits(committer: Consumer, topic: str, timeout_s: float) -> bool:
-    """Return whether a commit succeeds in time."""
-    began = time.monotonic()
-    while time.monotonic() - began < timeout_s:
+def commit(committer: Consumer, topic: str) -> bool:
+    """Return whether a commit succeeds."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
         try:
             committer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
         except KafkaException:
             continue
-        return time.monotonic() - began < timeout_s
+        return True
     return False
 
 

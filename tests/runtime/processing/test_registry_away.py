@@ -142,7 +142,7 @@ def test_worker_that_asks_again_is_not_ready_and_says_why(
     def meanwhile(_seconds: float) -> None:
         port = running.worker.metrics.port
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=20) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as answer:
                 seen.append((answer.status, answer.read().decode()))
         except urllib.error.HTTPError as error:
             with error:

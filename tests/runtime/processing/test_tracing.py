@@ -465,7 +465,7 @@ def test_a_worker_exports_its_spans(
     source, target = create_topic("in"), create_topic("out")
     builder = mp.StreamsBuilder()
     builder.stream(source, key=mp.String, value=mp.String).to(target, key=mp.String, value=mp.String)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers}, logger=real.log)
     for value in ("traced", "plain"):
         producer.produce(source, value, "k", headers=[("traceparent", SAMPLED)] if value == "traced" else None)
     assert producer.flush(30) == 0

@@ -208,7 +208,7 @@ def test_running_tasks_join_with_the_rebuilt_store(
         running.wait(lambda: len(kafka_support.read(servers, target)) == 1, "the first is joined")
         worker = running.worker
         beyond = TopicPartition(rates, 0, 99)
-        worker.call(lambda: worker._parts.assembly.consumer.seek(beyond)).result(20)
+        worker.call(lambda: worker._parts.assembly.consumer.seek(beyond)).result(60)
         running.wait(lambda: worker.metrics.recoveries, "the tasks go back")
         kafka_support.produce(servers, source, [("b", "y")])
         running.wait(lambda: len(kafka_support.read(servers, target)) == 2, "the second is joined")

@@ -168,6 +168,40 @@ def test_lookup_that_began_before_the_lapse_is_checked_again(scene: _Scene) -> N
     assert goes_back(scene.coordination)
 
 
+def test_task_that_an_old_lookup_starts_is_looked_up_before_it_writes(scene: _Scene) -> None:
+    """The check has just found that nothing ran: that says nothing about a task that starts right after it."""
+    scene.worker.executor.go_back()
+    scene.coordination.went_back(scene.worker.plan)
+    scene.pass_time(SESSION_S + 1)
+    scene.answered()
+    assert scene.coordination.may_write(), "nothing runs that could write"
+    scene.taken_over("w1")
+    for answer in scene.worker.executor.registrar.answers():
+        scene.worker.executor.looked_up(answer)  # type: ignore[arg-type]
+    assert not scene.coordination.may_write()
+
+
+def test_brokers_lost_during_a_lookup_take_another_one(scene: _Scene) -> None:
+    """Its answer may be from before a take-over that the loss of the brokers led to."""
+    scene.worker.errands.deferred = True
+    scene.contact.lost = True
+    assert not scene.coordination.may_write()
+    scene.contact.lost = False
+    assert not scene.coordination.may_write()
+    scene.worker.errands.work()
+    scene.contact.lost = True
+    scene.pass_time(2.0)
+    scene.answered()
+    assert not scene.coordination.may_write()
+    scene.taken_over("w1")
+    scene.contact.lost = False
+    scene.settle()
+    assert not scene.coordination.may_write()
+    scene.worker.errands.work()
+    scene.settle()
+    assert goes_back(scene.coordination)
+
+
 def test_worker_that_lost_its_brokers_asks_before_writing(scene: _Scene) -> None:
     """Its heartbeats arrive all the time, and yet its tasks were assigned to others."""
     scene.contact.lost, scene.contact.silent_s = True, 40.0

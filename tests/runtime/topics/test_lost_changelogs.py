@@ -106,7 +106,7 @@ def test_deleted_changelog_is_an_error_until_a_reset(
     with Running(_counting(source), servers, app_id, tmp_path, settings) as running:
         running.wait(lambda: committed() == 10, "all is committed")
     kafka.delete_topics(servers, [changelog])
-    kafka.eventually(lambda: changelog not in kafka.topic_names(servers, app_id), "it is deleted", 20)
+    kafka.eventually(lambda: changelog not in kafka.topic_names(servers, app_id), "it is deleted")
     error = failure_of(_counting(source), servers, app_id, tmp_path, settings)
     assert isinstance(error, TopicError)
     assert f"'{changelog}' was deleted" in str(error)

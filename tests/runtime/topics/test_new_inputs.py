@@ -36,7 +36,7 @@ def test_running_worker_reads_new_matching_topics(broker, create_topic, app_id, 
         rows = kafka.read_until(servers, target, 2)
         assert [int.from_bytes(row.value, "big") for row in rows][-1] == 2
         admin = kafka.admin(servers)  # one that goes ends its requests
-        admin.create_partitions([NewPartitions(first, 3)])[first].result(10)
+        admin.create_partitions([NewPartitions(first, 3)])[first].result(60)
         running.wait(lambda: _told(running, first), "the worker tells of the new partitions")
     with Running(topology, servers, app_id, tmp_path, settings) as running:
         running.wait_running()

@@ -31,7 +31,7 @@ def test_topic_created_again_has_another_id(broker: Broker, create_topic: Create
     assert cluster.facts([topic])[topic] == before
     assert cluster.max_message_bytes(topic) == 7_000
     kafka.delete_topics(broker.bootstrap_servers, [topic])
-    kafka.eventually(lambda: topic not in kafka.topic_names(broker.bootstrap_servers), "it is deleted", 20)
+    kafka.eventually(lambda: topic not in kafka.topic_names(broker.bootstrap_servers), "it is deleted")
     kafka.create_topic(broker.bootstrap_servers, topic)
     after = cluster.facts([topic])[topic]
     assert after.id not in {"", before.id}
@@ -47,17 +47,17 @@ def test_end_offsets_exclude_open_transactions(
     source = Partition(topic, 0)
 
     def end() -> int:
-        return int(cluster.ask_ends([source])[source].result(20).offset)
+        return int(cluster.ask_ends([source])[source].result(60).offset)
 
     kafka.produce(broker.bootstrap_servers, topic, [("a", "1")])
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id})
-    producer.init_transactions(20)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id}, logger=kafka.log)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"2")
-    producer.flush(20)
+    producer.flush(60)
     assert (end(), cluster.ranges([source])[source]) == (1, (0, 2))
-    producer.commit_transaction(20)
-    kafka.eventually(lambda: end() == 3, "the marker of the transaction is written", 20)
+    producer.commit_transaction(60)
+    kafka.eventually(lambda: end() == 3, "the marker of the transaction is written")
 
 
 def test_unanswered_request_fails_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_unanswered_request_fails_without_a_wait(monkeypatch: pytest.MonkeyPatch
     silent = KafkaAdmin({"bootstrap.servers": "127.0.0.1:1"}, patience=timedelta(), stopping=lambda: False)
     answer = silent.ask_ends([Partition("log", 0)])[Partition("log", 0)]
     with pytest.raises(KafkaException):
-        answer.result(20)
+        answer.result(60)
     with pytest.raises(BrokerError):
         silent.facts(["log"])
 
@@ -92,10 +92,10 @@ def test_offsets_by_time_are_those_of_the_first_record_that_is_not_older(
 ) -> None:
     """A partition whose records are all older has none."""
     source = Partition(create_topic("log"), 0)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers}, logger=kafka.log)
     for time_ms in (1_000, 5_000, 3_000):
         producer.produce(source.topic, b"x", timestamp=time_ms)
-    producer.flush(20)
+    producer.flush(60)
     found = [cluster.offsets_at({source: time_ms})[source] for time_ms in (0, 2_000, 5_000, 5_001)]
     assert found == [0, 1, 1, None]
     assert cluster.offsets_at({}) == {}

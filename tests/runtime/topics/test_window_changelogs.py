@@ -15,7 +15,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import millpond as mp
-from millpond.broker import EmbeddedBroker
 from millpond.runtime.offsets.metadata import OffsetMetadata, Partition
 from millpond.runtime.topics import window_changelogs
 from millpond.runtime.topics.identity import topic_configs
@@ -31,6 +30,7 @@ from tests.runtime.memory_kafka import Kafka
 from tests.runtime.running import Running
 from tests.runtime.worker_parts import Parts
 from tests.support import kafka
+from tests.support.broker import OwnBroker
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 NOW_MS = 400 * DAY_MS
@@ -289,23 +289,22 @@ def test_incomplete_store_is_known_until_its_windows_expire(tmp_path: Path, sess
 
 
 @pytest.fixture
-def deleting_broker(tmp_path: Path) -> Iterator[str]:
+def deleting_broker(own_brokers: type[OwnBroker]) -> Iterator[str]:
     """A broker that checks the retention of topics all the time."""
     # The thread that compacts is also the one that deletes from topics with both policies.
     properties = {"log.initial.task.delay.ms": "100", "log.cleaner.backoff.ms": "100"}
-    with EmbeddedBroker(properties=properties) as broker:
+    with own_brokers(properties=properties) as broker:
         yield broker.bootstrap_servers
 
 
 def _first_offset(servers: str, topic: str) -> int:
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused"})
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused"}, logger=kafka.log)
     try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[0])
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[0])
     finally:
         consumer.close()
 
 
-@pytest.mark.broker
 def test_windows_of_the_past_survive_the_loss_of_a_disk(
     deleting_broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ def settings_for(service: CoordinatorServer) -> dict[str, object]:
 def test_worker_begins_when_its_cluster_is_claimed(broker, create_topic, app_id, tmp_path):
     """Until then it creates no topic, is not ready, and reports why."""
     servers, source, target = broker.bootstrap_servers, create_topic("in"), create_topic("out")
-    cluster = kafka.admin(servers).list_topics(timeout=10).cluster_id
+    cluster = kafka.admin(servers).list_topics(timeout=60).cluster_id
     with (
         claiming(app_id, KafkaClaim("another")) as (service, engine),
         Running(counting(source, target), servers, app_id, tmp_path, settings_for(service)) as running,
@@ -62,7 +62,7 @@ def test_worker_begins_when_its_cluster_is_claimed(broker, create_topic, app_id,
 def test_running_worker_lets_go_when_its_id_is_anothers(broker, create_topic, app_id, tmp_path):
     """It drops its tasks, and activates them again after it is admitted."""
     servers, source, target = broker.bootstrap_servers, create_topic("in"), create_topic("out")
-    cluster = kafka.admin(servers).list_topics(timeout=10).cluster_id
+    cluster = kafka.admin(servers).list_topics(timeout=60).cluster_id
     with (
         claiming(app_id, KafkaClaim(cluster)) as (service, engine),
         Running(counting(source, target), servers, app_id, tmp_path, settings_for(service)) as running,

@@ -59,7 +59,7 @@ def _position(kafka: Kafka) -> int | None:
 
 def _await(condition: Callable[[], bool]) -> None:
     """Wait for the thread that commits."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "the commit does not go on"
         time.sleep(0.001)
@@ -166,7 +166,7 @@ def test_commit_given_up_during_delivery_commits_nothing(kafka: Kafka, worker: P
     worker.committer.advance(time.monotonic())
     _await(lambda: "send_offsets w0" in kafka.journal)
     worker.sink.close()
-    worker.sink._thread.join(10)
+    worker.sink._thread.join(60)
     assert not worker.sink._thread.is_alive()
     assert "commit w0" not in kafka.journal
     assert _position(kafka) == 0

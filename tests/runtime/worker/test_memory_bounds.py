@@ -104,14 +104,14 @@ def test_processed_records_are_purged_from_repartition_topics(broker, create_top
     counts.to_stream().to(target, key=mp.String, value=mp.Long)
     topic = f"{app_id}-by-value-repartition"
     settings = {"repartition.purge.interval.ms": 100, "processing.guarantee": "exactly_once"}
-    reader = Consumer({"bootstrap.servers": servers, "group.id": "watermarks"})
+    reader = Consumer({"bootstrap.servers": servers, "group.id": "watermarks"}, logger=kafka.log)
     with Running(builder.build(), servers, app_id, tmp_path, settings) as running:
         running.wait_running()
         more = count(1)
 
         def purged():
             kafka.produce(servers, source, [(f"m{next(more)}", "v0")])  # purging goes along with commits
-            return reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[0] >= 3_000
+            return reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[0] >= 3_000
 
         running.wait(purged, "the topic begins where processing is")
         wanted = {b"v0": 1_000 + next(more) - 1, b"v1": 1_000, b"v2": 1_000}
@@ -170,19 +170,20 @@ def _measure(servers, app_id, directory, source, target, stop_at, **settings):
     return int(words[1]), int(words[3])
 
 
-def test_an_idle_worker_stays_under_100_mb(broker, create_topic, app_id, tmp_path, processes, capsys):
+def test_an_idle_worker_stays_under_100_mb(broker, create_topic, app_id, tmp_path, processes, figures):
     """A worker with a store and nothing to do, measured from outside its loop."""
     source, target = create_topic("in"), create_topic("out")
     resident, _ = _measure(broker.bootstrap_servers, app_id, tmp_path, source, target, 0)
-    with capsys.disabled():
-        print(f"\nidle worker: {resident / 1024:.0f} MB resident")
+    figures.note("resident memory of an idle worker", resident / 1024, "MB", wished=100)
     assert resident < 100 * 1024
 
 
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_large_input_and_state_stay_within_the_memory_limits(broker, create_topic, app_id, tmp_path, processes, capsys):
+def test_large_input_and_state_stay_within_the_memory_limits(
+    broker, create_topic, app_id, tmp_path, processes, figures
+):
     """Some 480 MB of input become 480 MB of state; with small limits the whole process stays far below that."""
     source, target = create_topic("in"), create_topic("out")
     servers = broker.bootstrap_servers
@@ -202,9 +203,7 @@ def test_large_input_and_state_stay_within_the_memory_limits(broker, create_topi
     }
     resident, peak = _measure(servers, app_id, tmp_path, source, target, number, **limits)
     megabytes = number * size / 2**20
-    with capsys.disabled():
-        print(
-            f"\n{megabytes:.0f} MB of input and state: {peak / 1024:.0f} MB at the peak, {resident / 1024:.0f} MB after"
-        )
+    figures.note(f"memory at the peak for {megabytes:.0f} MB of input and state", peak / 1024, "MB", wished=360)
+    figures.note(f"memory after {megabytes:.0f} MB of input and state", resident / 1024, "MB")
     # 70 MB are the idle process; the rest are clients, RocksDB, and what waits for the next transaction.
     assert peak / 1024 < 360 < megabytes

@@ -103,7 +103,7 @@ def test_state_directory_of_another_process_is_not_touched(broker, create_topic,
         assert str(holder.pid) in str(error)
         holder.stdin.write("\n")
         holder.stdin.flush()
-        assert holder.wait(20) == 0
+        assert holder.wait(60) == 0
     with Running(counting(source, target), broker.bootstrap_servers, app_id, tmp_path) as running:
         running.wait_running()
 
@@ -142,7 +142,7 @@ def test_stop_while_waiting_for_a_broker_ends_at_once(app_id, tmp_path, monkeypa
     monkeypatch.setattr("millpond.runtime.kafka.admin._REQUEST_TIMEOUT_S", 0.2)
     running = Running(counting("in", "out"), "127.0.0.1:1", app_id, tmp_path, {"task.timeout.ms": 600_000}).start()
     running.wait(lambda: running.state.value == "starting", "the worker starts")
-    running.stop(timeout_s=20)
+    running.stop(timeout_s=60)
     assert running.state.value == "not_running"
 
 

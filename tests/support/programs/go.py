@@ -1,20 +1,23 @@
-"""Programs of the tests and of the release that are built once from their Go modules, into the cache."""
+"""Programs of the tests and of the release: downloaded as released, or built from their Go modules, into the cache."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.broker.jars import cache_directory
 from millpond.errors import MillpondError
+from tests.support.programs import releases
 
-__all__ = ("GoProgram", "GoProgramMissing", "find_go", "run_go")
+__all__ = ("GoProgram", "GoProgramMissing", "find_go", "one_at_a_time", "run_go")
 
 _LONGEST_S = 1800.0
 
@@ -22,6 +25,15 @@ _LONGEST_S = 1800.0
 def find_go() -> str | None:
     """Return the path of Go: the one on PATH, else the one in /usr/local/go; None if there is none."""
     return shutil.which("go", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/go/bin"]))
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Wait until no other process makes programs: a compiler keeps all processors busy; the first is ready sooner."""
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    with (cache_directory() / "programs.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def run_go(go: str, where: Path, *arguments: str, failed: type[MillpondError], **environment: str) -> str:
@@ -94,22 +106,17 @@ class GoProgram:
         raise GoProgramMissing(f"There is no {self.name} on this machine: {self.cure}.")
 
     def build(self) -> Path:
-        """Build the program unless it exists, and return its path. This takes a core some minutes.
+        """Get the program unless it exists, and return its path. Building it takes two cores a minute or more.
 
         Raises:
-            GoProgramMissing: Go is not installed, or failed.
+            GoProgramMissing: it cannot be downloaded, and Go is not installed, or failed.
         """
         if os.access(self._built, os.X_OK):
             return self._built
-        go = find_go()
-        if go is None:
-            raise GoProgramMissing(f"Building {self.name} needs Go, which is not installed: install it.")
-        directory = self._built.parent
-        directory.mkdir(parents=True, exist_ok=True)
-        with (directory / "build.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not os.access(self._built, os.X_OK):
-                self._install(go, directory)
+        self._built.parent.mkdir(parents=True, exist_ok=True)
+        with one_at_a_time():
+            if not os.access(self._built, os.X_OK) and not releases.fetch(self.name, self._built):
+                self._install(self._built.parent)
         return self._built
 
     @property
@@ -120,9 +127,13 @@ class GoProgram:
     def _built(self) -> Path:
         return cache_directory() / self.name / self.release / self._program
 
-    def _install(self, go: str, directory: Path) -> None:
+    def _install(self, directory: Path) -> None:
+        go = find_go()
+        if go is None:
+            raise GoProgramMissing(f"Building {self.name} needs Go, which is not installed: install it.")
         began = time.monotonic()
         sys.stderr.write(f"Building {self.name} {self.release} with {go} (once, into {directory})\n")
+        sys.stderr.flush()
         part = directory / "part"  # an interrupted build leaves no incomplete program under the final name
         flags = " ".join(["-s -w", *(f"-X {variable}" for variable in self.variables)])
         module = f"{self.package}@{self.release}"

@@ -1,6 +1,6 @@
-"""Helm 3, Helm 4 and definitions of other projects for tests of the chart, made once from Go modules.
+"""Helm 3, Helm 4 and definitions of other projects for tests of the chart: released programs, or Go modules.
 
-`python -m tests.support.programs.helm` builds them.
+`python -m tests.support.programs.helm` gets them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from millpond.broker.jars import cache_directory
 from millpond.errors import MillpondError
 from tests.support.programs.go import GoProgram, GoProgramMissing, find_go, run_go
 
-__all__ = ("HELM_3", "HELM_4", "GoProgramMissing", "build", "definitions", "find")
+__all__ = ("HELM_3", "HELM_4", "PROGRAMS", "GoProgramMissing", "build", "definitions", "find")
 
 HELM_3 = "helm3"
 HELM_4 = "helm4"
 
 
-_CURE = "build it with `make helm`, which needs Go"
-_PROGRAMS = {
+_CURE = "get it with `make helm`, which needs Go where get.helm.sh cannot be reached"
+PROGRAMS = {
     HELM_3: GoProgram(
         HELM_3,
         "helm.sh/helm/v3/cmd/helm",
@@ -69,16 +69,16 @@ def find(name: str) -> Path:
     Raises:
         GoProgramMissing: it was not built yet.
     """
-    return _PROGRAMS[name].find()
+    return PROGRAMS[name].find()
 
 
 def build() -> None:
-    """Build the programs and download the definitions that do not exist yet. Both take two cores about four minutes.
+    """Get the programs and the definitions that do not exist yet. Building both takes two cores about four minutes.
 
     Raises:
-        GoProgramMissing: Go is not installed, or failed.
+        GoProgramMissing: something cannot be downloaded, and Go is not installed, or failed.
     """
-    for program in _PROGRAMS.values():
+    for program in PROGRAMS.values():
         program.build()
     modules = [each for each in _DEFINITIONS if not _definitions_directory(each).exists()]
     for module in modules:
@@ -107,7 +107,7 @@ def main() -> None:
     """Build what is missing, and print the path of each program."""
     try:
         build()
-        for name in _PROGRAMS:
+        for name in PROGRAMS:
             print(find(name))
     except MillpondError as error:
         sys.exit(f"millpond: {error}")

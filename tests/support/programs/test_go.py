@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.programs import go, helm, versitygw
+from tests.support.programs import go, helm, releases, versitygw
 from tests.support.programs.go import GoProgramMissing
 
 
@@ -35,6 +35,7 @@ def test_the_one_on_path_is_not_used_where_the_version_matters(tmp_path, monkeyp
 def test_missing_go_is_explained_in_one_sentence(tmp_path, monkeypatch, build):
     """A skipped test shows this reason."""
     monkeypatch.setenv("MILLPOND_CACHE", str(tmp_path))
+    monkeypatch.setattr(releases, "reachable", lambda _: frozenset())
     monkeypatch.setattr(go, "find_go", lambda: None)
     with pytest.raises(GoProgramMissing, match="needs Go"):
         build()

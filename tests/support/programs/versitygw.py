@@ -1,6 +1,6 @@
-"""A real S3 server for tests: versitygw, installed on this machine, or built once from its Go module.
+"""A real S3 server for tests: versitygw, as released, or built once from its Go module, or installed on this machine.
 
-`python -m tests.support.programs.versitygw` builds it.
+`python -m tests.support.programs.versitygw` gets it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PROGRAM = GoProgram(
     "versitygw",
     "github.com/versity/versitygw/cmd/versitygw",
     "v1.8.0",
-    "build it with `make versitygw`, which needs Go, or put versitygw on PATH",
+    "get it with `make versitygw`, which needs Go where github.com cannot be reached, or put versitygw on PATH",
     on_path=True,
 )
 
@@ -32,16 +32,16 @@ def find() -> Path:
 
 
 def build() -> Path:
-    """Build the program unless it exists, and return its path. This takes one core about three minutes.
+    """Get the program unless it exists, and return its path. Building it takes one core about three minutes.
 
     Raises:
-        GoProgramMissing: Go is not installed, or failed.
+        GoProgramMissing: it cannot be downloaded, and Go is not installed, or failed.
     """
     return PROGRAM.build()
 
 
 def main() -> None:
-    """Print the path of the program; build it if it does not exist."""
+    """Print the path of the program; get it if it does not exist."""
     try:
         try:
             found = find()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.ci.phases import PHASES
 from tests.support.programs.go import GoProgram, GoProgramMissing
 
 _ROOT = Path(__file__).parents[2]
@@ -51,3 +52,14 @@ def test_the_tests_run_on_each_supported_python() -> None:
     )
     assert ci["test"]["strategy"]["matrix"]["python"] == supported
     assert sorted(nightly["nightly"]["with"]["python"].split()) == sorted(supported)
+
+
+def test_each_phase_has_a_job_and_each_job_a_target_of_make() -> None:
+    targets = [
+        job["with"]["target"]
+        for name in ("ci.yml", "nightly.yml")
+        for job in yaml.safe_load((_ROOT / ".github" / "workflows" / name).read_text(encoding="utf-8"))["jobs"].values()
+    ]
+    assert targets[:-1] == [f"ci PHASE={phase.name}" for phase in PHASES]
+    made = re.findall(r"^([a-z0-9-]+):", (_ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {target.split()[0] for target in targets} <= set(made)

@@ -6,13 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ("FLAP_S", "Moment", "false_reports", "flaps", "is_ready")
+__all__ = ("FLAP_S", "Lasted", "Moment", "false_reports", "flaps", "is_ready")
 
 ALLOWED_DELAY_S = 5.0
-"""A condition may be wrong for so long."""
+"""A condition may be wrong for so long, without standstills of the machine."""
 FLAP_S = 3.0
 """A value that returns sooner has flapped, unless both changes were correct."""
 _REPORTED = ("Ready", "Progressing", "Degraded", "StandbysCaughtUp", "Suspended", "Stalled", "phase")
+
+
+Lasted = Callable[[float, float], float]
+"""The seconds between two moments, without standstills of the machine."""
+
+
+def _lasted(begin: float, end: float) -> float:
+    """Return the seconds between two moments of a clock that never stands still."""
+    return end - begin
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,7 @@ class Moment:
         )
 
 
-def false_reports(moments: Sequence[Moment]) -> list[str]:
+def false_reports(moments: Sequence[Moment], lasted: Lasted = _lasted) -> list[str]:
     """Return conditions that were wrong for longer than `ALLOWED_DELAY_S`."""
     found: list[str] = []
     for what, wrong in _WRONG.items():
@@ -57,18 +66,18 @@ def false_reports(moments: Sequence[Moment]) -> list[str]:
                 since = None
                 continue
             since = moment.at if since is None else since
-            if moment.at - since > ALLOWED_DELAY_S:
+            if lasted(since, moment.at) > ALLOWED_DELAY_S:
                 found.append(f"{what} since {since:.2f}: {moment.text()}")
                 break
     return found
 
 
-def flaps(moments: Sequence[Moment]) -> list[str]:
+def flaps(moments: Sequence[Moment], lasted: Lasted = _lasted) -> list[str]:
     """Return conditions that changed and returned within `FLAP_S` although the facts did not change."""
-    return [each for key in _REPORTED for each in _flaps_of(key, moments)]
+    return [each for key in _REPORTED for each in _flaps_of(key, moments, lasted)]
 
 
-def _flaps_of(key: str, moments: Sequence[Moment]) -> list[str]:
+def _flaps_of(key: str, moments: Sequence[Moment], lasted: Lasted) -> list[str]:
     runs: list[tuple[str, float, Moment]] = []
     for moment in moments:
         value = moment.reported.get(key, "")
@@ -77,14 +86,16 @@ def _flaps_of(key: str, moments: Sequence[Moment]) -> list[str]:
     return [
         f"{key} was '{value}' for {after[1] - at:.1f} s between two '{before[0]}': {moment.text()}"
         for before, (value, at, moment), after in zip(runs, runs[1:], runs[2:], strict=False)
-        if before[0] == after[0] and after[1] - at < FLAP_S and not _was_true(key, value, at, after[1], moments)
+        if before[0] == after[0] and after[1] - at < FLAP_S and not _was_true(key, value, at, after[1], moments, lasted)
     ]
 
 
-def _was_true(key: str, value: str, since: float, until: float, moments: Sequence[Moment]) -> bool:
+def _was_true(key: str, value: str, since: float, until: float, moments: Sequence[Moment], lasted: Lasted) -> bool:
     """Return whether a value that was reported for a moment was true around that time."""
     truth = _TRUTH.get((key, value))
-    return truth is not None and any(truth(each) for each in moments if since - ALLOWED_DELAY_S <= each.at <= until)
+    return truth is not None and any(
+        truth(each) for each in moments if each.at <= until and lasted(each.at, since) <= ALLOWED_DELAY_S
+    )
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import trustme
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -21,13 +17,12 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from millpond.broker import EmbeddedBroker
-from tests.support.broker import free_port
+from tests.support import kafka, set_up
+from tests.support.broker import OwnBroker, free_port, renew
 
 __all__ = ("PASSWORD", "USER", "SecureBroker", "secure_broker")
 
 USER, PASSWORD = "millpond", 's3cr3t-of-the-test"\\;'
-_TIMEOUT_S = 60.0
 _LISTENERS = {"TLS": "SSL", "MTLS": "SSL", "BOTH": "SASL_SSL"}
 """Listeners besides the plain one: TLS, with a client certificate, with a client certificate and a password."""
 
@@ -62,7 +57,7 @@ class SecureBroker:
 
 
 @contextmanager
-def secure_broker(make: type[EmbeddedBroker], directory: Path) -> Iterator[SecureBroker]:
+def secure_broker(make: type[OwnBroker], directory: Path) -> Iterator[SecureBroker]:
     """Run a broker with data and certificates in a directory."""
     authority, issued = trustme.CA(), trustme.CA()
     own, client = authority.issue_cert("127.0.0.1"), issued.issue_cert("client")
@@ -97,16 +92,20 @@ def secure_broker(make: type[EmbeddedBroker], directory: Path) -> Iterator[Secur
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         ),
     }
-    with make(directory / "broker", port=plain, properties=properties):
-        admin = AdminClient({"bootstrap.servers": at["PLAINTEXT"]})
-        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        for future in admin.alter_user_scram_credentials(
-            [UserScramCredentialUpsertion(USER, info, PASSWORD.encode())]
-        ).values():
-            future.result(_TIMEOUT_S)
+    with make(directory / "broker", port=plain, properties=properties) as broker:
+        set_up.twice(partial(_add_user, at["PLAINTEXT"]), again=partial(renew, at["PLAINTEXT"]), log=broker.end_of_log)
         yield SecureBroker(
             at.pop("PLAINTEXT"), at, files["authority"], files["other_authority"], files["certificate"], files["key"]
         )
+
+
+def _add_user(bootstrap_servers: str) -> None:
+    client = kafka.admin(bootstrap_servers)
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    (future,) = client.alter_user_scram_credentials(
+        [UserScramCredentialUpsertion(USER, info, PASSWORD.encode())]
+    ).values()
+    kafka.answer(future, f"adding user {USER}")
 
 
 def _chain(certificate: trustme.LeafCert) -> bytes:
