@@ -12,6 +12,7 @@ from typing import Any
 
 from millpond.runtime.commit.pipeline import CommitPhase, CommitPipeline, OffsetCommitter, TransactionCommitter
 from millpond.runtime.commit.record_collector import RecordCollector
+from millpond.runtime.commit.transaction_size import TransactionSize
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
 from millpond.runtime.listeners import WorkerListener
@@ -181,7 +182,7 @@ class Parts:
         self.collector = RecordCollector(client, transactional=transactional)
         self.executor.active.outbox = self.collector.outbox
         sink: Any = (
-            TransactionCommitter(client, self.consumer, lambda: None)
+            TransactionCommitter(client, self.consumer, lambda: None, lambda: 10.0, 10.0)
             if transactional
             else OffsetCommitter(self.consumer)
         )
@@ -202,6 +203,7 @@ class Parts:
             metrics,
             garbage,
             WorkerListener(),
+            TransactionSize(self.config.transaction_timeout_ms / 1000 if transactional else None),
         )
 
     def _latencies(self, timestamps: Iterable[int], times: Iterable[tuple[int, str, int, int]], _now_ms: int) -> None:

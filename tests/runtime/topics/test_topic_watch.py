@@ -16,6 +16,7 @@ import millpond as mp
 from millpond.protocol import Role
 from millpond.runtime.blockers import Blockers
 from millpond.runtime.commit.pipeline import CommitPhase
+from millpond.runtime.commit.transaction_size import TransactionSize
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.plan import Plan, make_plan, summary
 from millpond.runtime.topics.watch import TopicWatch
@@ -327,6 +328,8 @@ class _Loop:
             executor=SimpleNamespace(adopt=self.adopted.append),
             committer=self.committer,
             pace=SimpleNamespace(slow=False, flushed=lambda _: None),
+            metrics=SimpleNamespace(commits=0),
+            transactions=TransactionSize(10.0),
         )
         recovery: Any = Recovery(self.parts, unused)
         self.recovery = recovery

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from millpond.runtime.commit.pipeline import CommitFailed
+from millpond.runtime.commit.throttling import Throttling
+from millpond.runtime.commit.transaction_size import TransactionSize
 from millpond.runtime.worker.recovery import Recovery
 
 
@@ -39,6 +41,7 @@ def _recovery(steps: list[str]) -> Recovery:
         new_plan=None,
         close_offset_sink=noting("end the commit"),
         become=noting("become"),
+        transactions=TransactionSize(10.0),
     )
     producers: Any = SimpleNamespace(start=noting("take the transactional id"))
     return Recovery(parts, producers)
@@ -70,7 +73,8 @@ def test_fenced_worker_checks_owners_before_it_takes_its_id(steps: list[str]) ->
         (
             0.0,
             "worker w0: the transaction was open for 25.0 s, so the broker has aborted it ('transaction.timeout.ms' is "
-            "10.0 s) (no answer); going back to the last commit",
+            "10.0 s) (no answer); it had 0 input records, and the next ones have at most 1; going back to the last "
+            "commit",
         ),
     ],
 )
@@ -79,7 +83,9 @@ def test_an_aborted_transaction_is_told_with_its_cause(
 ) -> None:
     """A process that stood still needs no longer transactions."""
     parts: Any = SimpleNamespace(
-        config=SimpleNamespace(worker_id="w0", transaction_timeout_ms=10_000),
+        config=SimpleNamespace(worker_id="w0", transaction_timeout_ms=10_000, exactly_once=True),
+        transactions=TransactionSize(10.0),
+        throttling=Throttling(),
         collector=SimpleNamespace(transaction_s=25.0),
         standstills=SimpleNamespace(since=lambda _: stood_s),
         metrics=SimpleNamespace(recoveries=0, commits=0, commit_failed=lambda _: None),

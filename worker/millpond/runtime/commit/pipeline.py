@@ -33,10 +33,11 @@ log: logging.Logger = logging.getLogger(__name__)
 
 Offsets = Mapping[Partition, tuple[int, OffsetMetadata]]
 
-_CALL_TIMEOUT_S = 5.0
 _CAUSE_TIMEOUT_S = 1.0
-#: When a broker dies, the client's calls sometimes exceed their timeout: after this time a call counts as stuck.
-_STUCK_S = 7.0
+#: The shortest timeout of a call, however little time the transaction has left.
+_SHORTEST_CALL_S = 0.5
+#: When a broker dies, the client's calls sometimes exceed their timeout: so much later a call counts as stuck.
+_STUCK_S = 2.0
 _MAX_REQUEST_BYTES = 256 * 1024
 _OFFSET_BYTES = 200
 
@@ -47,12 +48,16 @@ class CommitFailed(Exception):
     Attributes:
         fenced: another producer uses this worker's transactional id.
         cause: the error of the Kafka client; None for other errors.
+        late: it did not end in time.
     """
 
-    def __init__(self, message: str, *, fenced: bool = False, cause: KafkaError | None = None) -> None:
+    def __init__(
+        self, message: str, *, fenced: bool = False, cause: KafkaError | None = None, late: bool = False
+    ) -> None:
         super().__init__(message)
         self.fenced = fenced
         self.cause = cause
+        self.late = late
 
 
 class CommitPhase(enum.Enum):
@@ -155,12 +160,28 @@ class TransactionCommitter:
     """The committer for exactly_once: a thread adds offsets to the transaction, and commits it after all deliveries.
 
     After a failure it cannot be used again: the worker continues with another producer. After a timeout, the client
-    allows the same call again, so the call is repeated until the broker answers. The broker aborts a transaction that
-    is open for longer than `transaction.timeout.ms`.
+    allows the same call again, so the call is repeated until the broker answers or the transaction has no time left:
+    the broker aborts one that is open for longer than `transaction.timeout.ms`.
+
+    Args:
+        producer: the producer of the transactions.
+        consumer: a consumer of the application's group.
+        on_done: called when a commit has ended, in the thread.
+        left_s: returns how long the transaction may still be open, in seconds.
+        longest_call_s: the maximum for one call, in seconds. A request that waits for longer may be sent twice.
     """
 
-    def __init__(self, producer: Producer, consumer: Consumer, on_done: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        consumer: Consumer,
+        on_done: Callable[[], None],
+        left_s: Callable[[], float],
+        longest_call_s: float,
+    ) -> None:
         self._producer = producer
+        self._left_s = left_s
+        self._longest_call_s = longest_call_s
         self._group = consumer.consumer_group_metadata()
         self._on_done = on_done
         self._jobs: SimpleQueue[list[TopicPartition] | None] = SimpleQueue()
@@ -168,7 +189,7 @@ class TransactionCommitter:
         self._deliveries: SimpleQueue[bool] = SimpleQueue()
         self._answers: SimpleQueue[CommitFailed | None] = SimpleQueue()
         self._closing = False
-        self._called_at: float | None = None
+        self._returns_by: float | None = None
         self._repeated = False
         self._thread = threading.Thread(target=self._work, name="millpond-commit", daemon=True)
         self._thread.start()
@@ -188,9 +209,11 @@ class TransactionCommitter:
             CommitFailed: the commit failed, or its outcome is unknown.
         """
         if self._answers.empty():
-            called_at = self._called_at
-            if called_at is not None and time.monotonic() - called_at > _STUCK_S:
-                raise CommitFailed("a call of the client does not return, so the outcome of the commit is unknown")
+            returns_by = self._returns_by
+            if returns_by is not None and time.monotonic() - returns_by > _STUCK_S:
+                raise CommitFailed(
+                    "a call of the client does not return, so the outcome of the commit is unknown", late=True
+                )
             return False
         failure = self._answers.get()
         if failure is not None:
@@ -229,13 +252,13 @@ class TransactionCommitter:
             try:
                 for part in portions(offsets):
                     self._repeat(
-                        lambda part=part: self._producer.send_offsets_to_transaction(  # type: ignore[misc]
-                            part, self._group, _CALL_TIMEOUT_S
+                        lambda timeout_s, part=part: self._producer.send_offsets_to_transaction(  # type: ignore[misc]
+                            part, self._group, timeout_s
                         )
                     )
                 if not self._deliveries.get():
                     return
-                self._repeat(lambda: self._producer.commit_transaction(_CALL_TIMEOUT_S))
+                self._repeat(self._producer.commit_transaction)
                 answer = None
                 if self._repeated:
                     # It is committed. But the unanswered request may still arrive, in the next transaction with the
@@ -252,21 +275,23 @@ class TransactionCommitter:
             if answer is not None:
                 return
 
-    def _repeat(self, call: Callable[[], None]) -> None:
+    def _repeat(self, call: Callable[[float], None]) -> None:
         while True:
-            self._called_at = time.monotonic()
+            timeout_s = max(_SHORTEST_CALL_S, min(self._longest_call_s, self._left_s()))
+            self._returns_by = time.monotonic() + timeout_s
             try:
-                call()
+                call(timeout_s)
             except KafkaException as error:
                 cause = error.args[0]
-                if self._closing or not may_repeat(cause, Request.PRODUCE):
+                over = self._closing or self._left_s() <= 0
+                if over or not may_repeat(cause, Request.PRODUCE):
                     raise
                 self._repeated = True
                 log.warning("commit: no answer from the broker (%s); retrying", cause.str())
             else:
                 return
             finally:
-                self._called_at = None
+                self._returns_by = None
 
 
 class OffsetCommitter:

@@ -24,6 +24,7 @@ log: logging.Logger = logging.getLogger(__name__)
 _ROOM_WAIT_S = 0.05
 #: Long enough for the client's threads to notice the flush.
 _HASTEN_S = 0.001
+_VALUE_SLOT, _KEY_SLOT = 1, 2
 _DELIVERY_SLOT = 4
 _TIMESTAMP_SLOT = 6
 _FIRST_MS = 1
@@ -39,6 +40,9 @@ class RecordCollector:
             last `take_acknowledged`, by tracking key.
         sent: number of records handed to the producer.
         in_transaction: whether a transaction is open.
+        begun_at: the time at which the last transaction began, in monotonic seconds.
+        measures: whether to count bytes.
+        bytes: the keys and values of the records in the transaction, in bytes, if they are counted.
     """
 
     def __init__(self, producer: Producer, *, transactional: bool) -> None:
@@ -48,7 +52,9 @@ class RecordCollector:
         self.sent: int = 0
         self.in_transaction: bool = False
         self._transactional = transactional
-        self._begun_at = 0.0
+        self.begun_at: float = 0.0
+        self.measures: bool = False
+        self.bytes: int = 0
         self._delivery_error: KafkaError | None = None
 
     def drain(self) -> None:
@@ -70,6 +76,8 @@ class RecordCollector:
         """
         self.ensure_transaction()
         self.sent += len(rows)
+        if self.measures:
+            self.bytes += sum(len(row[_VALUE_SLOT] or b"") + len(row[_KEY_SLOT] or b"") for row in rows)
         if not all(map(_timestamp, rows)):
             rows = list(map(timestamped, rows))
         produce = self.producer.produce
@@ -111,12 +119,13 @@ class RecordCollector:
         if self._transactional and not self.in_transaction:
             self.producer.begin_transaction()
             self.in_transaction = True
-            self._begun_at = time.monotonic()
+            self.begun_at = time.monotonic()
+            self.bytes = 0
 
     @property
     def transaction_s(self) -> float:
         """The time for which the transaction has been open, in seconds; 0 without an open transaction."""
-        return time.monotonic() - self._begun_at if self.in_transaction else 0.0
+        return time.monotonic() - self.begun_at if self.in_transaction else 0.0
 
     def send_tracked(self, key: Any, rows: list[Outgoing]) -> None:
         """Send the changelog rows of one store partition; `acknowledged[key]` is set from the last of them.

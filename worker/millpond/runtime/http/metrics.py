@@ -110,6 +110,7 @@ class WorkerMetrics:
         self.http.route("GET", "/healthz", self._healthz)
         self.http.route("GET", "/readyz", self._readyz)
         self.collector: Any = None
+        self.throttling: Any = None
         self._executor: Any = None
         self._topics: Any = None
         self._state_file: Any = None
@@ -369,6 +370,12 @@ class WorkerMetrics:
                 "Times that the worker went back to its last commit, to process the records after it again. Bad when "
                 "it grows: the log has the reason each time.",
                 self.recoveries,
+            ),
+            (
+                "millpond_worker_throttled_seconds",
+                "Seconds for which brokers delayed the producer because of a quota. Bad when it grows: raise "
+                "'producer_byte_rate' or 'request_percentage' of the application's user or client id.",
+                0.0 if self.throttling is None else self.throttling.total_s,
             ),
             (
                 "millpond_worker_clients_replaced",

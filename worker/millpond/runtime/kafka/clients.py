@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, Producer, ThrottleEvent
 
 from millpond.runtime.config.model import Config
 
@@ -21,6 +21,7 @@ __all__ = (
     "READ_AHEAD_KIB",
     "largest_record",
     "log",
+    "longest_call_s",
     "make_consumer",
     "make_offset_reader",
     "make_producer",
@@ -122,13 +123,25 @@ def largest_record(config: Config) -> int:
     return int(config.producer_settings(defaults={"message.max.bytes": _LARGEST_RECORD})["message.max.bytes"])
 
 
-def make_producer(
+def longest_call_s(config: Config) -> float:
+    """Return how long a request of a transactional producer waits for its answer until it is sent again, in seconds."""
+    own = {"socket.timeout.ms": _transactional_silence_ms(config)}
+    return float(config.producer_settings(defaults=own)["socket.timeout.ms"]) / 1000
+
+
+def _transactional_silence_ms(config: Config) -> int:
+    # librdkafka rejects a longer time.
+    return min(_SILENCE_MS, max(config.transaction_timeout_ms - 100, 900))
+
+
+def make_producer(  # noqa: PLR0913 - what differs between a worker's producers
     config: Config,
     owner: str | None,
     on_error: Callable[[KafkaError], None],
     *,
     careful: bool = False,
     batch_bytes: int | None = None,
+    on_throttle: Callable[[ThrottleEvent], None] | None = None,
 ) -> Producer:
     """Return a producer.
 
@@ -139,6 +152,7 @@ def make_producer(
         careful: send each record in a batch of its own, so that a rejection concerns one record
             (`runtime/commit/rejected_records.py`).
         batch_bytes: the maximum size of a batch, in bytes; None for the client's limit.
+        on_throttle: called when a broker delays the producer because of a quota.
     """
     defaults: dict[str, Any] = {
         **CLIENT_DEFAULTS,
@@ -150,6 +164,8 @@ def make_producer(
         "message.timeout.ms": 0 if owner is None else config.transaction_timeout_ms,
     }
     fixed: dict[str, Any] = {"enable.idempotence": True, "partitioner": "murmur2_random", "error_cb": on_error}
+    if on_throttle is not None:
+        fixed["throttle_cb"] = on_throttle
     if careful:
         fixed |= {"batch.num.messages": 1, "linger.ms": 0}
     if batch_bytes is not None:
@@ -158,8 +174,7 @@ def make_producer(
         # A record that cannot be delivered becomes a fatal error instead of being dropped silently.
         fixed["enable.gapless.guarantee"] = True
     if owner is not None:
-        # librdkafka rejects a longer time.
-        defaults["socket.timeout.ms"] = min(_SILENCE_MS, max(config.transaction_timeout_ms - 100, 900))
+        defaults["socket.timeout.ms"] = _transactional_silence_ms(config)
         fixed["transactional.id"] = transactional_id(config.application_id, owner)
         fixed["transaction.timeout.ms"] = config.transaction_timeout_ms
     return Producer(dict(config.producer_settings(defaults=defaults, fixed=fixed)), logger=log)

@@ -7,6 +7,7 @@ from typing import Any
 
 from millpond.runtime.commit.pipeline import Commit, CommitPhase, CommitPipeline
 from millpond.runtime.commit.record_collector import RecordCollector
+from millpond.runtime.commit.transaction_size import TransactionSize
 from millpond.runtime.config.model import Config
 from millpond.runtime.http.metrics import WorkerMetrics
 from millpond.runtime.listeners import CommitStats, WorkerListener
@@ -52,6 +53,7 @@ class CommitScheduler:
         metrics: WorkerMetrics,
         garbage: GarbageCollector,
         listener: WorkerListener,
+        transactions: TransactionSize,
     ) -> None:
         self._cluster, self._plan, self._executor = assembly.cluster, assembly.plan, assembly.executor
         self._consumer = assembly.consumer
@@ -66,6 +68,7 @@ class CommitScheduler:
         self._metrics = metrics
         self._garbage = garbage
         self._listener = listener
+        self._transactions = transactions
         self.next_commit: float = time.monotonic() + self._interval_s
         self.flushes_first = False
         self._purgeable: dict[tuple[str, int], int] = {}
@@ -85,8 +88,9 @@ class CommitScheduler:
         return any(task.commit_needed for task in executor.running) or bool(executor.to_release())
 
     def processed(self, records: int) -> None:
-        """Count processed records."""
+        """Count records that tasks have processed."""
         self._since_measured += records
+        self._transactions.processed(records)
 
     def advance(self, now: float) -> None:
         """Advance the commit in flight, and begin the next one when it is due.
@@ -190,6 +194,7 @@ class CommitScheduler:
             executor.releasing(released)
         self._collector.drain()
         self._collector.ensure_transaction()
+        self._transactions.commit_begun()
         ids = [held.id for held in released]
         self._pipeline.begin(Commit(offsets, rows, ids, self._now_ms(), first_timestamps, input_times, spans))
 
@@ -198,6 +203,7 @@ class CommitScheduler:
         self._write(commit)
         took = time.monotonic() - commit.started
         self._metrics.committed(took, len(commit.offsets))
+        self._transactions.committed(time.monotonic() - self._collector.begun_at)
         self._metrics.latencies(commit.first_timestamps, commit.input_times, self._now_ms())
         for span in commit.spans:
             span.end()

@@ -57,6 +57,8 @@ class Loop:
         self._recovery = recovery
         self._leaving = leaving
         self._next_explanation = time.monotonic() + _EXPLAIN_S
+        self._first = 0
+        self._commits = 0
 
     def turn(self) -> None:
         """Run one turn.
@@ -113,11 +115,17 @@ class Loop:
             self._copy(busy=bool(messages))
 
     def _awaits_commit(self) -> bool:
-        """Return whether a commit has to end before more records are processed: for a new plan, or after slow turns."""
+        """Return whether a commit has to begin or end before more records are processed.
+
+        For a new plan, after slow turns, or because a transaction may have no more records.
+        """
         parts, committer = self._parts, self._parts.committer
         if parts.new_plan is not None:
             committer.next_commit = 0.0
             return True
+        if parts.transactions.full:
+            committer.next_commit = 0.0
+            return committer.phase is not CommitPhase.IDLE or committer.needed()
         if not parts.pace.slow or (committer.phase is CommitPhase.IDLE and not parts.collector.in_transaction):
             return False
         if committer.phase is CommitPhase.IDLE:
@@ -131,6 +139,10 @@ class Loop:
         committer.flushes_first = parts.pace.slow
         committer.advance(started)
         parts.pace.flushed(time.monotonic() - started)
+        if self._commits != parts.metrics.commits:
+            self._commits = parts.metrics.commits
+            parts.throttling.reset()
+            parts.blockers.remove("transactions")
         if parts.new_plan is not None and committer.phase is CommitPhase.IDLE and not committer.needed():
             self._recovery.go_back()
 
@@ -220,14 +232,21 @@ class Loop:
         started = until = time.monotonic()
         processed = 0
         limit = self._polling.limit
+        room = parts.transactions.room
+        running = parts.executor.running
+        if room is not None and running:
+            # The tasks take turns, so that each gets a part of small transactions.
+            self._first = (self._first + 1) % len(running)
+            running = [*running[self._first :], *running[: self._first]]
         parts.behind = False
         if parts.controls.paused:
             parts.executor.balance()
             return
-        for task in parts.executor.running:
-            done = task.process(limit, now_ms)
+        for task in running:
+            done = task.process(limit if room is None else min(limit, room - processed), now_ms)
             processed += done
-            parts.behind = parts.behind or done >= limit or task.cut_short
+            full = room is not None and processed >= room
+            parts.behind = parts.behind or done >= limit or task.cut_short or full
             task.punctuate(now_ms)
             began, until = until, time.monotonic()
             pace.processed_task(task, done, until - began)

@@ -12,6 +12,8 @@ from millpond.runtime.blockers import Blockers
 from millpond.runtime.commit.pipeline import OffsetSink
 from millpond.runtime.commit.record_collector import RecordCollector
 from millpond.runtime.commit.rejected_records import RejectedRecords
+from millpond.runtime.commit.throttling import Throttling
+from millpond.runtime.commit.transaction_size import TransactionSize
 from millpond.runtime.config.model import Config
 from millpond.runtime.http.metrics import WorkerMetrics
 from millpond.runtime.kafka.broker_contact import BrokerContact
@@ -67,6 +69,8 @@ class WorkerParts:
     state: WorkerState = WorkerState.CREATED
     standstills: Standstills = field(default_factory=Standstills)
     pace: BatchPacing = field(init=False)
+    transactions: TransactionSize = field(init=False)
+    throttling: Throttling = field(default_factory=Throttling)
     presence: PresenceReports = field(init=False)
     rejected: RejectedRecords = field(default_factory=RejectedRecords)
     client_errors: ClientErrors = field(default_factory=ClientErrors)
@@ -94,6 +98,9 @@ class WorkerParts:
 
     def __post_init__(self) -> None:
         self.pace = BatchPacing(self.config, self.standstills.since)
+        config = self.config
+        self.transactions = TransactionSize(config.transaction_timeout_ms / 1000 if config.exactly_once else None)
+        self.metrics.throttling = self.throttling
         self.presence = PresenceReports(
             self.config.application_id,
             self.config.worker_id,

@@ -51,7 +51,7 @@ class Polling:
         self.waited_s = 0.0
         parts = self._parts
         consumer, committer = parts.assembly.consumer, parts.committer
-        waits = parts.pace.slow and committer.phase is not CommitPhase.IDLE
+        waits = (parts.pace.slow or parts.transactions.full) and committer.phase is not CommitPhase.IDLE
         if waits or committer.pauses_reading() or not parts.may_write():
             # One record rather than none: offset commits are confirmed through the consumer.
             held: list[Message] = consumer.consume(1, COMMIT_POLL_S)

@@ -11,7 +11,7 @@ from millpond.runtime.commit.pipeline import CommitPipeline, TransactionCommitte
 from millpond.runtime.commit.record_collector import RecordCollector
 from millpond.runtime.commit.rejected_changelog import RecordLimits
 from millpond.runtime.commit.rejected_records import CarefulCollector
-from millpond.runtime.kafka.clients import largest_record, make_producer
+from millpond.runtime.kafka.clients import largest_record, longest_call_s, make_producer
 from millpond.runtime.kafka.reconnect import COMMON_TOPIC, answers
 from millpond.runtime.ownership.takeover import init_producer
 
@@ -45,13 +45,26 @@ class Producers:
         parts.collector = self._careful(producer) or RecordCollector(producer, transactional=config.exactly_once)
         parts.executor.active.outbox = parts.collector.outbox
         parts.metrics.collector = parts.collector
+        collector, timeout_s = parts.collector, config.transaction_timeout_ms / 1000
+        collector.measures = parts.transactions.limit is not None
         offset_sink = parts.assembly.offset_committer or TransactionCommitter(
-            producer, parts.assembly.consumer, lambda: None
+            producer,
+            parts.assembly.consumer,
+            lambda: None,
+            lambda: timeout_s - collector.transaction_s,
+            longest_call_s(config),
         )
         parts.offset_sink = offset_sink
         pipeline = CommitPipeline(parts.collector, offset_sink)
         parts.committer = CommitScheduler(
-            parts.assembly, config, parts.collector, pipeline, parts.metrics, parts.garbage, parts.listener
+            parts.assembly,
+            config,
+            parts.collector,
+            pipeline,
+            parts.metrics,
+            parts.garbage,
+            parts.listener,
+            parts.transactions,
         )
 
     def fencing(self, owner: str) -> Producer:
@@ -75,6 +88,7 @@ class Producers:
                     parts.client_errors.on_error,
                     careful=parts.rejected.careful,
                     batch_bytes=parts.rejected.batch_bytes,
+                    on_throttle=parts.throttling.note,
                 )
             )
 

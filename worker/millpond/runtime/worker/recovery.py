@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from millpond.errors import StateCorrupted
+from millpond.errors import BrokerError, StateCorrupted
 from millpond.runtime import error_codes
 from millpond.runtime.commit.pipeline import CommitFailed, TransactionCommitter, is_fenced
 from millpond.runtime.commit.rejected_records import is_rejection
@@ -29,6 +29,9 @@ log: logging.Logger = logging.getLogger(__name__)
 
 #: How long a fenced worker waits before it takes its transactional id back, in seconds.
 FENCED_PAUSE_S = 0.3
+_TIMED_OUT = frozenset({error_codes.TIMED_OUT, error_codes.MSG_TIMED_OUT})
+#: So many transactions of at most one record may be lost in a row.
+_MAX_SMALLEST = 3
 
 
 class Recovery:
@@ -56,13 +59,18 @@ class Recovery:
             isinstance(error, KafkaException) and (is_fenced(error) or error.args[0].code() == error_codes.FATAL)
         )
         cause = self._cause(error)
+        late = self._late(error, cause)
+        smaller = self._make_smaller() if late and not self._stood_still_s() else ""
         log.warning(
-            "worker %s: %s (%s); going back to the last commit",
-            parts.config.worker_id, self._description(fenced=fenced), _words(cause or error),
+            "worker %s: %s (%s)%s; going back to the last commit",
+            parts.config.worker_id, self._description(fenced=fenced), _words(cause or error), smaller,
         )  # fmt: skip
         parts.metrics.recoveries += 1
-        parts.metrics.commit_failed("timeout" if self._transaction_expired() else "fenced" if fenced else "error")
+        parts.metrics.commit_failed("timeout" if late else "fenced" if fenced else "error")
         wait_s = self._failures.failed(cause if isinstance(cause, KafkaError) else None, parts.metrics.commits)
+        if late:
+            # While a broker delays the producer, the next transaction would be lost as well.
+            wait_s = max(wait_s, min(parts.throttling.left_s, self._timeout_s))
         if isinstance(cause, KafkaError) and is_rejection(cause) and parts.executor.running:
             parts.rejected.start(cause, parts.positions())
         parts.stop.wait(wait_s)
@@ -73,9 +81,8 @@ class Recovery:
 
     def _description(self, *, fenced: bool) -> str:
         if self._transaction_expired():
-            open_s, timeout_s = self._parts.collector.transaction_s, self._parts.config.transaction_timeout_ms / 1000
-            stood_s = self._parts.standstills.since(time.monotonic() - open_s)
-            if open_s - stood_s <= timeout_s:
+            open_s, timeout_s = self._parts.collector.transaction_s, self._timeout_s
+            if stood_s := self._stood_still_s():
                 return (
                     f"its process stood still for {stood_s:.1f} s, as by SIGSTOP or on a frozen node, so the broker "
                     f"has aborted its transaction ('transaction.timeout.ms' is {timeout_s:.1f} s): look for what "
@@ -89,8 +96,57 @@ class Recovery:
             return "fenced: another worker has taken tasks of it over, as after a pause in which it did not answer"
         return "a commit failed"
 
+    @property
+    def _timeout_s(self) -> float:
+        return self._parts.config.transaction_timeout_ms / 1000
+
     def _transaction_expired(self) -> bool:
-        return self._parts.collector.transaction_s > self._parts.config.transaction_timeout_ms / 1000
+        return self._parts.collector.transaction_s > self._timeout_s
+
+    def _stood_still_s(self) -> float:
+        """Return for how long the process stood still during a transaction that was short otherwise, in seconds."""
+        open_s = self._parts.collector.transaction_s
+        stood_s = self._parts.standstills.since(time.monotonic() - open_s)
+        return stood_s if open_s > self._timeout_s >= open_s - stood_s else 0.0
+
+    def _late(self, error: CommitFailed | KafkaException, cause: object) -> bool:
+        """Return whether a transaction was lost because it took too long."""
+        if not self._parts.config.exactly_once:
+            return False
+        timed_out = isinstance(cause, KafkaError) and cause.code() in _TIMED_OUT
+        return timed_out or self._transaction_expired() or (isinstance(error, CommitFailed) and error.late)
+
+    def _make_smaller(self) -> str:
+        """Let the next transactions have fewer records; return that as a clause.
+
+        Raises:
+            BrokerError: brokers throttle the producer so much that the smallest transaction is lost again and again.
+        """
+        parts, transactions, throttled_s = self._parts, self._parts.transactions, self._parts.throttling.longest_s
+        records = transactions.lost()
+        throttled = (
+            f" brokers delayed the producer by up to {throttled_s:.1f} s because of a quota ('producer_byte_rate' or "
+            f"'request_percentage')"
+        )
+        if throttled_s and transactions.lost_in_a_row >= _MAX_SMALLEST:
+            raise BrokerError(
+                f"{transactions.lost_in_a_row} transactions in a row took longer than 'transaction.timeout.ms' "
+                f"({self._timeout_s:.1f} s), the last one with {records} input record{'' if records == 1 else 's'} and "
+                f"{parts.collector.bytes} bytes of output:{throttled}. Raise the quota of this application's user or "
+                f"client id, or 'transaction.timeout.ms'."
+            )
+        clause = f"; it had {records} input records, and the next ones have at most {transactions.limit}"
+        if throttled_s:
+            clause += f", since{throttled}"
+            parts.blockers.add(
+                "transactions",
+                BrokerError(
+                    f"a transaction took longer than 'transaction.timeout.ms' ({self._timeout_s:.1f} s):{throttled}. "
+                    f"Raise the quota of this application's user or client id."
+                ),
+                0.0,
+            )
+        return clause
 
     def _cause(self, error: CommitFailed | KafkaException) -> object:
         cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
@@ -147,6 +203,7 @@ class Recovery:
         parts.executor.renew_copier()
 
     def _drop_producer(self) -> None:
+        self._parts.transactions.forget()
         self._parts.close_offset_sink()
         self._parts.collector.producer.purge()
         self._parts.become(WorkerState.STARTING)
