@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
+    AclOperation,
     AdminClient,
     AlterConfigOpType,
     ClusterMetadata,
@@ -39,6 +40,7 @@ from millpond.runtime.topics.plan import TopicSpec
 from .clients import log as client_log
 from .end_offsets import ask_offsets, offset_at, offset_in
 from .reconnect import answers
+from .rights import without_right
 
 __all__ = ("KafkaAdmin",)
 
@@ -372,6 +374,10 @@ class KafkaAdmin:
         except KafkaException as error:
             raise BrokerError(f"topic '{topic}' cannot be created: {error.args[0].str()}.") from error
         self._await_leaders([topic])
+
+    def not_writable(self, topics: Collection[str]) -> list[str]:
+        """Return the topics that this application's user may not write, as far as brokers answer within a second."""
+        return without_right(self._admin, topics, AclOperation.WRITE, 1.0)
 
     def max_message_bytes(self, topic: str) -> int | None:
         """Return the largest batch that a topic accepts, in bytes; None if that cannot be read now."""
