@@ -48,7 +48,7 @@ def test_topics_of_steps_are_checked_with_the_application_id(write: Callable[[St
     """Those of repartitions, and the subscriptions of joins by a foreign key, which have long suffixes."""
     topology = _topology(write)
     TopologyTestDriver(topology, {"application.id": "a"}).close()
-    with pytest.raises(TopologyError, match="has a name of .* characters, and Kafka allows 249"):
+    with pytest.raises(TopologyError, match=r"has a name of .* characters, and Kafka allows 249"):
         TopologyTestDriver(topology, {"application.id": "a" * 60})
 
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 
 import millpond as mp
 from millpond.broker import EmbeddedBroker
-from tests.runtime.running import GUARANTEES, Running
+from tests.runtime.running import GUARANTEES, Running, failure_of
 from tests.support import kafka
 
 
@@ -32,10 +32,9 @@ def servers(own_brokers: type[EmbeddedBroker], tmp_path_factory: pytest.TempPath
         yield made.bootstrap_servers
 
 
-def _deny(servers: str, topic: str, operation: AclOperation) -> None:
+def _deny(servers: str, name: str, operation: AclOperation, kind: ResourceType = ResourceType.TOPIC) -> None:
     rule = AclBinding(
-        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation,
-        AclPermissionType.DENY,
+        kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, AclPermissionType.DENY
     )  # fmt: skip
     admin = AdminClient({"bootstrap.servers": servers})
     for future in admin.create_acls([rule]).values():
@@ -67,3 +66,16 @@ def test_output_that_may_not_be_written_any_more_is_named(
     assert target in error
     assert "Topic authorization failed" in error
     assert "write its outputs" in error
+
+
+def test_group_that_may_not_be_read_is_named(servers: str, app_id: str, tmp_path: Path) -> None:
+    """Without the right to it the client finds no coordinator, and waits: the brokers are up nevertheless."""
+    source = f"{app_id}-in"
+    kafka.create_topic(servers, source)
+    _deny(servers, app_id, AclOperation.READ, ResourceType.GROUP)
+    builder = mp.StreamsBuilder()
+    builder.stream(source, key=mp.String, value=mp.String).group_by_key().count(store="counts")
+    error = str(failure_of(builder.build(), servers, app_id, tmp_path))
+    assert "Group authorization failed" in error
+    assert "the right to read the consumer group" in error
+    assert "brokers are up" not in error

@@ -26,7 +26,7 @@ from confluent_kafka.cimpl import NewTopic
 from millpond.errors import BrokerError, ConfigError, TopicError
 from millpond.runtime import error_codes
 from millpond.runtime.blockers import Blockers
-from millpond.runtime.error_codes import Request, may_repeat
+from millpond.runtime.error_codes import Request, cure_of, may_repeat
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import (
     TopicIdentity,
@@ -39,6 +39,7 @@ from millpond.runtime.topics.plan import TopicSpec
 
 from .clients import log as client_log
 from .end_offsets import ask_offsets, offset_at, offset_in
+from .purging import Purges
 from .reconnect import answers
 from .rights import without_right
 
@@ -120,7 +121,7 @@ class KafkaAdmin:
         self._connection_errors: dict[int, str] = {}
         self._counts: dict[str, int] = {}
         self._without_config: set[str] = set()
-        self._purging: list[Future[object]] = []
+        self._purges = Purges(self.unanswered)
 
     def _new_client(self) -> AdminClient:
         given: dict[str, Any] = {**self._settings, "error_cb": self._note_error}
@@ -159,7 +160,7 @@ class KafkaAdmin:
                 self.unanswered()
                 self._blockers.add("brokers", unreachable)
                 if not warned:
-                    log.warning("Kafka at %s does not answer: %s; retrying", self._servers, error.args[0].str())
+                    log.warning("%s Retrying.", unreachable)
                     warned = True
             else:
                 self._answered = True
@@ -410,7 +411,7 @@ class KafkaAdmin:
                 repeated = may_repeat(error.args[0], Request.READ, waited)
                 if self._stopping() or not repeated or time.monotonic() >= deadline:
                     raise BrokerError(
-                        f"cannot read {what}: {error.args[0].str()}. Check that the brokers are up."
+                        f"cannot read {what}: {error.args[0].str()}. {cure_of(error.args[0], 'describe its topics')}"
                     ) from error
                 if waited >= _LOGGED_AFTER_S and not logged:
                     logged = True
@@ -466,16 +467,7 @@ class KafkaAdmin:
         Returns:
             Whether a request was sent. Only one is in flight at a time.
         """
-        if not all(future.done() for future in self._purging):
-            return False
-        if any(future.exception() for future in self._purging):
-            self.unanswered()
-        self._purging = []
-        if not positions:
-            return False
-        wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]
-        self._purging = list(self._admin.delete_records(wanted).values())
-        return True
+        return self._purges.send(lambda: self._admin, positions)
 
 
 def _errors(asked: Mapping[K, Future[Any]]) -> dict[K, str]:
