@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from millpond.protocol import Member, Role, TaskReport, View
-from millpond_operator.resources.cron import CronSchedule, ScheduleInvalid
 from millpond_operator.controllers.snapshots.due import offsets_of, replay_s
+from millpond_operator.resources.cron import CronSchedule, ScheduleInvalid
 
 
 def at(text: str) -> datetime:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -17,7 +18,7 @@ from confluent_kafka.admin import (
 
 import millpond as mp
 from millpond.broker import EmbeddedBroker
-from tests.runtime.running import GUARANTEES, Running, failure_of
+from tests.runtime.running import GUARANTEES, Running, config, failure_of
 from tests.support import kafka
 
 
@@ -27,6 +28,7 @@ def servers(own_brokers: type[EmbeddedBroker], tmp_path_factory: pytest.TempPath
     properties = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
+        "auto.create.topics.enable": "true",
     }
     with own_brokers(tmp_path_factory.mktemp("broker"), properties=properties) as made:
         yield made.bootstrap_servers
@@ -73,9 +75,72 @@ def test_group_that_may_not_be_read_is_named(servers: str, app_id: str, tmp_path
     source = f"{app_id}-in"
     kafka.create_topic(servers, source)
     _deny(servers, app_id, AclOperation.READ, ResourceType.GROUP)
-    builder = mp.StreamsBuilder()
-    builder.stream(source, key=mp.String, value=mp.String).group_by_key().count(store="counts")
-    error = str(failure_of(builder.build(), servers, app_id, tmp_path))
+    error = str(failure_of(_counting(source), servers, app_id, tmp_path))
     assert "Group authorization failed" in error
     assert "the right to read the consumer group" in error
     assert "brokers are up" not in error
+
+
+def _counting(source: str) -> mp.Topology:
+    builder = mp.StreamsBuilder()
+    builder.stream(source, key=mp.String, value=mp.String).group_by_key().count(store="counts")
+    return builder.build()
+
+
+def test_changelog_that_may_not_be_seen_is_not_said_to_be_deleted(servers: str, app_id: str, tmp_path: Path) -> None:
+    """The cure for a deleted changelog would destroy the state."""
+    source, changelog = f"{app_id}-in", f"{app_id}-counts-changelog"
+    kafka.create_topic(servers, source)
+    kafka.produce(servers, source, [("a", "1")])
+    with Running(_counting(source), servers, app_id, tmp_path) as running:
+        running.wait(lambda: running.worker.metrics.commits, "it commits")
+    _deny(servers, changelog, AclOperation.DESCRIBE)
+    error = str(failure_of(_counting(source), servers, app_id, tmp_path))
+    assert f"'{changelog}' may not exist, or this application's user may not see it" in error
+    assert "reset" not in error
+    assert "deleted" not in error
+
+
+@pytest.mark.parametrize("name", ["in", "out"])
+def test_topic_that_may_not_be_seen_is_not_said_to_be_missing(
+    servers: str, app_id: str, tmp_path: Path, name: str
+) -> None:
+    """Lists of topics leave it out, as if it did not exist."""
+    source, target = f"{app_id}-in", f"{app_id}-out"
+    for topic in (source, target):
+        kafka.create_topic(servers, topic)
+    _deny(servers, f"{app_id}-{name}", AclOperation.DESCRIBE)
+    builder = mp.StreamsBuilder()
+    builder.stream(source, key=mp.String, value=mp.String).to(target, key=mp.String, value=mp.String)
+    error = str(failure_of(builder.build(), servers, app_id, tmp_path))
+    assert f"'{app_id}-{name}' may not exist, or this application's user may not see it" in error
+    assert "create it first" not in error
+
+
+def test_question_about_a_missing_topic_does_not_create_it(servers: str, app_id: str, tmp_path: Path) -> None:
+    """Although the broker creates topics automatically: at the start, and for a topic that a record chooses."""
+    source, missing, chosen = f"{app_id}-in", f"{app_id}-missing", f"{app_id}-chosen"
+    builder = mp.StreamsBuilder()
+    builder.stream(source, key=mp.String, value=mp.String).to(missing, key=mp.String, value=mp.String)
+    kafka.create_topic(servers, source)
+    assert "does not exist" in str(failure_of(builder.build(), servers, app_id, tmp_path))
+    kafka.produce(servers, source, [("a", "1")])
+    builder = mp.StreamsBuilder()
+    builder.stream(source, key=mp.String, value=mp.String).to(lambda *_: chosen, key=mp.String, value=mp.String)
+    assert "does not exist" in str(failure_of(builder.build(), servers, app_id, tmp_path))
+    assert not {missing, chosen} & set(kafka.topic_names(servers))
+
+
+def test_no_client_creates_a_topic_by_asking_for_it(servers: str, app_id: str, tmp_path: Path) -> None:
+    """A topic made by the broker has one partition and its defaults: a deleted output would come back in silence."""
+    settings = config(servers, app_id, tmp_path)
+    producer = Producer(dict(settings.producer_settings()))
+    producer.produce(f"{app_id}-produced", b"1")
+    consumer = Consumer(dict(settings.consumer_settings(fixed={"group.id": app_id})))
+    admin = AdminClient(dict(settings.admin_settings()))
+    for client in (producer, consumer, admin):
+        client.list_topics(f"{app_id}-{type(client).__name__}", timeout=20)
+    producer.flush(2)
+    consumer.close()
+    producer.purge()
+    assert not [each for each in kafka.topic_names(servers) if each.startswith(app_id)]

@@ -38,10 +38,10 @@ from millpond.runtime.topics.identity import (
 from millpond.runtime.topics.plan import TopicSpec
 
 from .clients import log as client_log
-from .end_offsets import ask_offsets, offset_at, offset_in
+from .end_offsets import ask_offsets, offset_at, read_offsets
 from .purging import Purges
 from .reconnect import answers
-from .rights import without_right
+from .rights import may_not_be_seen, unseen, without_right
 
 __all__ = ("KafkaAdmin",)
 
@@ -168,13 +168,29 @@ class KafkaAdmin:
                 self._counts = self._read(listing)
                 return dict(self._counts)
 
-    def try_topics(self) -> dict[str, int] | None:
-        """Return the partition count of every topic; None if no broker answers within 5 s. Safe from any thread."""
+    def try_topics(self, known: Mapping[str, int]) -> dict[str, int] | None:
+        """Return the partition count of every topic; None if no broker answers within 5 s. Safe from any thread.
+
+        Args:
+            known: partition counts to return for topics that the user may not see any more.
+        """
+        admin = self._admin
         try:
-            listing = self._admin.list_topics(timeout=_REQUEST_TIMEOUT_S)
+            found = self._read(admin.list_topics(timeout=_REQUEST_TIMEOUT_S))
+            hidden = unseen(admin, known.keys() - found.keys(), _REQUEST_TIMEOUT_S)
         except KafkaException:
             return None
-        return self._read(listing)
+        return found | {topic: known[topic] for topic in hidden}
+
+    def check_seen(self, topics: Collection[str]) -> None:
+        """Check that topics which are missing in a list are not only hidden from this application's user.
+
+        Raises:
+            TopicError: whether a topic exists may not be seen.
+            BrokerError: no broker answered in time.
+        """
+        if hidden := self._retry(lambda admin, timeout_s: unseen(admin, topics, timeout_s), "which topics exist"):
+            raise may_not_be_seen(hidden)
 
     def _read(self, listing: ClusterMetadata) -> dict[str, int]:
         """Store the cluster's id, and return the partition count of every topic."""
@@ -217,6 +233,7 @@ class KafkaAdmin:
         try:
             return self._counts[topic]
         except KeyError:
+            self.check_seen([topic])
             raise TopicError(f"topic '{topic}' does not exist: create it, or correct the name.") from None
 
     def ensure(self, topics: Iterable[TopicSpec], existing: Mapping[str, int], replication_factor: int) -> list[str]:
@@ -276,8 +293,8 @@ class KafkaAdmin:
         wanted = list(partitions)
 
         def request(admin: AdminClient, timeout_s: float) -> dict[Partition, tuple[int, int]]:
-            first = _list_offsets(admin, wanted, OffsetSpec.earliest(), timeout_s)  # type: ignore[no-untyped-call]
-            end = _list_offsets(admin, wanted, OffsetSpec.latest(), timeout_s)  # type: ignore[no-untyped-call]
+            first = read_offsets(admin, wanted, OffsetSpec.earliest(), timeout_s)  # type: ignore[no-untyped-call]
+            end = read_offsets(admin, wanted, OffsetSpec.latest(), timeout_s)  # type: ignore[no-untyped-call]
             return {each: (first[each], end[each]) for each in wanted}
 
         return self._retry(request, "the first and last offsets of topics")
@@ -479,10 +496,3 @@ def _errors(asked: Mapping[K, Future[Any]]) -> dict[K, str]:
         except KafkaException as error:
             found[key] = error.args[0].str()
     return found
-
-
-def _list_offsets(
-    admin: AdminClient, partitions: Sequence[Partition], spec: OffsetSpec, timeout_s: float
-) -> dict[Partition, int]:
-    asked = ask_offsets(admin, dict.fromkeys(partitions, spec), timeout_s)
-    return {each: offset_in(found) for each, found in asked.items()}
