@@ -49,6 +49,7 @@ def read_changelogs(
         spark.read.format("kafka")
         .options(**_LARGE_POLLS, **options)
         .option("kafka.isolation.level", "read_committed")
+        .option("kafka.allow.auto.create.topics", "false")
         .option("assign", _by_topic(dict.fromkeys(wanted)))
         .option("startingOffsets", _by_topic({each: range.first for each, range in wanted.items()}))
         .option("endingOffsets", _by_topic({each: range.end for each, range in wanted.items()}))

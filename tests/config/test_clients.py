@@ -61,7 +61,10 @@ def test_defaults_give_way_and_fixed_properties_do_not() -> None:
     """The configuration overrides the runtime's defaults; the runtime's fixed properties override the configuration."""
     config = make({"consumer.fetch.wait.max.ms": 5, "consumer.client.id": "mine"})
     built = config.consumer_settings(defaults={"fetch.wait.max.ms": 10, "fetch.min.bytes": 1}, fixed={"client.id": "x"})
-    assert built == {"bootstrap.servers": "127.0.0.1:1", "fetch.wait.max.ms": 5, "fetch.min.bytes": 1, "client.id": "x"}
+    assert built == {
+        "bootstrap.servers": "127.0.0.1:1", "allow.auto.create.topics": False, "fetch.wait.max.ms": 5,
+        "fetch.min.bytes": 1, "client.id": "x",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

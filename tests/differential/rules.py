@@ -147,7 +147,7 @@ OUTDATED_ANSWERS = (
 the first such answer on is not compared: an answer of millpond has the number of its input record as `meant_from`.
 `tests/dsl/table_joins/test_foreign_keys_in_races.py` compares such joins with those of the final tables."""
 
-_JOINS_BY_KEY = {"KTable.join", "KTable.leftJoin", "KTable.outerJoin"}
+JOINS_BY_KEY = {"KTable.join", "KTable.leftJoin", "KTable.outerJoin"}
 _LONG_MS = 1_000_000
 
 
@@ -192,7 +192,9 @@ MOMENTS_OF_CLOSING = (
     "Both take records until stream time has passed it. Kafka Streams has lost such a session from its store by then, "
     "and suppress() has sent the window, and sends it again. millpond keeps and holds it (docs/differences.md).",
 )
-"""In generated cases with such windows, stream time is even and their moments of closing are odd.
+"""In generated cases with such windows, the times of the input are even and the moments of closing odd. Where operators
+make other times, `noticing.py` notices a session at its moment of closing, also of suppress(), whose changelog then has
+a deletion in Kafka Streams only; as with outdated answers, what is sent from such a record on is not compared.
 `tests/state/test_final_sessions.py` and `tests/dsl/test_moments_of_closing.py` compare with sums of the records."""
 
 CLOSED_SESSIONS = (
@@ -283,7 +285,7 @@ def _avoid_joins_in_caches(case: Case, *, cached: bool) -> None:
     """Map one of two cached tables that are made from one topic, in place of joining both."""
     by_id = {step["id"]: step for step in case["steps"]}
     for step in case["steps"]:
-        if step["op"] not in _JOINS_BY_KEY:
+        if step["op"] not in JOINS_BY_KEY:
             continue
         left, right = (_roots(by_id[each], by_id) for each in step["of"])
         if cached and left & right:

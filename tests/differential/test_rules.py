@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import pytest
+
 from tests.differential.comparing import difference
+from tests.differential.drawing.coverage import pairs_of
+from tests.differential.drawing.generator import Generator, possible_pairs
 from tests.differential.ours.answers import answer
 from tests.differential.rules import avoid
 
@@ -47,3 +52,20 @@ def test_topics_that_the_original_merges_wrongly_are_not_compared() -> None:
     ours = answer(case)
     assert ours["unmerged"] == ["both-repartition"]
     assert difference(case, {**ours, "internal": []}, ours) is None
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_rare_pairs_of_operators_are_drawn_on_purpose(seed: int) -> None:
+    """Two windowed tables have equal keys rarely, and a join of cached tables of one topic is replaced."""
+    aggregations = (
+        "TimeWindowedKStream.count", "SessionWindowedKStream.count", "TimeWindowedKStream.aggregate",
+        "SessionWindowedKStream.aggregate",
+    )  # fmt: skip
+    rare = [
+        (first, second) for first in aggregations for second in ("KTable.join", "KTable.leftJoin", "KTable.outerJoin")
+    ]
+    counts = Counter({pair: 0 if pair in rare else 1_000 for pair in possible_pairs()})
+    generator = Generator(seed, counts)
+    for _ in range(250):
+        counts.update(pair for pair in pairs_of(generator.case()) if pair in rare)
+    assert [pair for pair in rare if not counts[pair]] == []

@@ -6,10 +6,12 @@ about equally often.
 
 from __future__ import annotations
 
+import copy
 import random
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import tests.differential.drawing.streams
@@ -48,6 +50,10 @@ _KINDS = {
     "CogroupedKStream.windowedBy": ("windowed-cogrouped", "sessions-cogrouped"),
 }
 """The kinds of operators that make several."""
+_TWINS = 40
+"""The percentage of joins of tables whose second table is made as the first one, of other topics."""
+_NOT_COPIED = re.compile("ogroup|global|split|branch|[jJ]oin|process|transformValues|merge|Topology")
+"""Operators that are not copied for a twin: they have several inputs, or stores of their own."""
 _LETTERS = "abc"
 _PRESSED = 25
 """The percentage of cases that millpond runs without any entry in its stores' memory; see ours/pressure.py."""
@@ -157,7 +163,8 @@ class Generator:
         for other, kind in enumerate(chosen.takes):
             if other == place:
                 continue
-            found = self._find(d, chosen, kind, [out], 0)
+            twin = self._twin(d, out) if chosen.op in rules.JOINS_BY_KEY and d.chance(_TWINS) else None
+            found = twin or self._find(d, chosen, kind, [out], 0)
             if found is None:
                 return False
             inputs.insert(other, found)
@@ -165,6 +172,41 @@ class Generator:
         d.wanted = ""
         self._apply(d, chosen, inputs)
         return len(d.steps) > before
+
+    def _twin(self, d: Draft, out: Out) -> Out | None:
+        """Add the operators above a table once more, of topics of their own; None if these cannot be copied.
+
+        Both tables have the same keys, which two windowed tables rarely have by chance. No record changes both: else
+        such a join is left out in cases with caches (rules.JOINED_IN_CACHES).
+        """
+        by_id = {step["id"]: step for step in d.steps}
+        above, wanted = [], [out.id]
+        while wanted:
+            step = by_id[wanted.pop()]
+            if step in above:
+                continue
+            above.append(step)
+            wanted += step.get("of", ())
+        if any(_NOT_COPIED.search(step["op"]) for step in above):
+            return None
+        new: dict[str, str] = {}
+        for step in [each for each in d.steps if each in above]:
+            new[step["id"]] = d.new_id()
+            twin = copy.deepcopy(step) | {"id": new[step["id"]]}
+            if "of" in twin:
+                twin["of"] = [new[each] for each in twin["of"]]
+            if "topics" in twin:
+                twin["topics"] = [f"twin-{twin['id']}"]
+            if "topic" in twin:
+                twin["topic"] = f"twin-{twin['id']}"
+            if "name" in twin:
+                twin["name"] = f"named-{twin['id']}"
+            if "name" in twin.get("store", {}):
+                twin["store"]["name"] = f"store-{twin['id']}"
+            d.steps.append(twin)
+        made = replace(out, id=new[out.id])
+        d.made.append(made)
+        return made
 
     def _find(self, d: Draft, chosen: Rule, kind: str, inputs: list[Out], depth: int) -> Out | None:
         """Return an input of an operator: one that is there, or a new one that was compared less."""

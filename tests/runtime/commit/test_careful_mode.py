@@ -283,3 +283,16 @@ def test_a_dead_letter_that_is_rejected_stops_the_worker(transactional: bool) ->
     with pytest.raises(BrokerError, match="a dead letter for topic 'dead'"):
         for _ in range(20):
             sending.collector.drain()
+
+
+def test_delivery_that_failed_without_a_fault_of_the_record_names_its_topic() -> None:
+    """Such as for lack of time: the client's summary of a transaction says only how many deliveries failed."""
+    sending = _Sending(transactional=True)
+    sending.send(b"1")
+    sending.producer.fail_deliveries(KafkaError._MSG_TIMED_OUT)
+    with pytest.raises(KafkaException) as raised:
+        sending.collector.settle()
+    cause = raised.value.args[0]
+    assert cause.code() == KafkaError._MSG_TIMED_OUT
+    assert "(a record for topic 'out')" in cause.str()
+    assert sending.asked == []

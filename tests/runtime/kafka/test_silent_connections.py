@@ -204,6 +204,9 @@ class SlowToConnect:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return [TopicPartition(each.topic, each.partition, 5) for each in partitions]
 
+    def poll(self, _: float) -> None:
+        """Return no event."""
+
     def close(self) -> None:
         """Close nothing."""
 

@@ -51,7 +51,7 @@ def test_a_silent_reader_of_offsets_is_replaced_after_two_seconds(clock: _Clock)
             clock.wait_in_vain(timeout)
         return [TopicPartition("in", 0, 7)]
 
-    consumer: Any = SimpleNamespace(committed=committed)
+    consumer: Any = SimpleNamespace(committed=committed, poll=lambda _: None)
     store = takeover.OffsetStore(
         lambda: consumer, lambda: replaced.append(clock.now), lambda: consumer, lambda: False, 120.0
     )

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime.commit.pipeline import portions, topic_partitions
@@ -271,7 +271,7 @@ def test_request_for_offsets_that_timed_out_is_repeated(code: int) -> None:
             raise answer
         return answer
 
-    consumer: Any = SimpleNamespace(committed=committed)
+    consumer: Any = SimpleNamespace(committed=committed, poll=lambda _: None)
     store = OffsetStore(lambda: consumer, lambda: None, lambda: consumer, lambda: False, 5.0)
     assert store.read([IN_A])[IN_A].offset == 7
 
@@ -307,3 +307,14 @@ def test_transactions_begin_with_a_new_producer_after_an_error_that_ends_one(kaf
         return producer
 
     assert init_producer(make, lambda: False, 20.0) is made[1]
+
+
+def test_right_to_the_group_that_is_missing_is_told_by_an_event(kafka: Kafka) -> None:
+    """The request itself only times out."""
+    events = [Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)), None]
+    consumer: Any = Consumer(kafka)
+    consumer.failures += [error(KafkaError._TIMED_OUT, retriable=True)]
+    consumer.poll = lambda _: events.pop(0)
+    store = OffsetStore(lambda: consumer, lambda: None, lambda: consumer, lambda: False, 5.0)
+    with pytest.raises(BrokerError, match=r"authorization failed.*the right to read the consumer group"):
+        store.read([IN_A])

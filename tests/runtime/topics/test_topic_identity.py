@@ -82,7 +82,7 @@ def test_ends_that_a_new_leader_does_not_know_are_awaited(monkeypatch: pytest.Mo
             raise answer
         return answer
 
-    monkeypatch.setattr("millpond.runtime.kafka.admin._list_offsets", listed)
+    monkeypatch.setattr("millpond.runtime.kafka.admin.read_offsets", listed)
     monkeypatch.setattr("millpond.runtime.kafka.admin.answers", lambda *_: True)
     assert cluster.ranges([Partition("log", 0)]) == {Partition("log", 0): (0, 0)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,8 +77,9 @@ class Watched:
     def make(self, topics: Any) -> Plan:
         return make_plan(self._topology, topics, "app")
 
-    def look(self) -> Future[dict[str, int] | None]:
+    def look(self, known: Mapping[str, int]) -> Future[dict[str, int] | None]:
         self.asked += 1
+        self.known = known
         answer: Future[dict[str, int] | None] = Future()
         answer.set_result(dict(self.topics))
         return answer
@@ -269,7 +270,7 @@ def test_topics_are_compared_only_with_an_answer() -> None:
     assert made.told() == ""
 
 
-def _failed() -> Future[dict[str, int] | None]:
+def _failed(_: object) -> Future[dict[str, int] | None]:
     answer: Future[dict[str, int] | None] = Future()
     answer.set_exception(RuntimeError("away"))
     return answer

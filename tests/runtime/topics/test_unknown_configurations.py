@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from millpond.errors import BrokerError
+from millpond.errors import BrokerError, TopicError
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.topics.identity import TopicIdentity
 from millpond.runtime.topics.window_changelogs import WindowChangelog, keep_records
@@ -106,3 +106,29 @@ def test_warning_about_an_unknown_limit_states_none(error: str, caplog: pytest.L
     assert set(cluster.set) == {LOG}
     assert "93600000" not in caplog.text
     assert ("Grant 'DescribeConfigs' and 'AlterConfigs'" in caplog.text) == bool(error)
+
+
+class _Hiding(_Client):
+    """Brokers that list no topics, and tell why by topic."""
+
+    def __init__(self, codes: Mapping[str, int]) -> None:
+        super().__init__()
+        self._why = codes
+
+    def list_topics(self, _: object = None, timeout: float = 0) -> Any:
+        return SimpleNamespace(cluster_id="c", topics={})
+
+    def describe_topics(self, topics: Any, request_timeout: float) -> Mapping[str, Future[Any]]:
+        return {each: _answered(KafkaException(KafkaError(self._why[each]))) for each in self._why}
+
+
+def test_topics_that_are_hidden_are_not_taken_for_deleted() -> None:
+    """A pattern's input whose user loses the right to see it would be left out in silence."""
+    made = _cluster()
+    client: Any = _Hiding({"hidden": KafkaError.TOPIC_AUTHORIZATION_FAILED, "gone": KafkaError.UNKNOWN_TOPIC_OR_PART})
+    made._admin = client
+    assert made.try_topics({"hidden": 3, "gone": 2}) == {"hidden": 3}
+    with pytest.raises(TopicError, match="'hidden' may not exist, or this application's user may not see it"):
+        made.check_seen(["hidden", "gone"])
+    with pytest.raises(TopicError, match="Nothing was created or changed"):
+        made.partition_count("hidden")

@@ -124,7 +124,7 @@ def test_worker_waits_for_a_broker_at_the_start(own_brokers, tmp_path, app_id, c
         own.stop()
         settings = {"task.timeout.ms": 100_000}  # a broker takes its time to start
         running = Running(counting("in", "out"), servers, app_id, tmp_path / "state", settings).start()
-        running.wait(lambda: "does not answer" in caplog.text, "the worker says what it waits for")
+        running.wait(lambda: "no answer from Kafka" in caplog.text, "the worker says what it waits for")
         assert servers in caplog.text
         assert not running.ended
         own.start()

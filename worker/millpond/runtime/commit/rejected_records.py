@@ -57,6 +57,14 @@ def _rejects(error: KafkaError) -> bool:
     return kind_of(error) is Kind.RECORD or error.code() in _WITHOUT_TOPIC
 
 
+def _with_topic(row: Outgoing, error: KafkaError) -> KafkaError:
+    """Return the error of a delivery with the topic in its text."""
+    return KafkaError(
+        error.code(), f"{error.str()} (a record for topic '{row[0]}')", error.fatal(), error.retriable(),
+        error.txn_requires_abort(),
+    )  # fmt: skip
+
+
 class SourcedRow(tuple[Any, ...]):  # noqa: SLOT001 - a tuple of varying length can have no slots
     """An output row with its source record."""
 
@@ -293,7 +301,7 @@ class CarefulCollector(RecordCollector):
         reports, self._reports = self._reports, []
         for row, error in reports:
             if not _rejects(error):
-                raise KafkaException(error)
+                raise KafkaException(_with_topic(row, error))
             self._check_may_drop(row, error, by_client=False)
             if self._transactional:
                 assert isinstance(row, SourcedRow)

@@ -208,7 +208,8 @@ class Config(WorkerSettings):
         return self._client(defaults, self.admin, fixed)
 
     def _client(self, *layers: _Properties) -> clients.ClientSettings:
-        built = clients.ClientSettings({"bootstrap.servers": self.bootstrap_servers})
+        # A topic that is created by a question about it has one partition and the defaults of the brokers.
+        built = clients.ClientSettings({"bootstrap.servers": self.bootstrap_servers, "allow.auto.create.topics": False})
         for layer in layers:
             for name, value in layer.items():
                 # One name per property: of two synonyms librdkafka would take the last one.

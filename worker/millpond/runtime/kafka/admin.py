@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
+    AclOperation,
     AdminClient,
     AlterConfigOpType,
     ClusterMetadata,
@@ -25,7 +26,7 @@ from confluent_kafka.cimpl import NewTopic
 from millpond.errors import BrokerError, ConfigError, TopicError
 from millpond.runtime import error_codes
 from millpond.runtime.blockers import Blockers
-from millpond.runtime.error_codes import Request, may_repeat
+from millpond.runtime.error_codes import Request, cure_of, may_repeat
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import (
     TopicIdentity,
@@ -37,8 +38,10 @@ from millpond.runtime.topics.identity import (
 from millpond.runtime.topics.plan import TopicSpec
 
 from .clients import log as client_log
-from .end_offsets import ask_offsets, offset_at, offset_in
+from .end_offsets import ask_offsets, offset_at, read_offsets
+from .purging import Purges
 from .reconnect import answers
+from .rights import may_not_be_seen, unseen, without_right
 
 __all__ = ("KafkaAdmin",)
 
@@ -118,7 +121,7 @@ class KafkaAdmin:
         self._connection_errors: dict[int, str] = {}
         self._counts: dict[str, int] = {}
         self._without_config: set[str] = set()
-        self._purging: list[Future[object]] = []
+        self._purges = Purges(self.unanswered)
 
     def _new_client(self) -> AdminClient:
         given: dict[str, Any] = {**self._settings, "error_cb": self._note_error}
@@ -157,7 +160,7 @@ class KafkaAdmin:
                 self.unanswered()
                 self._blockers.add("brokers", unreachable)
                 if not warned:
-                    log.warning("Kafka at %s does not answer: %s; retrying", self._servers, error.args[0].str())
+                    log.warning("%s Retrying.", unreachable)
                     warned = True
             else:
                 self._answered = True
@@ -165,13 +168,29 @@ class KafkaAdmin:
                 self._counts = self._read(listing)
                 return dict(self._counts)
 
-    def try_topics(self) -> dict[str, int] | None:
-        """Return the partition count of every topic; None if no broker answers within 5 s. Safe from any thread."""
+    def try_topics(self, known: Mapping[str, int]) -> dict[str, int] | None:
+        """Return the partition count of every topic; None if no broker answers within 5 s. Safe from any thread.
+
+        Args:
+            known: partition counts to return for topics that the user may not see any more.
+        """
+        admin = self._admin
         try:
-            listing = self._admin.list_topics(timeout=_REQUEST_TIMEOUT_S)
+            found = self._read(admin.list_topics(timeout=_REQUEST_TIMEOUT_S))
+            hidden = unseen(admin, known.keys() - found.keys(), _REQUEST_TIMEOUT_S)
         except KafkaException:
             return None
-        return self._read(listing)
+        return found | {topic: known[topic] for topic in hidden}
+
+    def check_seen(self, topics: Collection[str]) -> None:
+        """Check that topics which are missing in a list are not only hidden from this application's user.
+
+        Raises:
+            TopicError: whether a topic exists may not be seen.
+            BrokerError: no broker answered in time.
+        """
+        if hidden := self._retry(lambda admin, timeout_s: unseen(admin, topics, timeout_s), "which topics exist"):
+            raise may_not_be_seen(hidden)
 
     def _read(self, listing: ClusterMetadata) -> dict[str, int]:
         """Store the cluster's id, and return the partition count of every topic."""
@@ -214,6 +233,7 @@ class KafkaAdmin:
         try:
             return self._counts[topic]
         except KeyError:
+            self.check_seen([topic])
             raise TopicError(f"topic '{topic}' does not exist: create it, or correct the name.") from None
 
     def ensure(self, topics: Iterable[TopicSpec], existing: Mapping[str, int], replication_factor: int) -> list[str]:
@@ -273,8 +293,8 @@ class KafkaAdmin:
         wanted = list(partitions)
 
         def request(admin: AdminClient, timeout_s: float) -> dict[Partition, tuple[int, int]]:
-            first = _list_offsets(admin, wanted, OffsetSpec.earliest(), timeout_s)  # type: ignore[no-untyped-call]
-            end = _list_offsets(admin, wanted, OffsetSpec.latest(), timeout_s)  # type: ignore[no-untyped-call]
+            first = read_offsets(admin, wanted, OffsetSpec.earliest(), timeout_s)  # type: ignore[no-untyped-call]
+            end = read_offsets(admin, wanted, OffsetSpec.latest(), timeout_s)  # type: ignore[no-untyped-call]
             return {each: (first[each], end[each]) for each in wanted}
 
         return self._retry(request, "the first and last offsets of topics")
@@ -373,6 +393,10 @@ class KafkaAdmin:
             raise BrokerError(f"topic '{topic}' cannot be created: {error.args[0].str()}.") from error
         self._await_leaders([topic])
 
+    def not_writable(self, topics: Collection[str]) -> list[str]:
+        """Return the topics that this application's user may not write, as far as brokers answer within a second."""
+        return without_right(self._admin, topics, AclOperation.WRITE, 1.0)
+
     def max_message_bytes(self, topic: str) -> int | None:
         """Return the largest batch that a topic accepts, in bytes; None if that cannot be read now."""
         try:
@@ -404,7 +428,7 @@ class KafkaAdmin:
                 repeated = may_repeat(error.args[0], Request.READ, waited)
                 if self._stopping() or not repeated or time.monotonic() >= deadline:
                     raise BrokerError(
-                        f"cannot read {what}: {error.args[0].str()}. Check that the brokers are up."
+                        f"cannot read {what}: {error.args[0].str()}. {cure_of(error.args[0], 'describe its topics')}"
                     ) from error
                 if waited >= _LOGGED_AFTER_S and not logged:
                     logged = True
@@ -460,16 +484,7 @@ class KafkaAdmin:
         Returns:
             Whether a request was sent. Only one is in flight at a time.
         """
-        if not all(future.done() for future in self._purging):
-            return False
-        if any(future.exception() for future in self._purging):
-            self.unanswered()
-        self._purging = []
-        if not positions:
-            return False
-        wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]
-        self._purging = list(self._admin.delete_records(wanted).values())
-        return True
+        return self._purges.send(lambda: self._admin, positions)
 
 
 def _errors(asked: Mapping[K, Future[Any]]) -> dict[K, str]:
@@ -481,10 +496,3 @@ def _errors(asked: Mapping[K, Future[Any]]) -> dict[K, str]:
         except KafkaException as error:
             found[key] = error.args[0].str()
     return found
-
-
-def _list_offsets(
-    admin: AdminClient, partitions: Sequence[Partition], spec: OffsetSpec, timeout_s: float
-) -> dict[Partition, int]:
-    asked = ask_offsets(admin, dict.fromkeys(partitions, spec), timeout_s)
-    return {each: offset_in(found) for each, found in asked.items()}

@@ -18,7 +18,15 @@ from millpond.runtime import error_codes
 from millpond.runtime.offsets.completeness import Moment
 from millpond.runtime.offsets.metadata import Partition
 
-__all__ = ("EndOffsetCallback", "EndOffsetSource", "EndOffsets", "ask_offsets", "offset_at", "offset_in")
+__all__ = (
+    "EndOffsetCallback",
+    "EndOffsetSource",
+    "EndOffsets",
+    "ask_offsets",
+    "offset_at",
+    "offset_in",
+    "read_offsets",
+)
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -61,6 +69,18 @@ def offset_at(answer: Future[Any]) -> int | None:
         KafkaException: the leader was silent, or returned an error; see `offset_in`.
     """
     return None if int(answer.result().offset) == -1 else offset_in(answer)
+
+
+def read_offsets(
+    admin: AdminClient, partitions: Collection[Partition], spec: OffsetSpec, timeout_s: float
+) -> dict[Partition, int]:
+    """Return the offset of each partition that a specification means, such as the end.
+
+    Raises:
+        KafkaException: a leader was silent, or returned an error.
+    """
+    asked = ask_offsets(admin, dict.fromkeys(partitions, spec), timeout_s)
+    return {each: offset_in(found) for each, found in asked.items()}
 
 
 class EndOffsetSource(Protocol):

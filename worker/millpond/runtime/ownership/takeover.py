@@ -19,7 +19,7 @@ from millpond.backoff import Backoff
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime import error_codes
 from millpond.runtime.commit.pipeline import Offsets, is_fenced, portions, topic_partitions
-from millpond.runtime.error_codes import Request, may_repeat
+from millpond.runtime.error_codes import Kind, Request, cure_of, kind_of, may_repeat
 from millpond.runtime.kafka.replaceable_consumer import close_in_background
 from millpond.runtime.offsets.marks import Marks
 from millpond.runtime.offsets.metadata import (
@@ -48,6 +48,7 @@ _REQUEST_TIMEOUT_S = 2.0
 _LONGEST_REQUEST_S = 20.0
 _LOGGED_AFTER_S = 5.0
 _PAUSE_S = 0.02
+_MOST_EVENTS = 10
 _COMMIT_TIMEOUT_S = 60.0
 _TRY_READ_TIMEOUT_S = 0.1
 #: While the broker ends an open transaction, it rejects the next producer with that id. That client would retry after a
@@ -56,6 +57,10 @@ _TRY_READ_TIMEOUT_S = 0.1
 _FIRST_INIT, _LONGEST_INIT = timedelta(milliseconds=50), timedelta(seconds=10)
 #: From this wait on, the client's own retry is used: the transaction will not end soon.
 _CLIENT_RETRY_S = 0.5
+
+
+_READ_GROUP = "read the consumer group whose name is the 'application.id'"
+_WRITE_ID = "write transactional ids that begin with 'application.id'"
 
 
 class _OutOfDate(KafkaException):
@@ -154,7 +159,7 @@ class OffsetStore:
                 timed_out = waited >= self._patience_s and not isinstance(error, _OutOfDate)
                 if self._stopping() or not may_repeat(cause, Request.READ, waited) or timed_out:
                     raise BrokerError(
-                        f"cannot read the committed offsets: {cause.str()}. Check that the brokers are up."
+                        f"cannot read the committed offsets: {cause.str().rstrip('.')}. {cure_of(cause, _READ_GROUP)}"
                     ) from error
                 if waited >= _LOGGED_AFTER_S and not logged and not isinstance(error, _OutOfDate):
                     logged = True
@@ -170,7 +175,11 @@ def _committed(
 ) -> dict[Partition, CommittedOffset]:
     if not partitions:
         return {}
-    answer = consumer.committed([TopicPartition(each.topic, each.partition) for each in partitions], timeout=timeout_s)
+    wanted = [TopicPartition(each.topic, each.partition) for each in partitions]
+    try:
+        answer = consumer.committed(wanted, timeout=timeout_s)
+    except KafkaException as error:
+        raise KafkaException(_told_by_events(consumer) or error.args[0]) from error
     for each in answer:
         # Without this check a failed partition would look like one without a committed offset.
         if each.error is not None:
@@ -181,6 +190,17 @@ def _committed(
         )
         for each in answer
     }
+
+
+def _told_by_events(consumer: Consumer) -> KafkaError | None:
+    """Return the reason why a group has no coordinator for this user: the client tells it only as an event."""
+    for _ in range(_MOST_EVENTS):
+        event = consumer.poll(0)
+        if event is None:
+            return None
+        if (error := event.error()) is not None and kind_of(error) in (Kind.FORBIDDEN, Kind.UNAUTHENTICATED):
+            return error
+    return None
 
 
 def init_producer(make: Callable[[], Producer], stopping: Callable[[], bool], patience_s: float) -> Producer:
@@ -206,9 +226,7 @@ def init_producer(make: Callable[[], Producer], stopping: Callable[[], bool], pa
             cause = error.args[0]
             waited = time.monotonic() - began
             if stopping() or not may_repeat(cause, Request.BEGIN, waited) or waited >= patience_s:
-                raise BrokerError(
-                    f"cannot begin transactions: {cause.str()}. Check that the brokers are up."
-                ) from error
+                raise BrokerError(f"cannot begin transactions: {cause.str()}. {cure_of(cause, _WRITE_ID)}") from error
             if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS:
                 replace = wait < _CLIENT_RETRY_S
             elif cause.retriable():

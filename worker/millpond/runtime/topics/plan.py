@@ -19,7 +19,7 @@ from millpond.runtime.config.model import Config
 from millpond.runtime.offsets.metadata import Partition
 from millpond.topology import Subtopology, TaskId, Topology, decorate
 
-__all__ = ("Plan", "TopicSpec", "Unread", "changelog_topic", "make_plan", "plan_with", "summary")
+__all__ = ("Plan", "TopicSpec", "Unread", "changelog_topic", "make_plan", "outside_topics", "plan_with", "summary")
 
 #: Topic settings of repartition topics. They keep records for ever, since the application purges them itself.
 REPARTITION_CONFIG: Mapping[str, str] = {
@@ -169,6 +169,15 @@ def make_plan(  # noqa: PLR0913 - the settings are keyword-only
         },
         unread=unread,
     )
+
+
+def outside_topics(topology: Topology, config: Config) -> set[str]:
+    """Return the topics that have to exist before the start, without those that patterns or records choose."""
+    names = {topic for store in topology.global_stores for topic in store.source.topics}
+    for part in topology.subtopologies():
+        names |= part.source_topics | part.sink_topics
+    dead_letters = config.errors_dead_letter_queue_topic_name
+    return (names - set(topology.repartition_topics)) | ({dead_letters} if dead_letters else set())
 
 
 def plan_with(topology: Topology, existing: Mapping[str, int], config: Config) -> Plan:

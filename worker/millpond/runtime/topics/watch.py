@@ -32,7 +32,8 @@ class TopicWatch:
     Args:
         plan: the plan that the worker runs.
         make: derives the plan from the partition counts of all topics.
-        list_topics: lists all topics with their partition counts, in another thread; None if no broker answers.
+        list_topics: lists all topics with their partition counts, in another thread; None if no broker answers. It
+            takes the counts of topics that the user may not see any more.
         interval_s: time between two lists, in seconds.
         blockers: the worker's blockers, to which unread partitions are added.
         more_tasks: whether tasks may be added while the worker runs, where their number follows the inputs.
@@ -45,7 +46,7 @@ class TopicWatch:
         self,
         plan: Plan,
         make: Callable[[Mapping[str, int]], Plan],
-        list_topics: Callable[[], Future[dict[str, int] | None]],
+        list_topics: Callable[[Mapping[str, int]], Future[dict[str, int] | None]],
         interval_s: float,
         blockers: Blockers,
         *,
@@ -82,7 +83,7 @@ class TopicWatch:
         if self._request is None:
             if self._next is None or now >= self._next:
                 if self._next is not None:
-                    self._request = self._list_topics()
+                    self._request = self._list_topics(self._plan.partitions)
                 self._requested_at = now
                 self._next = now + self._interval_s
             return None

@@ -34,7 +34,7 @@ from millpond.runtime.tasks.task_stores import TaskStores
 from millpond.runtime.tasks.topic_ids import TopicIdWatch
 from millpond.runtime.topics.left_changelogs import warn_of_left_changelogs
 from millpond.runtime.topics.lost_changelogs import check_changelogs
-from millpond.runtime.topics.plan import Plan, plan_with
+from millpond.runtime.topics.plan import Plan, outside_topics, plan_with
 from millpond.runtime.topics.renamed_back import warn_of_stores_renamed_back
 from millpond.runtime.topics.state_of_earlier_life import check_no_earlier_life
 from millpond.runtime.topics.state_sources import state_sources, warn_of_deletions
@@ -125,7 +125,9 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
     def planned(topics: Mapping[str, int]) -> Plan:
         return plan_with(topology, topics, config)
 
+    cluster.check_seen(outside_topics(topology, config) - existing.keys())
     plan = planned(existing)
+    cluster.check_seen({each.name for each in plan.internal} - existing.keys())
     state_file = _open_state(config)
     at_end.callback(state_file.close)
     threads = ConsumerThreads("millpond-registrar", _REQUEST_THREADS, lambda: make_offset_reader(config, on_error))
@@ -191,7 +193,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
     watch = TopicWatch(
         plan,
         planned,
-        lambda: threads.run(cluster.try_topics),
+        lambda known: threads.run(lambda: cluster.try_topics(known)),
         interval_s,
         blockers,
         more_tasks=config.coordinator_url is not None,  # only a coordinator can assign them

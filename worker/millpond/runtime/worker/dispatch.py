@@ -94,7 +94,8 @@ class Dispatcher:
             # The topic was deleted, or it is so new that the broker does not know it yet.
             self._on_unknown_topic()
         elif kind is Kind.FORBIDDEN:
-            raise BrokerError(f"no permission to read {partition}: {error.str()}. Grant it to this application's user.")
+            what = str(partition) if message.topic() else "its consumer group"
+            raise BrokerError(f"no permission to read {what}: {error.str()}. Grant it to this application's user.")
         elif code == error_codes.AUTO_OFFSET_RESET:
             # Retention has deleted the position; going back finds where the partition begins now.
             updater = self._executor.globals.of_topic(partition.topic)

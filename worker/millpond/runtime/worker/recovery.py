@@ -71,7 +71,7 @@ class Recovery:
         if late:
             # While a broker delays the producer, the next transaction would be lost as well.
             wait_s = max(wait_s, min(parts.throttling.left_s, self._timeout_s))
-        if isinstance(cause, KafkaError) and is_rejection(cause) and parts.executor.running:
+        if isinstance(cause, KafkaError) and _needs_care(cause, late=late) and parts.executor.running:
             parts.rejected.start(cause, parts.positions())
         parts.stop.wait(wait_s)
         parts.assembly.watch.hurry()  # offsets of a deleted topic cannot be committed
@@ -152,8 +152,21 @@ class Recovery:
         cause = error.cause if isinstance(error, CommitFailed) else error.args[0]
         sink, positions = self._parts.offset_sink, self._parts.positions()
         if isinstance(cause, KafkaError) and isinstance(sink, TransactionCommitter) and positions:
-            return sink.cause_of(cause, next(iter(positions.items())))
-        return cause
+            cause = sink.cause_of(cause, next(iter(positions.items())))
+        return self._named(cause) if isinstance(cause, KafkaError) else cause
+
+    def _named(self, cause: KafkaError) -> KafkaError:
+        """Return the cause of failed deliveries with their topics, if the right to write them is missing."""
+        if cause.code() not in (KafkaError.TOPIC_AUTHORIZATION_FAILED, error_codes.INCONSISTENT):
+            return cause
+        assembly, dead_letters = self._parts.assembly, self._parts.config.errors_dead_letter_queue_topic_name
+        written = {each.name for each in assembly.plan.internal} | ({dead_letters} if dead_letters else set())
+        for part in assembly.plan.subtopologies:
+            written |= set(map(assembly.environment.real_topic, part.sink_topics))
+        if not (denied := assembly.cluster.not_writable(written)):
+            return cause
+        code = KafkaError.TOPIC_AUTHORIZATION_FAILED
+        return KafkaError(code, f"{KafkaError(code).str()}: no right to write {', '.join(map(repr, denied))}")
 
     def go_back(self, *, fenced: bool = False, renew: bool = False) -> None:
         """Continue from the last commit, with a new producer.
@@ -227,6 +240,11 @@ class Recovery:
         if plan is not None:
             parts.assembly = replace(parts.assembly, plan=plan)
             parts.executor.adopt(plan)
+
+
+def _needs_care(cause: KafkaError, *, late: bool) -> bool:
+    """Return whether to send records one by one: one was rejected, or nobody knows why one failed."""
+    return is_rejection(cause) or (cause.code() == error_codes.INCONSISTENT and not late)
 
 
 def _words(cause: object) -> object:
