@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -137,7 +138,9 @@ def _tell(run: Run, console: Console, seconds: float, *, whole: bool) -> None:
         table.add_row(name, "left out", "")
     table.add_row("in all", "passed" if run.good else "FAILED", _minutes(seconds))
     console.print(table)
-    if run.good and whole:
+    if run.good and whole and tree_of(_ROOT) != run.tree:
+        console.print("Files were changed meanwhile: this run says nothing about a tree, and is not recorded.")
+    elif run.good and whole:
         line = passed.Passed(run.tree.id, digest, round(seconds), datetime.now(UTC), tuple(sorted(run.left_out)))
         passed.add(line)
         console.print(f"Recorded in {passed.file()}: {line}")
@@ -153,4 +156,5 @@ def _minutes(seconds: float) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the cluster goes with the run
     sys.exit(main(sys.argv[1:]))

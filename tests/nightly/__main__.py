@@ -10,6 +10,7 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -174,4 +175,5 @@ def _tail(log: Path, lines: int) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the cluster goes with the run
     sys.exit(main())
