@@ -38,7 +38,7 @@ def _deny(servers: str, name: str, operation: AclOperation, kind: ResourceType =
     rule = AclBinding(
         kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, AclPermissionType.DENY
     )  # fmt: skip
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers}, logger=kafka.log)
     for future in admin.create_acls([rule]).values():
         future.result(20)
 
@@ -134,10 +134,10 @@ def test_question_about_a_missing_topic_does_not_create_it(servers: str, app_id:
 def test_no_client_creates_a_topic_by_asking_for_it(servers: str, app_id: str, tmp_path: Path) -> None:
     """A topic made by the broker has one partition and its defaults: a deleted output would come back in silence."""
     settings = config(servers, app_id, tmp_path)
-    producer = Producer(dict(settings.producer_settings()))
+    producer = Producer(dict(settings.producer_settings()), logger=kafka.log)
     producer.produce(f"{app_id}-produced", b"1")
-    consumer = Consumer(dict(settings.consumer_settings(fixed={"group.id": app_id})))
-    admin = AdminClient(dict(settings.admin_settings()))
+    consumer = Consumer(dict(settings.consumer_settings(fixed={"group.id": app_id})), logger=kafka.log)
+    admin = AdminClient(dict(settings.admin_settings()), logger=kafka.log)
     for client in (producer, consumer, admin):
         client.list_topics(f"{app_id}-{type(client).__name__}", timeout=20)
     producer.flush(2)
