@@ -61,6 +61,8 @@ class Original:
                 home / "bin" / "java",
                 "-XX:+UseSerialGC",
                 "-Xmx768m",
+                # An exception that is thrown often would lose its text, by which `rules.FAILURES` knows it.
+                "-XX:-OmitStackTraceInFastThrow",
                 *([] if lasting else ["-XX:TieredStopAtLevel=1"]),
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
                 f"-Dstate.dir={self._state.name}",

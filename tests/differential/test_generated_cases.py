@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.differential import stored
 from tests.differential.original import Original
+from tests.differential.rules import is_meant
 from tests.differential.running import run, save
 
 _CASES = 1000
@@ -24,3 +26,16 @@ def test_generated_topologies_have_the_results_of_the_original(original: Origina
         for file, (_, what) in zip(files, result.differences, strict=True)
     ]
     assert not shown, "\n".join(shown)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_an_exception_keeps_its_text_however_often_it_is_thrown(original: Original) -> None:
+    """Else a long run takes a failure that is meant (`rules.FAILURES`) for a difference: compiled Java leaves it out."""
+    case = stored.read(stored.HERE / "cases" / "a-deleted-sliding-window-in-a-cache.json")
+    texts = {each["error"]["text"] for each in original.answers([case])}
+    with Original(lasting=True) as lasting:
+        for _ in range(75):
+            texts |= {each["error"]["text"] for each in lasting.answers([case] * 20)}
+    [text] = texts
+    assert is_meant(text)
