@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import confluent_kafka
 import msgspec
 import pytest
 from prometheus_client import generate_latest
@@ -20,6 +23,10 @@ from millpond.runtime.blockers import Blockers
 from millpond.runtime.http.user_metrics import user_families
 from millpond.testing import TopologyTestDriver
 from millpond.texts import encoded, said
+from tests.conftest import CreateTopic
+from tests.runtime.running import Running, failure_of
+from tests.support import kafka
+from tests.support.broker import Broker
 
 HALF = "\ud83d"
 
@@ -146,3 +153,45 @@ def test_a_tag_of_a_metric_may_have_any_text() -> None:
         assert driver.create_output_topic("dead", key=mp.String, value=mp.String).is_empty()
         registry: Any = SimpleNamespace(collect=lambda: list(user_families({}, [driver._task])))
         assert rb'word="\\ud83d"' in generate_latest(registry)
+
+
+def _produce_in_c(servers: str, topic: str, names: list[bytes]) -> None:
+    """Write records with a header of each name, as clients in C and Go can: the client for Python takes only text."""
+    folder = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
+    library = ctypes.CDLL(str(next(folder.glob("librdkafka-*.so*"))))
+    for function in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_headers_new"):
+        getattr(library, function).restype = ctypes.c_void_p
+    settings, text = ctypes.c_void_p(library.rd_kafka_conf_new()), ctypes.create_string_buffer(512)
+    library.rd_kafka_conf_set(settings, b"bootstrap.servers", servers.encode(), text, 512)
+    producer = ctypes.c_void_p(library.rd_kafka_new(0, settings, text, 512))
+    for number, name in enumerate(names):
+        headers = ctypes.c_void_p(library.rd_kafka_headers_new(1))
+        library.rd_kafka_header_add(headers, name, ctypes.c_ssize_t(len(name)), b"v", ctypes.c_ssize_t(1))
+        value = b"%d" % number
+        # The kinds of arguments: 1 topic, 4 value, 10 headers, 0 the end.
+        assert not library.rd_kafka_producev(
+            producer, 1, topic.encode(), 4, value, ctypes.c_size_t(len(value)), 10, headers, 0
+        )
+    assert not library.rd_kafka_flush(producer, 20_000)
+    library.rd_kafka_destroy(producer)
+
+
+def test_a_record_whose_header_has_no_text_as_its_name_is_a_bad_record(
+    broker: Broker, create_topic: CreateTopic, app_id: str, tmp_path: Path
+) -> None:
+    """The client cannot return its headers: the handler decides, and the records around it are processed."""
+    source, target, dead = create_topic("in"), create_topic("out"), create_topic("dead")
+    servers = broker.bootstrap_servers
+    _produce_in_c(servers, source, [b"fine", b"caf\xe9", b"fine", b"caf\xe9"])
+    builder = mp.StreamsBuilder()
+    builder.stream(source, key=mp.String, value=mp.String).to(target, key=mp.String, value=mp.String)
+    assert "the name of a header is not UTF-8" in str(failure_of(builder.build(), servers, app_id, tmp_path))
+    settings = {
+        "deserialization.exception.handler": "continue",
+        "errors.dead.letter.queue.topic.name": dead,
+    }
+    with Running(builder.build(), servers, app_id, tmp_path, settings) as running:
+        running.wait(lambda: len(kafka.read(servers, dead)) == 2, "the bad records are put aside")
+        running.wait(lambda: len(kafka.read(servers, target)) == 2, "the others are processed")
+    assert [row.value for row in kafka.read(servers, target)] == [b"0", b"2"]
+    assert [row.value for row in kafka.read(servers, dead)] == [b"1", b"3"]

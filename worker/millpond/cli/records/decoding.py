@@ -49,12 +49,13 @@ def decode(message: Message, coders: Coders, *, stack_traces: bool = True, needs
         ConfigError: the record is of no topic of the application.
         BrokerError: the schema registry cannot be reached, and the key is needed.
     """
-    headers = message.headers()
+    headers, unreadable = _headers_of(message)
     if coders.choose is not None:
         coders = coders.choose(headers)
     line: dict[str, Any] = {"key": None}
     parts = _Parts(coders, needs_key=needs_key)
     problems = parts.problems
+    problems += unreadable
     raw_key = _framed(coders.key, message.key(), headers)
     raw_value = _framed(coders.value, message.value(), headers)
     if raw_key is not None:
@@ -85,6 +86,14 @@ def decode(message: Message, coders: Coders, *, stack_traces: bool = True, needs
     if shown:
         line["headers"] = [[name, None if data is None else _text(_bytes(data))] for name, data in shown]
     return Decoded(line, line.get("error", ""), len(shown) < len(pairs), parts.no_registry)
+
+
+def _headers_of(message: Message) -> tuple[Any, list[str]]:
+    """Return the headers of a record, and why there are none if the client cannot return them."""
+    try:
+        return message.headers(), []
+    except (SystemError, UnicodeDecodeError):
+        return None, ["the name of a header is not UTF-8, so the headers are left out"]
 
 
 def _framed(coder: Coder, data: str | bytes | None, headers: Any) -> bytes | None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
-from operator import itemgetter
+from itertools import repeat
+from operator import itemgetter, length_hint
 from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
 from millpond.durations import seem_seconds
-from millpond.errors import BrokerError
+from millpond.errors import BrokerError, SerializationError
 from millpond.serdes.serde import framed
 
 __all__ = ("Chunk", "Decoder", "RecordQueue")
@@ -26,6 +26,10 @@ _value = Message.value
 _timestamp = Message.timestamp
 _headers = Message.headers
 _second = itemgetter(1)
+#: Stands for headers that the client cannot return, since a name of them is not UTF-8, and what it raises.
+_UNREADABLE = object()
+_READ_ERRORS = (SystemError, UnicodeDecodeError)
+_NO_TEXT = "the name of a header is not UTF-8, so the headers cannot be read"
 
 Deserialize = Callable[[Any], Any]
 
@@ -56,8 +60,7 @@ class Chunk:
     __slots__ = (
         "bad",
         "end",
-        "has_headers",
-        "headers_of",
+        "headers",
         "keys",
         "messages",
         "next_offset",
@@ -74,7 +77,7 @@ class Chunk:
         timestamps: list[int],
         next_offset: int,
         bad: deque[tuple[int, BadRecord]] | None = None,
-        headers_of: Callable[[Message], Any] = _headers,
+        headers: list[Any] | None = None,
     ) -> None:
         self.messages: Sequence[Message[bytes, bytes]] = messages
         self.keys: list[Any] = keys
@@ -82,8 +85,7 @@ class Chunk:
         self.timestamps: list[int] = timestamps
         self.next_offset: int = next_offset
         self.bad: deque[tuple[int, BadRecord]] | None = bad
-        self.has_headers: bool = any(map(_headers, messages))
-        self.headers_of: Callable[[Message], Any] = headers_of
+        self.headers: list[Any] | None = headers
         self.start: int = 0
         self.end: int = len(messages)
 
@@ -144,7 +146,6 @@ class Decoder:
         self._in_seconds = in_seconds
         # The headers with schema ids of key and value, which an output with other schemas must not have.
         self._id_headers = headers if any(headers) else None
-        self._headers_of = partial(_other_headers, headers) if any(headers) else _headers
 
     def decode(self, messages: Sequence[Message], partition_time: int) -> Chunk:
         """Deserialize `messages` of one partition, in offset order. No handler is called yet.
@@ -163,13 +164,18 @@ class Decoder:
         next_offset = _offset_of(messages[-1]) + 1
         raw_keys = list(map(_key, messages))
         raw_values = list(map(_value, messages))
-        if self._id_headers is not None and any(map(_headers, messages)):
-            raw_keys, raw_values = self._framed(self._id_headers, messages, raw_keys, raw_values)
+        headers = _read_headers(messages)
         timestamps: list[int] = list(map(_second, map(_timestamp, messages)))
+        readable = headers is None or _UNREADABLE not in headers
+        if not readable:
+            messages, headers = _without_unreadable(messages, headers or ())
+        if self._id_headers is not None and headers is not None:
+            raw_keys, raw_values = self._framed(self._id_headers, headers, raw_keys, raw_values)
+            headers = [_other_headers(self._id_headers, each) for each in headers]
         lowest = min(timestamps)
         if self.trust_timestamps and seem_seconds(lowest):
             self._in_seconds(lowest)
-        if self.trust_timestamps and all(raw_keys) and all(raw_values) and lowest >= 0:
+        if readable and self.trust_timestamps and all(raw_keys) and all(raw_values) and lowest >= 0:
             try:
                 keys = list(map(self._deserialize_key, raw_keys))
                 values = list(map(self._deserialize_value, raw_values))
@@ -178,8 +184,8 @@ class Decoder:
             except Exception:  # noqa: BLE001 - serdes may be user code; `_decode_each` finds the record
                 pass
             else:
-                return Chunk(messages, keys, values, timestamps, next_offset, headers_of=self._headers_of)
-        return self._decode_each(messages, raw_keys, raw_values, timestamps, partition_time, next_offset)
+                return Chunk(messages, keys, values, timestamps, next_offset, headers=headers)
+        return self._decode_each(messages, raw_keys, raw_values, timestamps, headers, partition_time, next_offset)
 
     def _decode_each(  # noqa: PLR0913 - the columns
         self,
@@ -187,15 +193,23 @@ class Decoder:
         raw_keys: list[bytes | None],
         raw_values: list[bytes | None],
         timestamps: list[int],
+        headers: list[Any] | None,
         partition_time: int,
         next_offset: int,
     ) -> Chunk:
         kept: list[Message] = []
+        kept_headers: list[Any] = []
         bad: deque[tuple[int, BadRecord]] = deque()
         keys: list[Any] = []
         values: list[Any] = []
         times: list[int] = []
-        for message, raw_key, raw_value, timestamp in zip(messages, raw_keys, raw_values, timestamps, strict=True):
+        all_headers = headers or repeat(None, len(messages))
+        for message, raw_key, raw_value, timestamp, of_message in zip(
+            messages, raw_keys, raw_values, timestamps, all_headers, strict=True
+        ):
+            if isinstance(message, _WithoutHeaders):
+                bad.append((len(kept), BadRecord(message, SerializationError(_NO_TEXT), "headers")))
+                continue
             part = "key"
             try:
                 key = None if raw_key is None else self._deserialize_key(raw_key)
@@ -213,22 +227,22 @@ class Decoder:
                 continue
             partition_time = max(partition_time, timestamp)
             kept.append(message)
+            kept_headers.append(of_message)
             keys.append(key)
             values.append(value)
             times.append(timestamp)
         if times and not self.trust_timestamps and seem_seconds(times[0]):
             self._in_seconds(times[0])
-        return Chunk(kept, keys, values, times, next_offset, bad or None, self._headers_of)
+        return Chunk(kept, keys, values, times, next_offset, bad or None, None if headers is None else kept_headers)
 
     def _framed(
         self,
         names: tuple[str | None, str | None],
-        messages: Sequence[Message],
+        headers: list[Any],
         raw_keys: list[bytes | None],
         raw_values: list[bytes | None],
     ) -> tuple[list[bytes | None], list[bytes | None]]:
         """Return keys and values with the schema ids that are in headers."""
-        headers: list[Any] = list(map(_headers, messages))
         raw_keys, raw_values = (
             [None if data is None else framed(name, data, each) for data, each in zip(column, headers, strict=True)]
             for name, column in zip(names, (raw_keys, raw_values), strict=True)
@@ -236,8 +250,49 @@ class Decoder:
         return raw_keys, raw_values
 
 
-def _other_headers(names: tuple[str | None, str | None], message: Message) -> list[Any] | None:
-    headers: Any = message.headers()
+class _WithoutHeaders:
+    """A message whose headers must not be read: a second attempt returns a broken list, with which Python may crash."""
+
+    def __init__(self, message: Message) -> None:
+        self._message = message
+
+    def headers(self) -> None:
+        """Return no headers."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._message, name)
+
+
+def _read_headers(messages: Sequence[Message]) -> list[Any] | None:
+    """Return the headers of each message; None if none has any. `_UNREADABLE` stands for those with names without text.
+
+    The client raises an error at the first attempt, whose place the iterator tells.
+    """
+    found: list[Any] = []
+    remaining = iter(messages)
+    try:
+        if not any(map(_headers, remaining)):
+            return None
+    except _READ_ERRORS:
+        failed = len(messages) - length_hint(remaining) - 1
+        found = [*map(_headers, messages[:failed]), _UNREADABLE]
+    remaining = iter(messages[len(found) :])
+    while len(found) < len(messages):
+        try:
+            found.extend(map(_headers, remaining))
+        except _READ_ERRORS:
+            found.append(_UNREADABLE)
+    return found
+
+
+def _without_unreadable(messages: Sequence[Message], headers: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return messages whose headers nobody can read by mistake, and the headers of the others."""
+    pairs = zip(messages, headers, strict=True)
+    kept = [_WithoutHeaders(message) if found is _UNREADABLE else message for message, found in pairs]
+    return kept, [None if found is _UNREADABLE else found for found in headers]
+
+
+def _other_headers(names: tuple[str | None, str | None], headers: list[Any] | None) -> list[Any] | None:
     return [each for each in headers if each[0] not in names] or None if headers else None
 
 

@@ -268,18 +268,19 @@ class StreamTask:
         stream_time = context.stream_time
         start = chunk.start
         columns: tuple[Sequence[Any], ...] = (chunk.messages, chunk.keys, chunk.values, chunk.timestamps)
+        if chunk.headers is not None:
+            columns = (*columns, chunk.headers)
         if start or end != chunk.end:
             columns = tuple(column[start:end] for column in columns)
-        if chunk.has_headers and self._tracer is not None:
-            self._run_traced(self._tracer, entry, columns, chunk.headers_of)
-        elif chunk.has_headers:
-            headers_of = chunk.headers_of
-            for message, key, value, timestamp in zip(*columns, strict=True):
+        if chunk.headers is not None and self._tracer is not None:
+            self._run_traced(self._tracer, entry, columns)
+        elif chunk.headers is not None:
+            for message, key, value, timestamp, headers in zip(*columns, strict=True):
                 if timestamp > stream_time:
                     context.stream_time = stream_time = timestamp
                 context.timestamp = timestamp
                 context.message = message
-                context.headers = headers_of(message)
+                context.headers = headers
                 entry(key, value, timestamp)
             context.headers = None
         else:
@@ -295,21 +296,17 @@ class StreamTask:
             self.first_timestamp = columns[3][0]
 
     def _run_traced(
-        self,
-        tracer: TaskTracer,
-        entry: Callable[[Any, Any, int], None],
-        columns: tuple[Sequence[Any], ...],
-        headers_of: Callable[[Message], Any],
+        self, tracer: TaskTracer, entry: Callable[[Any, Any, int], None], columns: tuple[Sequence[Any], ...]
     ) -> None:
         """Process records as `_run` does, with a span for each that its producer has sampled."""
         context, outbox = self.context, self.outbox
         stream_time = context.stream_time
-        for message, key, value, timestamp in zip(*columns, strict=True):
+        for message, key, value, timestamp, headers in zip(*columns, strict=True):
             if timestamp > stream_time:
                 context.stream_time = stream_time = timestamp
             context.timestamp = timestamp
             context.message = message
-            context.headers = headers = headers_of(message)
+            context.headers = headers
             if not headers or (parent := sampled_parent(headers)) is None:
                 entry(key, value, timestamp)
                 continue

@@ -165,13 +165,14 @@ class GlobalStateUpdater:
         # Dead letters need a transaction, and global stores have none.
         context.outbox.clear()
         entry = self._entry
-        for message, key, value, timestamp in zip(
-            chunk.messages, chunk.keys, chunk.values, chunk.timestamps, strict=True
+        headers: Sequence[Any] = chunk.headers or [None] * len(chunk.messages)
+        for message, key, value, timestamp, of_record in zip(
+            chunk.messages, chunk.keys, chunk.values, chunk.timestamps, headers, strict=True
         ):
             context.message = message
             context.timestamp = timestamp
             context.stream_time = max(context.stream_time, timestamp)
-            context.headers = chunk.headers_of(message)
+            context.headers = of_record
             entry(key, value, timestamp)
         context.message = None
         context.headers = None
