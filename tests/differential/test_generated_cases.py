@@ -31,7 +31,7 @@ def test_generated_topologies_have_the_results_of_the_original(original: Origina
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_an_exception_keeps_its_text_however_often_it_is_thrown(original: Original) -> None:
-    """Else a long run takes a failure that is meant (`rules.FAILURES`) for a difference: compiled Java leaves it out."""
+    """Else a long run takes a failure that is meant (`rules.FAILURES`) for a difference: compiled Java omits it."""
     case = stored.read(stored.HERE / "cases" / "a-deleted-sliding-window-in-a-cache.json")
     texts = {each["error"]["text"] for each in original.answers([case])}
     with Original(lasting=True) as lasting:
