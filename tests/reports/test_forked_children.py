@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import kafka
+
 _WORKER = """
 import concurrent.futures, multiprocessing, os, sys, time
 from pathlib import Path
@@ -100,6 +102,17 @@ def _line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+def _is_free(directory: Path) -> bool:
+    from millpond.errors import StateDirectoryLocked
+    from millpond.state.rocksdb.directory_lock import DirectoryLock
+
+    try:
+        DirectoryLock(directory).release()
+    except StateDirectoryLocked:
+        return False
+    return True
+
+
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("kind", ["forked", "forked_by_multiprocessing", "forked_by_a_pool"])
 def test_a_killed_worker_leaves_its_directory_and_address_free(kind: str, tmp_path: Path, started: Started) -> None:
@@ -111,6 +124,7 @@ def test_a_killed_worker_leaves_its_directory_and_address_free(kind: str, tmp_pa
     worker.kill()
     worker.wait()
     os.kill(child, 0)  # it lives
+    kafka.eventually(lambda: _is_free(tmp_path), "the lock is free")  # the kernel takes its time
     replacements = [started.start(_REPLACEMENT, tmp_path, port) for _ in range(2)]
     assert sorted(map(_line, replacements)) == ["locked", "open"]
 

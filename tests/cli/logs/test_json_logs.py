@@ -57,7 +57,7 @@ def test_a_line_has_fixed_fields(stderr: Callable[[], list[dict[str, Any]]]) -> 
     log.warning("%d of\n%s", 3, "ä\udc80", extra={"password": "hunter2"})
     (line,) = stderr()
     assert line.keys() == FIELDS | OF_WORKERS
-    assert (line["level"], line["logger"], line["message"]) == ("WARNING", "shop", "3 of\nä\udc80")
+    assert (line["level"], line["logger"], line["message"]) == ("WARNING", "shop", "3 of\nä\\udc80")
     assert (line["application_id"], line["worker"], line["thread"]) == ("orders", "w0", "MainThread")
     assert line["time"][10] == "T"
     assert line["time"].endswith("Z")

@@ -304,3 +304,18 @@ def test_the_driver_gives_a_list_of_records_to_a_step_together() -> None:
         out = driver.create_output_topic("out", key=mp.String, value=mp.String)
         assert out.read_values_to_list() == list("abcdef")
     assert sizes == [3, 2, 1]
+
+
+def test_the_driver_empties_several_inputs_at_once() -> None:
+    """A step over batches takes the records of all inputs, so none of them may be left."""
+    builder = mp.StreamsBuilder()
+    source = builder.stream("in", key=mp.String, value=mp.String)
+    inputs = [builder.stream(name, key=mp.String, value=mp.String) for name in ("left", "right")]
+    for name in ("left", "right"):
+        source.to(name, key=mp.String, value=mp.String)
+    merged = inputs[0].merge(inputs[1]).map_batches(lambda values: values)
+    merged.to("out", key=mp.String, value=mp.String)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in", key=mp.String, value=mp.String).pipe_value_list(["a", "b", "c"])
+        out = driver.create_output_topic("out", key=mp.String, value=mp.String)
+        assert sorted(out.read_values_to_list()) == list("aabbcc")

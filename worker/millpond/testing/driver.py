@@ -333,14 +333,16 @@ class TopologyTestDriver:
             self._complete()
 
     def _reorder(self) -> None:
-        """Sort the inputs again after their next records have changed: without batches, of the first one only."""
-        processed = []
-        while (first := self._order.first()) is not None:
-            processed.append(first)
+        """Sort the inputs again after their next records have changed: with batches, of any of them."""
+        if self._task.holds_batches:
+            changed = [*self._order]
+            self._order = JavaHeap(RecordQueue.head_timestamp)
+        elif (first := self._order.first()) is not None:
+            changed = [first]
             self._order.poll()
-            if not self._task.holds_batches:
-                break
-        for queue in processed:
+        else:
+            changed = []
+        for queue in changed:
             if queue.chunks:
                 self._order.offer(queue)
 
