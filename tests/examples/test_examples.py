@@ -19,8 +19,8 @@ import pytest
 from examples.feeding import Sent, send
 from examples.registry.app import JOURNEY, LOAD, PARCEL
 from tests.demo.commands import ROOT, Shell, blocks, commands
-from tests.support import broker as support
 from tests.support import kafka
+from tests.support.broker import OwnBroker, free_port
 
 from . import loops
 
@@ -58,10 +58,13 @@ EXAMPLES = (
 
 
 @pytest.fixture
-def shell(broker: support.Broker, tmp_path: Path, processes: object) -> Iterator[Shell]:
-    """A shell in the repository, whose sessions use the broker of the tests."""
-    shared = f"--bootstrap-servers {broker.bootstrap_servers}"
-    replaced = {PORT: shared, "localhost:9092": broker.bootstrap_servers, REGISTRY: str(support.free_port())}
+def shell(own_broker: OwnBroker, tmp_path: Path) -> Iterator[Shell]:
+    """A shell in the repository, whose sessions use one broker of their own.
+
+    The examples have the names of their pages: on a shared broker, other tests would use the same topics.
+    """
+    theirs = f"--bootstrap-servers {own_broker.bootstrap_servers}"
+    replaced = {PORT: theirs, "localhost:9092": own_broker.bootstrap_servers, REGISTRY: str(free_port())}
     opened = Shell(ROOT, replaced, tmp_path / "state-home")
     yield opened
     opened.close()
@@ -70,9 +73,9 @@ def shell(broker: support.Broker, tmp_path: Path, processes: object) -> Iterator
 @pytest.mark.long
 @pytest.mark.xdist_group("documentation")  # others use the topics in their texts, too
 @pytest.mark.parametrize("example", EXAMPLES, ids=[each.name for each in EXAMPLES])
-def test_an_example_runs_as_its_page_says(example: Example, shell: Shell, broker: support.Broker) -> None:
+def test_an_example_runs_as_its_page_says(example: Example, shell: Shell, own_broker: OwnBroker) -> None:
     """Its commands run in order, and what it sends is exactly what a plain loop over the same records finds."""
-    servers = broker.bootstrap_servers
+    servers = own_broker.bootstrap_servers
     feed = importlib.import_module(f"examples.{example.name}.feed")
     records = list(feed.records())
     assert {each.topic for each in records} == set(example.inputs)

@@ -161,10 +161,10 @@ _CODES = {
 }
 #: Names that the installed client lacks are left out.
 _KINDS: dict[int, Kind] = {
-    code: kind
+    getattr(KafkaError, name): kind
     for kind, names in _CODES.items()
     for name in names.split()
-    if (code := getattr(KafkaError, name, None)) is not None
+    if hasattr(KafkaError, name)
 }
 #: A repetition never helps, whatever the client says.
 _FINAL = frozenset({Kind.FENCED, Kind.FATAL, Kind.FORBIDDEN, Kind.UNAUTHENTICATED})
