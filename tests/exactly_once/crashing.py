@@ -15,6 +15,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
+from millpond.runtime.commit.pipeline import Commit
 from millpond.runtime.kafka import clients
 from millpond.runtime.ownership import lookups as registrar
 from millpond.runtime.restoring.changelog_reader import ChangelogReader
@@ -27,19 +28,30 @@ from millpond.state import StateFile
 CRASHED = 77
 
 
+def _any_call(*_args: Any, **_keywords: Any) -> bool:
+    return True
+
+
+def _has_rows(_scheduler: CommitScheduler, commit: Commit) -> bool:
+    """Return whether a commit changes a store: one may have only offsets, past transaction markers for example."""
+    return any(rows or rows.ranges for _, rows, _ in commit.rows)
+
+
 def arm(step: str, occurrence: int) -> None:
     """End this process at the n-th time of a step."""
     when, _, call = step.partition(" ")
     before = when == "before"
     times = itertools.count(1)
+    counts: Callable[..., bool] = _any_call
 
     def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def crashing(*args: Any, **keywords: Any) -> Any:
-            if before and next(times) == occurrence:
+            counted = counts(*args, **keywords)
+            if before and counted and next(times) == occurrence:
                 os._exit(CRASHED)
             result = original(*args, **keywords)
-            if not before and next(times) == occurrence:
+            if not before and counted and next(times) == occurrence:
                 os._exit(CRASHED)
             return result
 
@@ -63,6 +75,8 @@ def arm(step: str, occurrence: int) -> None:
             owner = startup.Startup
         case ["committer", "completed"]:
             owner, method = CommitScheduler, "_completed"
+        case ["committer", "completed_with_rows"]:
+            owner, method, counts = CommitScheduler, "_completed", _has_rows
         case ["committer", method]:
             owner = CommitScheduler
         case ["start", method]:

@@ -85,7 +85,7 @@ SHARE = 3
 
 def _generated(pick: random.Random, steps: list[Point], *, all_: bool) -> list[Point]:
     """Return points in random order; points of a restore come after one that leaves something to restore."""
-    after_commit = ("before committer.completed", 1)
+    after_commit = ("before committer.completed_with_rows", 1)
     if all_:
         groups = [[point] for point in (*steps, *WRITING)] + [[after_commit, point] for point in RESTORING]
     else:
