@@ -6,6 +6,7 @@ A fork copies all descriptors, whatever close-on-exec says. A child that outlive
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -40,7 +41,8 @@ def opened_here(open_one: Callable[[], T]) -> T:
 
 def _close_in_child() -> None:
     for each in list(_opened):
-        each.close()
+        with contextlib.suppress(OSError):  # the others are closed all the same
+            each.close()
     _opened.clear()
     _lock.release()
 
