@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -21,20 +20,7 @@ with warnings.catch_warnings():
     from confluent_kafka.serialization import MessageField, SerializationContext
 
 from millpond.serdes.registry import Avro, Reference, SchemaRegistry, record_name
-from tests.serdes.registry_server import RegistryServer, serve
-
-
-@pytest.fixture
-def server() -> Iterator[RegistryServer]:
-    with serve() as running:
-        yield running
-
-
-@pytest.fixture
-def registry(server: RegistryServer) -> Iterator[SchemaRegistry]:
-    found = SchemaRegistry(server.url, {"max.retries": 0})
-    yield found
-    found.close()
+from tests.serdes.registry_server import RegistryServer
 
 
 def test_the_default_of_a_decimal_is_a_decimal(registry: SchemaRegistry) -> None:

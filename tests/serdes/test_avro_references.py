@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +18,7 @@ with warnings.catch_warnings():
 
 from millpond.cli.records.coders import of_serde
 from millpond.serdes.registry import Avro, Reference, SchemaRegistry, record_name
-from tests.serdes.registry_server import RegistryServer, serve
+from tests.serdes.registry_server import RegistryServer
 
 TIME = {"type": "record", "name": "shop.Time", "fields": [
     {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
@@ -44,20 +43,13 @@ SHAPES: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.fixture
-def server() -> Iterator[RegistryServer]:
-    with serve() as running:
-        yield running
-
-
-@pytest.fixture
-def registry(server: RegistryServer) -> Iterator[SchemaRegistry]:
-    found = SchemaRegistry(server.url, {"max.retries": 0})
+def registry(registry: SchemaRegistry) -> SchemaRegistry:
+    """The registry's client, when it has the schemas that others refer to."""
     to_time = [Reference("shop.Time", "shop.Time", 1)]
-    Avro(registry=found, schema=TIME, subject=record_name).for_topic("t").serialize({"at": NOON})
-    Avro(registry=found, schema=PAID, references=to_time, subject=record_name).for_topic("t").serialize(A_PAYMENT)
-    Avro(registry=found, schema=SENT, subject=record_name).for_topic("t").serialize({"to": ""})
-    yield found
-    found.close()
+    Avro(registry=registry, schema=TIME, subject=record_name).for_topic("t").serialize({"at": NOON})
+    Avro(registry=registry, schema=PAID, references=to_time, subject=record_name).for_topic("t").serialize(A_PAYMENT)
+    Avro(registry=registry, schema=SENT, subject=record_name).for_topic("t").serialize({"to": ""})
+    return registry
 
 
 @pytest.mark.parametrize("shape", SHAPES)

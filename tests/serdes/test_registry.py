@@ -61,12 +61,6 @@ class Flight(msgspec.Struct):
     delay: float | None = None
 
 
-@pytest.fixture
-def server() -> Iterator[RegistryServer]:
-    with serve() as running:
-        yield running
-
-
 _open: list[Any] = []
 
 

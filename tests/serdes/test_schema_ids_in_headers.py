@@ -32,7 +32,7 @@ from millpond.cli.records.coders import named, of_serde
 from millpond.cli.records.decoding import decode
 from millpond.runtime.restoring.schema_headers import recoding
 from millpond.serdes.registry import Avro, JsonSchema, Protobuf, SchemaRegistry
-from tests.serdes.registry_server import RegistryServer, serve
+from tests.serdes.registry_server import RegistryServer
 
 FLIGHT = {"type": "record", "name": "Flight", "fields": [{"name": "number", "type": "long"}]}
 NUMBER = {"type": "object", "title": "Number", "properties": {"number": {"type": "integer"}}}
@@ -41,19 +41,6 @@ IN_HEADER = {"schema.id.serializer": header_schema_id_serializer}
 
 class Number(msgspec.Struct, frozen=True):
     number: int
-
-
-@pytest.fixture
-def server() -> Iterator[RegistryServer]:
-    with serve() as running:
-        yield running
-
-
-@pytest.fixture
-def registry(server: RegistryServer) -> Iterator[SchemaRegistry]:
-    found = SchemaRegistry(server.url, {"max.retries": 0})
-    yield found
-    found.close()
 
 
 @pytest.fixture

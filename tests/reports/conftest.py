@@ -1,0 +1,5 @@
+"""Fixtures of other folders."""
+
+from __future__ import annotations
+
+from tests.serdes.conftest import registry, server  # noqa: F401  (fixtures)
