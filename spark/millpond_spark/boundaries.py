@@ -16,6 +16,7 @@ from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import make_offset_reader
 from millpond.runtime.kafka.end_offsets import offset_in
+from millpond.runtime.missing_rights import Access, Operation
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import TopicIdentity
 
@@ -173,8 +174,9 @@ def _stable_ends(cluster: KafkaAdmin, wanted: Collection[Partition]) -> dict[Par
             return {each: offset_in(found) for each, found in cluster.ask_ends(wanted).items()}
         except KafkaException as error:
             if attempt == _ATTEMPTS or not error.args[0].retriable():
+                cure = cluster.access.cure(error.args[0], {each.topic for each in wanted}, Operation.DESCRIBE)
                 raise BrokerError(
-                    f"cannot read the end offsets of changelogs: {error.args[0].str()}. Check that the brokers are up."
+                    f"cannot read the end offsets of changelogs: {error.args[0].str()}. {cure}"
                 ) from error
             time.sleep(_BACKOFF_S)
     raise AssertionError
@@ -188,6 +190,7 @@ def _committed_offsets(
     if not inputs:
         yield lambda _: {}
         return
+    access = Access.of(config.consumer_settings(), config.application_id)
     with closing(make_offset_reader(config, lambda _error: None)) as consumer:
 
         def committed(wanted: AbstractSet[Partition]) -> dict[Partition, int]:
@@ -196,9 +199,9 @@ def _committed_offsets(
             try:
                 found = consumer.committed([TopicPartition(*each) for each in wanted], timeout=_TIMEOUT_S)
             except KafkaException as error:
+                cure = access.cure(error.args[0], {each.topic for each in wanted}, Operation.DESCRIBE)
                 raise BrokerError(
-                    f"cannot read the committed offsets of '{config.application_id}': {error.args[0].str()}. Check "
-                    "that the brokers are up."
+                    f"cannot read the committed offsets of '{config.application_id}': {error.args[0].str()}. {cure}"
                 ) from error
             return {Partition(each.topic, each.partition): max(each.offset, -1) for each in found}
 

@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterator
 
 from millpond.errors import MillpondError, SnapshotError
+from millpond.runtime.missing_rights import Access, Operation, Resource
 
 __all__ = ("cause_of", "reason_of", "translated_errors")
 
 #: Errors that millpond raised in an executor, in the traceback that Spark quotes.
 _OWN = re.compile(r"^(?:millpond\.errors|millpond\.[\w.]+)\.\w+: (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_FORBIDDEN = re.compile(r"TopicAuthorizationException: Not authorized to access topics: \[([^\]]+)\]")
 _JAVA = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+(\w*(?:Exception|Error)): (.+)$", re.MULTILINE)
 _CURES = (
     (re.compile(r"OffsetOutOfRange|data loss|were aged out|KAFKA_DATA_LOSS", re.IGNORECASE),
@@ -38,21 +40,28 @@ _CURES = (
 
 
 @contextlib.contextmanager
-def translated_errors() -> Iterator[None]:
-    """Raise Spark's errors in the block as `SnapshotError`; errors of millpond pass unchanged."""
+def translated_errors(access: Access) -> Iterator[None]:
+    """Raise Spark's errors in the block as `SnapshotError`; errors of millpond pass unchanged.
+
+    Args:
+        access: names the user in errors about missing rights.
+    """
     try:
         yield
     except MillpondError:
         raise
     except Exception as error:
-        raise SnapshotError(reason_of(error)) from error
+        raise SnapshotError(reason_of(error, access)) from error
 
 
-def reason_of(error: BaseException) -> str:
-    """Return one sentence with the reason why a Spark job failed."""
+def reason_of(error: BaseException, access: Access) -> str:
+    """Return one sentence with the reason why a Spark job failed; `access` names the user."""
     text = str(error)
     if own := _OWN.findall(text):
         return str(own[-1]).strip()
+    if forbidden := _FORBIDDEN.search(text):
+        topics = sorted(each.strip() for each in forbidden[1].split(","))
+        return access.lacks(Operation.READ, Resource.TOPIC, *topics)
     for pattern, sentence in _CURES:
         if pattern.search(text):
             return f"{sentence}."

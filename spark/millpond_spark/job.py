@@ -20,7 +20,9 @@ from millpond.catalog.indexes import CatalogVersion, StoreTable, table_path
 from millpond.errors import SnapshotError
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.missing_rights import Operation
 from millpond.runtime.processing.handlers import fail_on_error
+from millpond.runtime.topics.plan import outside_topics, plan_with
 from millpond.snapshots import versions
 from millpond.snapshots.locations import Location, open_location
 from millpond.snapshots.manifest import Manifest
@@ -119,7 +121,7 @@ def create_snapshot(  # noqa: PLR0913  # options are keyword-only
     location = open_location(uri, credentials_dir)
     options = kafka_options(config.consumer_settings())
     cluster = KafkaAdmin(config.admin_settings(), patience=_KAFKA_TIMEOUT, stopping=lambda: False)
-    stores = stores_of(topology, cluster.topics(), config)
+    stores = stores_of(topology, _seen(cluster, topology, config), config)
     previous = None if full else versions.newest(location, config.application_id, now_ms())
     credentials = None if credentials_dir is None else str(Path(credentials_dir).absolute())
     version = versions.new_version(now_ms())
@@ -137,7 +139,7 @@ def create_snapshot(  # noqa: PLR0913  # options are keyword-only
         if tables_place is not None:
             tables_place.location.put(f"{table_path(config.application_id, version)}/{_MARK}", _MARK.encode())
             tables = Tables(tables_place, _decoders(stores, config))
-        with spark() as session, translated_errors():
+        with spark() as session, translated_errors(cluster.access):
             boundaries = read_boundaries(cluster, config, stores.logged, now_ms)
             base = Base.of(previous, stores.logged, boundaries, now_ms())
             lenient = config.deserialization_exception_handler is not fail_on_error
@@ -169,6 +171,16 @@ def create_snapshot(  # noqa: PLR0913  # options are keyword-only
     return Snapshot(
         manifest, built.records, base.version, stores.skipped, removed, time.monotonic() - began, built.tables
     )
+
+
+def _seen(cluster: KafkaAdmin, topology: Topology, config: Config) -> Mapping[str, int]:
+    """Return the partition count of every topic, of which none of the application's is only hidden."""
+    existing = cluster.topics()
+    outside = outside_topics(topology, config).keys() - existing.keys()
+    cluster.check_seen(dict.fromkeys(outside, Operation.DESCRIBE))
+    internal = {each.name for each in plan_with(topology, existing, config).internal} - existing.keys()
+    cluster.check_seen(dict.fromkeys(internal, Operation.READ))
+    return existing
 
 
 def _absolute(uri: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millpond.errors import SnapshotError, StateError
+from millpond.runtime.missing_rights import Access
 from millpond_spark.failures import cause_of, reason_of, translated_errors
 
 EXECUTOR = """An exception was thrown from the Python worker. Please see the stack trace below.
@@ -44,13 +45,20 @@ Caused by: {error}
             JAVA.format(error="org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed"),
             "'ssl.ca.location'",
         ),
+        (
+            JAVA.format(
+                error="org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: "
+                "[app-a-changelog, app-b-changelog]"
+            ),
+            "User:alice lacks Read on topics 'app-a-changelog', 'app-b-changelog'",
+        ),
         (JAVA.format(error="java.io.IOException: odd"), "Spark could not make the snapshot (IOException: odd)."),
         ("", "Spark could not make the snapshot (RuntimeError)."),
     ],
 )  # fmt: skip
 def test_the_cause_is_told_in_one_line(text: str, told: str) -> None:
     """With the cure, where one is known."""
-    sentence = reason_of(RuntimeError(text))
+    sentence = reason_of(RuntimeError(text), Access("User:alice"))
     assert told in sentence
     assert "\n" not in sentence
 
@@ -67,7 +75,7 @@ def test_the_innermost_cause_counts() -> None:
 
 def test_errors_of_millpond_pass_as_they_are() -> None:
     """They are already one sentence."""
-    with pytest.raises(StateError, match=r"^so it is$"), translated_errors():
+    with pytest.raises(StateError, match=r"^so it is$"), translated_errors(Access()):
         raise StateError("so it is")
-    with pytest.raises(SnapshotError, match="odd"), translated_errors():
+    with pytest.raises(SnapshotError, match="odd"), translated_errors(Access()):
         raise ValueError("odd")

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from millpond.runtime.kafka.purging import Purges
+from millpond.runtime.missing_rights import Access
 
 
 class _Client:
@@ -38,9 +39,9 @@ def test_missing_right_is_told_once_and_silence_replaces_the_client(
     """Without a word, repartition topics would grow for ever."""
     silent: list[int] = []
     client: Any = _Client(code, code, code)
-    purges = Purges(lambda: silent.append(1))
+    purges = Purges(lambda: silent.append(1), Access("User:alice"))
     for offset in range(1, 4):
         assert purges.send(lambda: client, {("app-words-repartition", 0): offset})
     assert len(silent) == replaced
     assert caplog.text.count("the topics grow") == warnings
-    assert caplog.text.count("the operation Delete") == warnings
+    assert caplog.text.count("User:alice lacks Delete on topic 'app-words-repartition'") == warnings

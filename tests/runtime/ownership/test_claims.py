@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime.commit.pipeline import portions, topic_partitions
+from millpond.runtime.missing_rights import Access
 from millpond.runtime.offsets.metadata import CommittedOffset, OffsetMetadata, Partition, claim_of, next_epoch, takeable
 from millpond.runtime.ownership.takeover import (
     UNOWNED,
@@ -315,6 +316,7 @@ def test_right_to_the_group_that_is_missing_is_told_by_an_event(kafka: Kafka) ->
     consumer: Any = Consumer(kafka)
     consumer.failures += [error(KafkaError._TIMED_OUT, retriable=True)]
     consumer.poll = lambda _: events.pop(0)
-    store = OffsetStore(lambda: consumer, lambda: None, lambda: consumer, lambda: False, 5.0)
-    with pytest.raises(BrokerError, match=r"authorization failed.*the right to read the consumer group"):
+    access = Access("User:alice", "app")
+    store = OffsetStore(lambda: consumer, lambda: None, lambda: consumer, lambda: False, 5.0, access)
+    with pytest.raises(BrokerError, match=r"authorization failed.*User:alice lacks Read on group 'app'"):
         store.read([IN_A])

@@ -67,7 +67,7 @@ def test_output_that_may_not_be_written_any_more_is_named(
         running.worker.stop()
     assert target in error
     assert "Topic authorization failed" in error
-    assert "write its outputs" in error
+    assert f"User:ANONYMOUS lacks Write on topic '{target}'" in error
 
 
 def test_group_that_may_not_be_read_is_named(servers: str, app_id: str, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_group_that_may_not_be_read_is_named(servers: str, app_id: str, tmp_path
     _deny(servers, app_id, AclOperation.READ, ResourceType.GROUP)
     error = str(failure_of(_counting(source), servers, app_id, tmp_path))
     assert "Group authorization failed" in error
-    assert "the right to read the consumer group" in error
+    assert f"User:ANONYMOUS lacks Read on group '{app_id}'" in error
     assert "brokers are up" not in error
 
 
@@ -96,7 +96,8 @@ def test_changelog_that_may_not_be_seen_is_not_said_to_be_deleted(servers: str, 
         running.wait(lambda: running.worker.metrics.commits, "it commits")
     _deny(servers, changelog, AclOperation.DESCRIBE)
     error = str(failure_of(_counting(source), servers, app_id, tmp_path))
-    assert f"'{changelog}' may not exist, or this application's user may not see it" in error
+    assert f"'{changelog}' does not exist, or may not be seen" in error
+    assert f"User:ANONYMOUS lacks Read on topic '{changelog}'" in error
     assert "reset" not in error
     assert "deleted" not in error
 
@@ -113,7 +114,8 @@ def test_topic_that_may_not_be_seen_is_not_said_to_be_missing(
     builder = mp.StreamsBuilder()
     builder.stream(source, key=mp.String, value=mp.String).to(target, key=mp.String, value=mp.String)
     error = str(failure_of(builder.build(), servers, app_id, tmp_path))
-    assert f"'{app_id}-{name}' may not exist, or this application's user may not see it" in error
+    assert f"'{app_id}-{name}' does not exist, or may not be seen" in error
+    assert f"lacks {'Read' if name == 'in' else 'Write'} on topic '{app_id}-{name}'" in error
     assert "create it first" not in error
 
 

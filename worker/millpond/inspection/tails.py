@@ -17,6 +17,7 @@ from millpond.runtime.error_codes import Request, may_repeat
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, log
 from millpond.runtime.kafka.end_offsets import offset_in
+from millpond.runtime.missing_rights import Access
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.restoring.reusable_state import ChangelogFacts
 from millpond.runtime.topics.identity import TopicIdentity
@@ -58,7 +59,9 @@ class Changelogs:
         }
         # Short waits: most reads end at the end of the partition.
         defaults: dict[str, Any] = {**CLIENT_DEFAULTS, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 5}
-        self._consumer = Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
+        settings = config.consumer_settings(defaults=defaults, fixed=fixed)
+        self._access = Access.of(settings)
+        self._consumer = Consumer(dict(settings), logger=log)
 
     def logs(self, topics: Collection[str], partitions: Collection[Partition]) -> dict[Partition, ChangelogFacts]:
         """Return the offset range and topic of changelog partitions, without topics that no longer exist.
@@ -88,7 +91,7 @@ class Changelogs:
                 return offset_in(end)
             except KafkaException as error:
                 if time.monotonic() > deadline or not may_repeat(error.args[0], Request.READ):
-                    raise self._failed(error.args[0]) from error
+                    raise self._failed(error.args[0], partition) from error
                 time.sleep(_POLL_S)
 
     def read(self, partition: Partition, first: int, end: int, take: Callable[[Any], None]) -> None:
@@ -117,8 +120,10 @@ class Changelogs:
                         at = max(at, _offset(message))
                     elif error.code() in _OUT_OF_RANGE:
                         raise NotReadable(f"{partition} no longer has the records from offset {first} on")
+                    elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                        pass  # the group that the client looks for is not used
                     elif not may_repeat(error, Request.READ, time.monotonic() - progressed_at):
-                        raise self._failed(error)
+                        raise self._failed(error, partition)
                 if messages:
                     progressed_at = time.monotonic()
                     self.on_records(count)
@@ -130,10 +135,8 @@ class Changelogs:
         finally:
             self._consumer.unassign()
 
-    def _failed(self, error: KafkaError) -> BrokerError:
-        return BrokerError(
-            f"cannot read changelogs: {error.str()}. Check the brokers and the read permissions of the user."
-        )
+    def _failed(self, error: KafkaError, partition: Partition) -> BrokerError:
+        return BrokerError(f"cannot read changelogs: {error.str()}. {self._access.cure(error, [partition.topic])}")
 
     def close(self) -> None:
         """Close the connection."""

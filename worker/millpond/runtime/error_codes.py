@@ -35,7 +35,6 @@ __all__ = (
     "WAIT_COORD",
     "Kind",
     "Request",
-    "cure_of",
     "kind_of",
     "may_repeat",
 )
@@ -179,21 +178,6 @@ _SHORT_S = 30.0
 def kind_of(error: KafkaError) -> Kind:
     """Return the kind of an error, by its code."""
     return _KINDS.get(error.code(), Kind.UNCLEAR)
-
-
-def cure_of(error: KafkaError, right: str) -> str:
-    """Return a sentence that tells what to do about a request that failed for good.
-
-    Args:
-        error: the error.
-        right: the right that the request needs, such as "describe its topics".
-    """
-    kind = kind_of(error)
-    if kind is Kind.FORBIDDEN:
-        return f"Grant this application's user the right to {right}."
-    if kind is Kind.UNAUTHENTICATED:
-        return "Check this application's credentials and the settings that begin with 'ssl.' and 'sasl.'."
-    return "Check that the brokers are up."
 
 
 def may_repeat(error: KafkaError, request: Request, waited_s: float = 0.0) -> bool:

@@ -20,6 +20,7 @@ from millpond.runtime.config.parsers import nearest
 from millpond.runtime.error_codes import Kind, Request, kind_of, may_repeat
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
+from millpond.runtime.missing_rights import Access, Operation
 from millpond.runtime.offsets.metadata import Partition
 
 __all__ = ("Wanted", "admin_of", "counted", "log", "newest", "partitions_of", "quiet", "records")
@@ -56,6 +57,8 @@ class Wanted:
     """Set while reading with `follow`: why no record can come; empty if the brokers answer."""
     missing: list[KafkaError] = field(default_factory=list)
     """Filled while reading: errors that the topic does not exist, which come for a while also if it does."""
+    access: Access = field(default_factory=Access)
+    """Set while reading: names the user in errors about missing rights."""
 
 
 def quiet(session: Session) -> None:
@@ -74,14 +77,23 @@ def admin_of(config: Config, patience: timedelta = _PATIENCE) -> KafkaAdmin:
     return KafkaAdmin(config.admin_settings(CLIENT_DEFAULTS), patience=patience, stopping=lambda: False)
 
 
-def partitions_of(topics: Mapping[str, int], topic: str) -> int:
+def partitions_of(
+    admin: KafkaAdmin, topics: Mapping[str, int], topic: str, operation: Operation = Operation.READ
+) -> int:
     """Return the partition count of a topic.
 
+    Args:
+        admin: an admin client.
+        topics: the partition count of each topic that the user may see.
+        topic: the topic.
+        operation: what the command does with it.
+
     Raises:
-        TopicError: the topic does not exist.
+        TopicError: the topic does not exist, or may not be seen.
     """
     if topic in topics:
         return topics[topic]
+    admin.check_seen({topic: operation})
     near = nearest(topic, topics)
     hint = f"Did you mean '{near}'?" if near else "`millpond topics` lists those that exist."
     raise TopicError(f"topic '{topic}' does not exist. {hint}")
@@ -136,7 +148,7 @@ def newest(
     once = replace(wanted, follow=False, open_transactions={})
     consumer = _consumer(config, wanted)
     try:
-        ends = {each: min(end, _stable_end(consumer, wanted.topic, each)) for each, (_, end) in ranges.items()}
+        ends = {each: min(end, _stable_end(consumer, wanted, each)) for each, (_, end) in ranges.items()}
         held_back = {each: end - ends[each] for each, (_, end) in ranges.items() if ends[each] < end}
         wanted.open_transactions.update(held_back)
         wanted.from_offsets = dict(ends)
@@ -157,12 +169,12 @@ def newest(
     return _latest(list(tails.values()), count)
 
 
-def _stable_end(consumer: Consumer, topic: str, partition: int) -> int:
+def _stable_end(consumer: Consumer, wanted: Wanted, partition: int) -> int:
     """Return the offset at which a consumer of this isolation level stops: an open transaction may be behind it."""
     try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SILENCE_S)[1])
+        return int(consumer.get_watermark_offsets(TopicPartition(wanted.topic, partition), timeout=_SILENCE_S)[1])
     except KafkaException as error:
-        raise _failed(topic, error.args[0]) from error
+        raise _failed(wanted, error.args[0]) from error
 
 
 def _latest(tails: list[list[Message]], count: int) -> list[Message]:
@@ -177,7 +189,7 @@ def _latest(tails: list[list[Message]], count: int) -> list[Message]:
 
 
 def _chosen(admin: KafkaAdmin, wanted: Wanted) -> list[Partition]:
-    count = partitions_of(admin.topics(), wanted.topic)
+    count = partitions_of(admin, admin.topics(), wanted.topic)
     if wrong := [each for each in wanted.partitions or () if each >= count]:
         raise TopicError(f"topic '{wanted.topic}' has no partition {wrong[0]}: it has the partitions 0 to {count - 1}.")
     return [Partition(wanted.topic, each) for each in sorted(set(wanted.partitions or range(count)))]
@@ -203,7 +215,9 @@ def _consumer(config: Config, wanted: Wanted) -> Consumer:
     }
     defaults: dict[str, Any] = {**CLIENT_DEFAULTS, "fetch.wait.max.ms": 100, "fetch.queue.backoff.ms": 5}
     defaults["topic.metadata.propagation.max.ms"] = 5_000  # until a topic that is missing counts as deleted
-    return Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
+    settings = config.consumer_settings(defaults=defaults, fixed=fixed)
+    wanted.access = Access.of(settings)
+    return Consumer(dict(settings), logger=log)
 
 
 def _read(consumer: Consumer, wanted: Wanted, ends: Mapping[int, int], waiting: set[int]) -> Iterator[list[Message]]:
@@ -215,13 +229,13 @@ def _read(consumer: Consumer, wanted: Wanted, ends: Mapping[int, int], waiting: 
         yield [each for each in messages if _is_record(each, wanted, ends, waiting)]
         if wanted.missing:
             wanted.missing.clear()
-            _check_broker(consumer, wanted.topic)
+            _check_broker(consumer, wanted)
         if messages:
             heard_at = time.monotonic()
             wanted.unreachable = ""
         elif time.monotonic() - heard_at > _SILENCE_S:
             try:
-                _check_broker(consumer, wanted.topic)
+                _check_broker(consumer, wanted)
                 wanted.unreachable = ""
             except BrokerError as error:
                 if not wanted.follow:
@@ -235,7 +249,7 @@ def _is_record(message: Message, wanted: Wanted, ends: Mapping[int, int], waitin
     partition, offset, error = message.partition() or 0, message.offset() or 0, message.error()
     if wanted.follow:
         if error is not None and error.code() != error_codes.PARTITION_EOF and not _passes(error):
-            raise _failed(wanted.topic, error)
+            raise _failed(wanted, error)
         return error is None
     if error is None:
         if offset + 1 >= ends[partition]:
@@ -246,24 +260,28 @@ def _is_record(message: Message, wanted: Wanted, ends: Mapping[int, int], waitin
         if offset < ends[partition]:
             wanted.open_transactions[partition] = ends[partition] - offset
     elif not _passes(error):
-        raise _failed(wanted.topic, error)
+        raise _failed(wanted, error)
     return False
 
 
 def _passes(error: KafkaError) -> bool:
-    """Return whether the client goes on by itself after an event. An unknown topic or error is told at once."""
-    return may_repeat(error, Request.READ, math.inf)
+    """Return whether the client goes on by itself after an event. An unknown topic or error is told at once.
+
+    The group that it looks for is not used, so the right to it is not needed.
+    """
+    return may_repeat(error, Request.READ, math.inf) or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
-def _check_broker(consumer: Consumer, topic: str) -> None:
+def _check_broker(consumer: Consumer, wanted: Wanted) -> None:
     """Raise BrokerError if the brokers do not answer, and TopicError if the topic does not exist any more."""
     try:
-        found = consumer.list_topics(topic, timeout=5).topics.get(topic)
+        found = consumer.list_topics(wanted.topic, timeout=5).topics.get(wanted.topic)
     except KafkaException as error:
-        raise _failed(topic, error.args[0]) from error
+        raise _failed(wanted, error.args[0]) from error
     if found is not None and found.error is not None and kind_of(found.error) is Kind.MISSING:
-        raise TopicError(f"topic '{topic}' was deleted while it was read: start again when it exists again.")
+        raise TopicError(f"topic '{wanted.topic}' was deleted while it was read: start again when it exists again.")
 
 
-def _failed(topic: str, error: KafkaError) -> BrokerError:
-    return BrokerError(f"topic '{topic}' cannot be read: {error.str()}. Check the brokers, and the right to read it.")
+def _failed(wanted: Wanted, error: KafkaError) -> BrokerError:
+    cure = wanted.access.cure(error, [wanted.topic])
+    return BrokerError(f"topic '{wanted.topic}' cannot be read: {error.str()}. {cure}")

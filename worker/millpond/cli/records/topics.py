@@ -17,6 +17,7 @@ from millpond.cli.status.view import grid
 from millpond.errors import BrokerError, TopicError
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.missing_rights import Operation
 from millpond.runtime.offsets.metadata import Partition
 from millpond.topology import is_repartition_topic
 
@@ -106,10 +107,12 @@ def command(  # noqa: PLR0913 - one parameter per option
         _show_created(session, topic, partitions, created=created, as_json=as_json)
         return
     if topic is not None and deleting:
-        _delete(session, admin, topic, partitions_of(counts, topic), place.config, yes=yes, as_json=as_json)
+        count = partitions_of(admin, counts, topic, Operation.DELETE)
+        _delete(session, admin, topic, count, place.config, yes=yes, as_json=as_json)
         return
     if topic is not None:
-        _show_partitions(session, admin, topic, partitions_of(counts, topic), as_json=as_json)
+        count = partitions_of(admin, counts, topic, Operation.DESCRIBE)
+        _show_partitions(session, admin, topic, count, as_json=as_json)
         return
     hasty = admin_of(place.config, patience=timedelta(0))
     rows = _all_rows(hasty, admin, counts, {*admin.groups(), place.application} - {""}, everything=everything)

@@ -6,6 +6,7 @@ offsets; then follow offsets, topics and local state. A repeated reset gives the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -18,6 +19,7 @@ from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime.commit.pipeline import is_fenced, portions
 from millpond.runtime.kafka import group_requests
 from millpond.runtime.kafka.clients import log, transactional_id
+from millpond.runtime.missing_rights import Operation
 from millpond.state.rocksdb.directory_lock import DirectoryLock
 
 from .cluster import REQUEST_TIMEOUT_S, Cluster
@@ -87,7 +89,8 @@ def delete_topics(cluster: Cluster, topics: Sequence[str]) -> None:
             future.result(REQUEST_TIMEOUT_S)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise BrokerError(f"topic '{topic}' cannot be deleted: {error.args[0].str()}.") from error
+                why = cluster.rejected(error.args[0], topics=[topic], operation=Operation.DELETE)
+                raise BrokerError(f"topic '{topic}' cannot be deleted: {why}") from error
     # Brokers delete in the background: a worker that starts too early would find a topic that is half deleted.
     deadline = time.monotonic() + _DELETION_TIMEOUT_S
     while left := sorted(set(topics) & cluster.topics().keys()):
@@ -104,7 +107,8 @@ def _commit(cluster: Cluster, offsets: list[TopicPartition]) -> None:
     for future in asked.values():
         done = cluster.answer(future, "to commit the new offsets")
         if failed := [each for each in done.topic_partitions if each.error is not None]:
-            raise BrokerError(f"the offset of {failed[0].topic} cannot be changed: {failed[0].error.str()}.")
+            why = cluster.rejected(failed[0].error, topics=[failed[0].topic])
+            raise BrokerError(f"the offset of {failed[0].topic} cannot be changed: {why}")
 
 
 def _commit_as(cluster: Cluster, owner: str, producer: Producer, offsets: list[TopicPartition]) -> None:
@@ -120,7 +124,11 @@ def _commit_as(cluster: Cluster, owner: str, producer: Producer, offsets: list[T
                 f"worker '{owner}' of '{cluster.config.application_id}' runs: it continued after the reset had fenced "
                 "it. Nothing was deleted: stop all workers, and reset again."
             ) from error
-        raise BrokerError(f"the offsets of worker '{owner}' cannot be changed: {error.args[0].str()}.") from error
+        with contextlib.suppress(KafkaException):
+            # Pending offsets would hold up the next attempt until the transaction times out.
+            producer.abort_transaction(REQUEST_TIMEOUT_S)
+        why = cluster.rejected(error.args[0], topics={each.topic for each in offsets})
+        raise BrokerError(f"the offsets of worker '{owner}' cannot be changed: {why}") from error
 
 
 def _delete_directory(directory: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -22,8 +23,11 @@ from confluent_kafka.admin import AdminClient
 
 from millpond.errors import BrokerError, ConfigError
 from millpond.runtime.config.model import Config
+from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.kafka import group_requests
 from millpond.runtime.kafka.clients import log
+from millpond.runtime.kafka.rights import may_not_be_seen, unseen
+from millpond.runtime.missing_rights import Access, Operation
 from millpond.runtime.offsets.metadata import Partition, decode_metadata, text_of
 from millpond.runtime.ownership.presence import Presence, decode_presence, presence_group
 from millpond.runtime.topics.identity import digest_of, topic_ids
@@ -56,8 +60,11 @@ class Cluster:
 
     config: Config
     admin: AdminClient = field(init=False)
+    access: Access = field(init=False)
+    """Names the user in errors about missing rights."""
 
     def __post_init__(self) -> None:
+        self.access = Access.of(self.config.admin_settings(), self.config.application_id)
         self.admin = AdminClient(dict(self.config.admin_settings()), logger=log)
 
     @cached_property
@@ -73,12 +80,23 @@ class Cluster:
         if "consumer" in self.__dict__:
             self.consumer.close()
 
-    def ask(self, request: Callable[[], _Answer], what: str) -> _Answer:
+    def ask(
+        self,
+        request: Callable[[], _Answer],
+        what: str,
+        *,
+        topics: Collection[str] = (),
+        group: str = "",
+        operation: Operation = Operation.READ,
+    ) -> _Answer:
         """Send a request and return its answer.
 
         Args:
             request: sends the request and waits for the answer.
             what: the requested thing, for the error message: `the topics`, `to commit the new offsets`.
+            topics: the topics of the request, for errors about missing rights.
+            group: its group. Default: the application's.
+            operation: the operation that it needs on these.
 
         Raises:
             BrokerError: Kafka answered with an error, or did not answer in time.
@@ -88,7 +106,7 @@ class Cluster:
         except KafkaException as error:
             raise BrokerError(
                 f"Kafka at '{self.config.bootstrap_servers}' was asked for {what.removeprefix('to ')} and answered: "
-                f"{error.args[0].str()}."
+                f"{self.rejected(error.args[0], topics=topics, group=group, operation=operation)}"
             ) from error
         except group_requests.FutureTimeout as error:
             raise BrokerError(
@@ -96,10 +114,55 @@ class Cluster:
                 f"answer for {REQUEST_TIMEOUT_S:.0f} s. Check that its brokers are up."
             ) from error
 
+    def rejected(
+        self,
+        error: KafkaError,
+        *,
+        topics: Collection[str] = (),
+        group: str = "",
+        operation: Operation = Operation.READ,
+    ) -> str:
+        """Return an error of the client as a sentence, followed by another one about a right that is missing, if any.
+
+        The arguments are those of `ask`.
+        """
+        if kind_of(error) is not Kind.FORBIDDEN:
+            return f"{error.str()}."
+        return f"{error.str()}. {self.access.cure(error, topics, operation, group=group)}"
+
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of every topic."""
         listing = self.ask(lambda: self.admin.list_topics(timeout=REQUEST_TIMEOUT_S), "the topics")
         return {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
+
+    def check_seen(self, topics: Mapping[str, Operation]) -> None:
+        """Check that topics which are missing in a list do not exist, and are not only hidden from the user.
+
+        Args:
+            topics: the topics, each with the operation that the command needs.
+
+        Raises:
+            TopicError: whether a topic exists may not be seen.
+        """
+        hidden = self.ask(lambda: unseen(self.admin, topics, REQUEST_TIMEOUT_S), "the topics") if topics else []
+        if hidden:
+            raise may_not_be_seen({each: topics[each] for each in hidden}, self.access)
+
+    def check_group_seen(self, operation: Operation) -> None:
+        """Check that the user may see whether the application's group exists.
+
+        A list leaves out groups that are hidden, and a consumer without the right waits for a coordinator.
+
+        Args:
+            operation: the operation that the command needs.
+
+        Raises:
+            BrokerError: whether the group exists may not be seen.
+        """
+        id = self.config.application_id
+        asked = self.admin.describe_consumer_groups([id], request_timeout=group_requests.REQUEST_TIMEOUT_S)
+        with _unless_missing():
+            self.answer(asked[id], "the consumer group", operation=operation)
 
     def groups(self) -> list[str]:
         """Return all consumer groups; retry while a broker is still loading them, since a reset must not miss a group.
@@ -127,9 +190,13 @@ class Cluster:
         found = self.ask(lambda: self.consumer.committed(wanted, timeout=REQUEST_TIMEOUT_S), "the committed offsets")
         return _committed(found)
 
-    def all_committed(self) -> dict[Partition, Committed]:
-        """Return all committed offsets of the group, which must exist."""
-        return _committed(self._of_group(self.config.application_id))
+    def all_committed(self, operation: Operation) -> dict[Partition, Committed]:
+        """Return all committed offsets of the group, which must exist.
+
+        Args:
+            operation: what the command does with the group, for errors about missing rights.
+        """
+        return _committed(self._of_group(self.config.application_id, operation))
 
     def proven_changelogs(self, topics: Sequence[str], groups: Collection[str]) -> set[str]:
         """Return those of some changelogs that the ids in the application's committed offsets prove to be its own.
@@ -175,7 +242,10 @@ class Cluster:
         return {topic for topic, digest in known if digest_of([ids[topic]]) not in ("", digest)}
 
     def _ids(self, topics: Sequence[str]) -> dict[str, str]:
-        return self.ask(lambda: topic_ids(self.admin, topics, REQUEST_TIMEOUT_S), "the topics")
+        return self.ask(
+            lambda: topic_ids(self.admin, topics, REQUEST_TIMEOUT_S), "the topics",
+            topics=topics, operation=Operation.DESCRIBE,
+        )  # fmt: skip
 
     def readers(self, topic: str, groups: Collection[str]) -> list[str]:
         """Return the consumer groups that have committed offsets in a topic, without those for reports of workers.
@@ -199,15 +269,20 @@ class Cluster:
             if each.offset != OFFSET_INVALID
         }
 
-    def _of_group(self, id: str) -> list[TopicPartition]:
+    def _of_group(self, id: str, operation: Operation = Operation.DESCRIBE) -> list[TopicPartition]:
         asked = self.admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(id)], request_timeout=group_requests.REQUEST_TIMEOUT_S
         )
-        return list(self.answer(asked[id], "the committed offsets").topic_partitions)
+        answer = self.answer(asked[id], "the committed offsets", group=id, operation=operation)
+        return list(answer.topic_partitions)
 
-    def answer(self, future: Future[_Answer], what: str) -> _Answer:
+    def answer(
+        self, future: Future[_Answer], what: str, *, group: str = "", operation: Operation = Operation.READ
+    ) -> _Answer:
         """Wait for a group's coordinator, as `ask`, for a request sent with `group_requests.REQUEST_TIMEOUT_S`."""
-        return self.ask(lambda: group_requests.answer(future, REQUEST_TIMEOUT_S), what)
+        return self.ask(
+            lambda: group_requests.answer(future, REQUEST_TIMEOUT_S), what, group=group, operation=operation
+        )
 
     def delete_group(self, id: str) -> None:
         """Delete a consumer group, unless it does not exist.
@@ -216,12 +291,8 @@ class Cluster:
             BrokerError: Kafka rejected the request, or did not answer in time.
         """
         asked = self.admin.delete_consumer_groups([id], request_timeout=group_requests.REQUEST_TIMEOUT_S)
-        try:
-            self.answer(asked[id], f"to delete the consumer group '{id}'")
-        except BrokerError as error:
-            cause = error.__cause__
-            if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-                raise
+        with _unless_missing():
+            self.answer(asked[id], f"to delete the consumer group '{id}'", group=id, operation=Operation.DELETE)
 
     def active_members(self, groups: Collection[str]) -> list[str]:
         """Return a part of a sentence with the number of the group's members; an empty list without members.
@@ -235,7 +306,7 @@ class Cluster:
         if id not in groups:
             return []
         asked = self.admin.describe_consumer_groups([id], request_timeout=group_requests.REQUEST_TIMEOUT_S)
-        described = self.answer(asked[id], "the consumer group")
+        described = self.answer(asked[id], "the consumer group", operation=Operation.DESCRIBE)
         if described.state in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD) or not described.members:
             return []
         return [f"the consumer group has {len(described.members)} active members"]
@@ -247,8 +318,9 @@ class Cluster:
     def _watermarks(self, partition: Partition) -> tuple[int, int]:
         place = TopicPartition(*partition)
         low, high = self.ask(
-            lambda: self.consumer.get_watermark_offsets(place, timeout=REQUEST_TIMEOUT_S), f"the offsets of {partition}"
-        )
+            lambda: self.consumer.get_watermark_offsets(place, timeout=REQUEST_TIMEOUT_S),
+            f"the offsets of {partition}", topics=[partition.topic], operation=Operation.DESCRIBE,
+        )  # fmt: skip
         return low, high
 
     def offsets_at(self, partitions: Sequence[Partition], timestamp_ms: int) -> dict[Partition, int]:
@@ -266,6 +338,17 @@ class Cluster:
         """Return the offsets, limited to the range from the first offset to the end of each partition."""
         ends = self.ends(list(offsets))
         return {each: min(max(offset, ends[each][0]), ends[each][1]) for each, offset in offsets.items()}
+
+
+@contextmanager
+def _unless_missing() -> Iterator[None]:
+    """Leave the block where a group does not exist."""
+    try:
+        yield
+    except BrokerError as error:
+        cause = error.__cause__
+        if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+            raise
 
 
 def _committed(found: Sequence[TopicPartition]) -> dict[Partition, Committed]:

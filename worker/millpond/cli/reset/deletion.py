@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from millpond.runtime.missing_rights import Operation
 from millpond.runtime.ownership.presence import presence_group
+from millpond.topology import decorate
 
 from .apply import delete_topics, fence
 from .cluster import Cluster
@@ -58,7 +60,11 @@ def plan_deletion(
     """
     application_id = cluster.config.application_id
     topics = cluster.topics()  # first: only then does the client know all brokers, which list their own groups
+    cluster.check_seen(
+        dict.fromkeys({decorate(application_id, each) for each in known or ()} - topics.keys(), Operation.DELETE)
+    )
     groups = cluster.groups()
+    cluster.check_group_seen(Operation.DELETE)
     choice.check(topics, application_id, inputs)
     cluster.reject_proven_of_others(choice.delete, topics, groups)
     found = internal_topics(
@@ -66,7 +72,7 @@ def plan_deletion(
         proven=lambda some: cluster.proven_changelogs(some, groups),
     )  # fmt: skip
     exists = application_id in groups
-    committed = cluster.all_committed() if exists else {}
+    committed = cluster.all_committed(Operation.DELETE) if exists else {}
     return DeletePlan(
         application_id,
         delete_topics=found.own,

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from millpond.errors import StateDirectoryLocked, TopicError
 from millpond.runtime.config.model import Config
+from millpond.runtime.missing_rights import Operation
 from millpond.runtime.offsets.metadata import Partition
 from millpond.state.builders import SessionStoreBuilder, WindowStoreBuilder
 from millpond.state.rocksdb.directory_lock import DirectoryLock
-from millpond.topology import Topology, is_repartition_topic
+from millpond.topology import Topology, decorate, is_repartition_topic
 
 from .cluster import Cluster, Committed
 from .internal_topics import NO_CHOICE, Choice, internal_topics
@@ -128,15 +129,21 @@ def plan_reset(
         choice: the user's decisions about topics that the code does not name.
 
     Raises:
-        TopicError: an input topic does not exist.
+        TopicError: an input topic does not exist, or a topic may not be seen.
         ConfigError: the user decided to delete a topic that is no internal topic of the application.
         BrokerError: Kafka did not answer in time, or answered with an error.
     """
     config = cluster.config
     application_id = config.application_id
     counts = cluster.topics()
+    own = {decorate(application_id, each) for each in known or ()}
+    cluster.check_seen(
+        dict.fromkeys(own - counts.keys(), Operation.DELETE)
+        | dict.fromkeys(inputs.topics - counts.keys(), Operation.READ)
+    )
     topics = inputs.among(counts)
     groups = cluster.groups()
+    cluster.check_group_seen(Operation.READ)
     choice.check(counts, application_id, topics)
     cluster.reject_proven_of_others(choice.delete, counts, groups)
     found = internal_topics(

@@ -26,7 +26,8 @@ from confluent_kafka.cimpl import NewTopic
 from millpond.errors import BrokerError, ConfigError, TopicError
 from millpond.runtime import error_codes
 from millpond.runtime.blockers import Blockers
-from millpond.runtime.error_codes import Request, cure_of, may_repeat
+from millpond.runtime.error_codes import Kind, Request, kind_of, may_repeat
+from millpond.runtime.missing_rights import Access, Operation, Resource
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import (
     TopicIdentity,
@@ -41,13 +42,12 @@ from .clients import log as client_log
 from .end_offsets import ask_offsets, offset_at, read_offsets
 from .purging import Purges
 from .reconnect import answers
-from .rights import may_not_be_seen, unseen, without_right
+from .rights import errors_of, may_not_be_seen, not_created, try_unseen, unseen, without_right
 
 __all__ = ("KafkaAdmin",)
 
 log: logging.Logger = logging.getLogger(__name__)
 
-K = TypeVar("K")
 T = TypeVar("T")
 
 _REQUEST_TIMEOUT_S = 5.0
@@ -83,6 +83,7 @@ class KafkaAdmin:
 
     Attributes:
         id: the id of the cluster, as last received from a broker; empty before. May be read from any thread.
+        access: names the user in sentences about missing rights.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class KafkaAdmin:
             ConfigError: librdkafka rejects the properties, for example because of a damaged certificate or key.
         """
         self.id: str = ""
+        self.access: Access = Access.of(settings)
         self._settings = settings
         try:
             self._admin = self._new_client()
@@ -121,7 +123,7 @@ class KafkaAdmin:
         self._connection_errors: dict[int, str] = {}
         self._counts: dict[str, int] = {}
         self._without_config: set[str] = set()
-        self._purges = Purges(self.unanswered)
+        self._purges = Purges(self.unanswered, self.access)
 
     def _new_client(self) -> AdminClient:
         given: dict[str, Any] = {**self._settings, "error_cb": self._note_error}
@@ -182,15 +184,18 @@ class KafkaAdmin:
             return None
         return found | {topic: known[topic] for topic in hidden}
 
-    def check_seen(self, topics: Collection[str]) -> None:
+    def check_seen(self, topics: Mapping[str, Operation]) -> None:
         """Check that topics which are missing in a list are not only hidden from this application's user.
+
+        Args:
+            topics: the topics, each with the operation that the application needs.
 
         Raises:
             TopicError: whether a topic exists may not be seen.
             BrokerError: no broker answered in time.
         """
         if hidden := self._retry(lambda admin, timeout_s: unseen(admin, topics, timeout_s), "which topics exist"):
-            raise may_not_be_seen(hidden)
+            raise may_not_be_seen({each: topics[each] for each in hidden}, self.access)
 
     def _read(self, listing: ClusterMetadata) -> dict[str, int]:
         """Store the cluster's id, and return the partition count of every topic."""
@@ -223,7 +228,7 @@ class KafkaAdmin:
         )
 
     def partition_count(self, topic: str) -> int:
-        """Return the partition count of a topic, which is looked up once.
+        """Return the partition count of a topic to write to, which is looked up once.
 
         Raises:
             TopicError: the topic does not exist.
@@ -233,7 +238,7 @@ class KafkaAdmin:
         try:
             return self._counts[topic]
         except KeyError:
-            self.check_seen([topic])
+            self.check_seen({topic: Operation.WRITE})
             raise TopicError(f"topic '{topic}' does not exist: create it, or correct the name.") from None
 
     def ensure(self, topics: Iterable[TopicSpec], existing: Mapping[str, int], replication_factor: int) -> list[str]:
@@ -262,7 +267,9 @@ class KafkaAdmin:
                 future.result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise BrokerError(f"cannot create internal topic '{name}': {error.args[0].str()}.") from error
+                    raise not_created(
+                        f"cannot create internal topic '{name}'", name, error.args[0], self.access
+                    ) from error
             log.info("topic %s: created", name)
         self._await_leaders([topic.topic for topic in new])
         for topic in topics:
@@ -280,6 +287,7 @@ class KafkaAdmin:
                 if name not in listing or any(each.leader < 0 for each in listing[name].partitions.values())
             }
             if waiting and (self._stopping() or time.monotonic() >= deadline):
+                self.check_seen(dict.fromkeys(waiting, Operation.DESCRIBE))
                 raise BrokerError(f"topic '{min(waiting)}' was created but has no leader yet: check the brokers.")
 
     def ranges(self, partitions: Collection[Partition]) -> dict[Partition, tuple[int, int]]:
@@ -297,7 +305,7 @@ class KafkaAdmin:
             end = read_offsets(admin, wanted, OffsetSpec.latest(), timeout_s)  # type: ignore[no-untyped-call]
             return {each: (first[each], end[each]) for each in wanted}
 
-        return self._retry(request, "the first and last offsets of topics")
+        return self._retry(request, "the first and last offsets of topics", {each.topic for each in wanted})
 
     def offsets_at(self, times: Mapping[Partition, int]) -> dict[Partition, int | None]:
         """Return the offset of the first record from a time on, in epoch ms, of each partition. Safe from any thread.
@@ -314,7 +322,7 @@ class KafkaAdmin:
             specs = {each: OffsetSpec.for_timestamp(time_ms) for each, time_ms in times.items()}
             return {each: offset_at(found) for each, found in ask_offsets(admin, specs, timeout_s).items()}
 
-        return self._retry(request, "the offsets of records by their time")
+        return self._retry(request, "the offsets of records by their time", {each.topic for each in times})
 
     def facts(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
         """Return the identity of each topic. Safe from any thread.
@@ -331,7 +339,7 @@ class KafkaAdmin:
             self._warn_of_unknown(set(topics) - configs.keys())
             return {name: identity_of(ids[name], configs.get(name)) for name in topics}
 
-        return self._retry(request, "the ids and configurations of topics")
+        return self._retry(request, "the ids and configurations of topics", topics)
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the id of each topic, empty if brokers have no ids. Safe from any thread.
@@ -341,7 +349,7 @@ class KafkaAdmin:
         """
         if not topics:
             return {}
-        return self._retry(lambda admin, timeout_s: topic_ids(admin, topics, timeout_s), "the ids of topics")
+        return self._retry(lambda admin, timeout_s: topic_ids(admin, topics, timeout_s), "the ids of topics", topics)
 
     def try_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the ids of those topics that a broker returns within 5 s. Safe from any thread."""
@@ -359,13 +367,12 @@ class KafkaAdmin:
 
     def _warn_of_unknown(self, topics: Collection[str]) -> None:
         """Log once for each topic that its configuration may not be read."""
-        denied = set(topics) - self._without_config
-        if denied:
-            self._without_config |= denied
+        if denied := sorted(set(topics) - self._without_config):
+            self._without_config.update(denied)
             log.warning(
-                "changelogs %s: this application may not read their configuration, so local rows that are behind them "
-                "are restored from the beginning: the topics may have lost deletions. Grant 'DescribeConfigs' for "
-                "them.", ", ".join(sorted(denied)),
+                "changelogs %s: their configuration may not be read, so local rows that are behind them are restored "
+                "from the beginning: the topics may have lost deletions. %s",
+                ", ".join(denied), self.access.lacks(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, *denied),
             )  # fmt: skip
 
     def groups(self) -> list[str]:
@@ -390,12 +397,12 @@ class KafkaAdmin:
         try:
             self._admin.create_topics([NewTopic(topic, partitions, replicas, config=config or {})])[topic].result()
         except KafkaException as error:
-            raise BrokerError(f"topic '{topic}' cannot be created: {error.args[0].str()}.") from error
+            raise not_created(f"topic '{topic}' cannot be created", topic, error.args[0], self.access) from error
         self._await_leaders([topic])
 
-    def not_writable(self, topics: Collection[str]) -> list[str]:
-        """Return the topics that this application's user may not write, as far as brokers answer within a second."""
-        return without_right(self._admin, topics, AclOperation.WRITE, 1.0)
+    def without_right(self, topics: Collection[str], operation: Operation) -> list[str]:
+        """Return the topics for which the user lacks Read or Write, as far as brokers answer within a second."""
+        return without_right(self._admin, topics, AclOperation[operation.name], 1.0)
 
     def max_message_bytes(self, topic: str) -> int | None:
         """Return the largest batch that a topic accepts, in bytes; None if that cannot be read now."""
@@ -405,12 +412,13 @@ class KafkaAdmin:
             return None
         return None if found is None else int(found)
 
-    def _retry(self, request: Callable[[AdminClient, float], T], what: str) -> T:
+    def _retry(self, request: Callable[[AdminClient, float], T], what: str, topics: Collection[str] = ()) -> T:
         """Send a request, and repeat it until a broker answers.
 
         Args:
             request: sends it with a client, and waits for the given number of seconds.
             what: what the request reads, for the error.
+            topics: the topics of the request, for an error about a missing right.
 
         Raises:
             BrokerError: no broker answered in time, or it rejected the request.
@@ -427,8 +435,12 @@ class KafkaAdmin:
                 waited = time.monotonic() - began
                 repeated = may_repeat(error.args[0], Request.READ, waited)
                 if self._stopping() or not repeated or time.monotonic() >= deadline:
+                    cause = error.args[0]
+                    hidden = (
+                        try_unseen(self._admin, topics, _REQUEST_TIMEOUT_S) if kind_of(cause) is Kind.FORBIDDEN else ()
+                    )
                     raise BrokerError(
-                        f"cannot read {what}: {error.args[0].str()}. {cure_of(error.args[0], 'describe its topics')}"
+                        f"cannot read {what}: {cause.str()}. {self.access.cure(cause, hidden, Operation.DESCRIBE)}"
                     ) from error
                 if waited >= _LOGGED_AFTER_S and not logged:
                     logged = True
@@ -458,7 +470,7 @@ class KafkaAdmin:
             for topic, entries in values.items()
         ]
         asked = self._admin.incremental_alter_configs(resources, request_timeout=_REQUEST_TIMEOUT_S)
-        return _errors({str(resource.name): future for resource, future in asked.items()})
+        return errors_of({str(each.name): asked[each] for each in asked}, self.access, Operation.ALTER_CONFIGS)
 
     def delete_before(self, offsets: Mapping[Partition, int]) -> dict[Partition, str]:
         """Delete the records before an offset of each partition; return the errors. Safe from any thread."""
@@ -468,7 +480,8 @@ class KafkaAdmin:
             [TopicPartition(each.topic, each.partition, offset) for each, offset in offsets.items()],
             request_timeout=_REQUEST_TIMEOUT_S,
         )
-        return _errors({Partition(each.topic, each.partition): future for each, future in asked.items()})
+        answered = {Partition(each.topic, each.partition): future for each, future in asked.items()}
+        return errors_of(answered, self.access, Operation.DELETE, lambda each: each.topic)
 
     def ask_ends(self, partitions: Collection[Partition]) -> dict[Partition, Future[Any]]:
         """Request the offset after the last committed record of each partition, as `offset` of a future's result."""
@@ -485,14 +498,3 @@ class KafkaAdmin:
             Whether a request was sent. Only one is in flight at a time.
         """
         return self._purges.send(lambda: self._admin, positions)
-
-
-def _errors(asked: Mapping[K, Future[Any]]) -> dict[K, str]:
-    """Wait for the answers, and return the errors."""
-    found = {}
-    for key, future in asked.items():
-        try:
-            future.result()
-        except KafkaException as error:
-            found[key] = error.args[0].str()
-    return found

@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from millpond.runtime.error_codes import Kind, cure_of, kind_of
+from millpond.runtime.error_codes import Kind, kind_of
+from millpond.runtime.missing_rights import Access, Operation
 
 __all__ = ("Purges",)
 
@@ -21,10 +22,13 @@ class Purges:
 
     Args:
         unanswered: called after a request that got no answer.
+        access: names the user in the warning about a missing right.
     """
 
-    def __init__(self, unanswered: Callable[[], None]) -> None:
+    def __init__(self, unanswered: Callable[[], None], access: Access) -> None:
         self._unanswered = unanswered
+        self._access = access
+        self._topics: set[str] = set()
         self._sent: list[Future[object]] = []
         self._warned = False
 
@@ -42,6 +46,7 @@ class Purges:
         if not positions:
             return False
         wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]
+        self._topics = {topic for topic, _ in positions}
         self._sent = list(admin().delete_records(wanted).values())
         return True
 
@@ -56,5 +61,5 @@ class Purges:
             self._warned = True
             log.warning(
                 "repartition topics: processed records cannot be deleted (%s), so the topics grow. %s",
-                denied[0].str(), cure_of(denied[0], "delete records of its repartition topics (the operation Delete)"),
+                denied[0].str(), self._access.cure(denied[0], self._topics, Operation.DELETE),
             )  # fmt: skip

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from millpond.errors import TopicError
+from millpond.errors import BrokerError, TopicError
 from millpond.runtime.error_codes import Kind, kind_of
+from millpond.runtime.missing_rights import Access, Operation, Resource
 
-__all__ = ("may_not_be_seen", "unseen", "without_right")
+__all__ = ("errors_of", "may_not_be_seen", "not_created", "try_unseen", "unseen", "without_right")
+
+K = TypeVar("K")
 
 
 def without_right(admin: AdminClient, topics: Collection[str], operation: AclOperation, timeout_s: float) -> list[str]:
@@ -61,11 +66,60 @@ def unseen(admin: AdminClient, topics: Collection[str], timeout_s: float) -> lis
     return sorted(found)
 
 
-def may_not_be_seen(topics: Sequence[str]) -> TopicError:
-    """Return the error about topics that exist or not: brokers tell only that this user may not know."""
-    them = "them" if len(topics) > 1 else "it"
+def try_unseen(admin: AdminClient, topics: Collection[str], timeout_s: float) -> list[str]:
+    """Return the same as `unseen`; nothing if no broker answers in time."""
+    try:
+        return unseen(admin, topics, timeout_s)
+    except KafkaException:
+        return []
+
+
+def may_not_be_seen(topics: Mapping[str, Operation], access: Access) -> TopicError:
+    """Return the error about topics that exist or not: brokers tell only that this user may not know.
+
+    Args:
+        topics: the topics, each with the operation that is needed.
+        access: names the user.
+    """
+    several = len(topics) > 1
+    them, they = ("them", "they exist") if several else ("it", "it exists")
+    lacking = [
+        access.lacks(operation, Resource.TOPIC, *sorted(each for each in topics if topics[each] is operation))
+        for operation in Operation
+        if operation in topics.values()
+    ]
     return TopicError(
-        f"topic{'s' if len(topics) > 1 else ''} {', '.join(map(repr, topics))} may not exist, or this application's "
-        f"user may not see {them} (Topic authorization failed). Nothing was created or changed. Create {them}, or "
-        f"grant the user the operation Describe."
+        f"topic{'s' if several else ''} {', '.join(map(repr, sorted(topics)))} {'do' if several else 'does'} not "
+        "exist, or may not be seen (Topic authorization failed). Nothing was created or changed. "
+        f"Create {them}; or, if {they}: {' '.join(lacking)}"
     )
+
+
+def not_created(what: str, topic: str, error: KafkaError, access: Access) -> BrokerError:
+    """Return the error about a topic that a broker has not created; `what` begins it."""
+    forbidden = kind_of(error) is Kind.FORBIDDEN
+    cure = f" {access.lacks(Operation.CREATE, Resource.TOPIC, topic)}" if forbidden else ""
+    return BrokerError(f"{what}: {error.str()}.{cure}")
+
+
+def errors_of(
+    asked: Mapping[K, Future[Any]], access: Access, operation: Operation, topic_of: Callable[[K], str] = str
+) -> dict[K, str]:
+    """Wait for the answers to requests that change topics, and return the errors, with the right that is missing.
+
+    Args:
+        asked: the answers.
+        access: names the user.
+        operation: the operation that the requests need.
+        topic_of: returns the topic of a request.
+    """
+    found = {}
+    for key, future in asked.items():
+        try:
+            future.result()
+        except KafkaException as error:
+            cause = error.args[0]
+            found[key] = cause.str()
+            if kind_of(cause) is Kind.FORBIDDEN:
+                found[key] += f"; {access.lacks(operation, Resource.TOPIC, topic_of(key)).removesuffix('.')}"
+    return found

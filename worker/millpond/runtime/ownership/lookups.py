@@ -17,8 +17,10 @@ from confluent_kafka import KafkaException, Producer
 
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime.commit.pipeline import Offsets
+from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
+from millpond.runtime.missing_rights import Operation
 from millpond.runtime.offsets.completeness import Moment
 from millpond.runtime.offsets.metadata import Claim, CommittedOffset, Partition, belongs_to, claim_of
 from millpond.runtime.topics.identity import TopicIdentity, digest_of
@@ -296,7 +298,12 @@ class OwnershipLookups:
             # Workers that start at the same time all claim the unowned tasks; one is first.
             log.info("owner %s: another worker took over its tasks first; nothing is to be done", previous or UNOWNED)
         except KafkaException as error:
-            log.warning("owner %s: cannot take over its tasks: %s", previous or UNOWNED, error.args[0].str())
+            cause = error.args[0]
+            if kind_of(cause) is Kind.FORBIDDEN:
+                topics = {each.topic for own in inputs.values() for each in own}
+                cure = self._offsets.access.cure(cause, self._cluster.without_right(topics, Operation.READ) or topics)
+                raise BrokerError(f"cannot commit offsets: {cause.str()}. {cure}") from error
+            log.warning("owner %s: cannot take over its tasks: %s", previous or UNOWNED, cause.str())
         found: dict[TaskId, str | None] = {task: owners[task] for task in taken}
         others = [task for task in owners if task not in found]
         if others:

@@ -25,6 +25,7 @@ from millpond.runtime.commit.pipeline import portions
 from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.kafka.clients import log as client_log
 from millpond.runtime.kafka.group_requests import REQUEST_TIMEOUT_S, FutureTimeout, answer
+from millpond.runtime.missing_rights import Access
 from millpond.runtime.offsets.metadata import Partition, text_of
 
 __all__ = ("PERIOD_S", "Presence", "PresenceReports", "decode_presence", "presence_group")
@@ -150,7 +151,8 @@ class PresenceReports:
             self._commit((TopicPartition(*each, now_ms, text) for each in sorted(inputs)), timeout_s)
         except (KafkaException, FutureTimeout) as error:
             self._client = None  # it may not find its brokers again, and would send the request after all
-            self._failed(error.args[0] if isinstance(error, KafkaException) else None)
+            cause, *topics = error.args if isinstance(error, KafkaException) else (None,)
+            self._failed(cause, topics)
         else:
             self._failure, self._failures = "", 0
 
@@ -166,11 +168,12 @@ class PresenceReports:
             answers = client.alter_consumer_group_offsets(request, request_timeout=REQUEST_TIMEOUT_S)
             for each in answer(answers[self._group], timeout_s).topic_partitions:
                 if each.error is not None:
-                    raise KafkaException(each.error)
+                    raise KafkaException(each.error, each.topic)
 
-    def _failed(self, error: KafkaError | None) -> None:
+    def _failed(self, error: KafkaError | None, topics: Collection[str]) -> None:
         cause = "no answer from the broker" if error is None else error.str()
         rejected = error is not None and kind_of(error) is Kind.FORBIDDEN
+        cure = "" if error is None else Access.of(self._settings()).cure(error, topics, group=self._group)
         self._failures += 1
         # A coordinator that moves or is new rejects a few reports, too; a missing right does not pass.
         if cause == self._failure or (self._failures < _TOLERATED and not rejected):
@@ -181,5 +184,5 @@ class PresenceReports:
             "worker %s: cannot commit to the consumer group '%s' (%s), so `millpond reset` may not see that this "
             "worker runs; retrying every %.0f s%s",
             self._presence.worker, self._group, cause, PERIOD_S,
-            ". Allow the worker to read that group, as it may read that of the application" if rejected else "",
+            f". {cure}" if rejected else "",
         )  # fmt: skip

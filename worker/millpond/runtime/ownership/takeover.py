@@ -19,8 +19,9 @@ from millpond.backoff import Backoff
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime import error_codes
 from millpond.runtime.commit.pipeline import Offsets, is_fenced, portions, topic_partitions
-from millpond.runtime.error_codes import Kind, Request, cure_of, kind_of, may_repeat
+from millpond.runtime.error_codes import Kind, Request, kind_of, may_repeat
 from millpond.runtime.kafka.replaceable_consumer import close_in_background
+from millpond.runtime.missing_rights import Access
 from millpond.runtime.offsets.marks import Marks
 from millpond.runtime.offsets.metadata import (
     CommittedOffset,
@@ -57,10 +58,7 @@ _TRY_READ_TIMEOUT_S = 0.1
 _FIRST_INIT, _LONGEST_INIT = timedelta(milliseconds=50), timedelta(seconds=10)
 #: From this wait on, the client's own retry is used: the transaction will not end soon.
 _CLIENT_RETRY_S = 0.5
-
-
-_READ_GROUP = "read the consumer group whose name is the 'application.id'"
-_WRITE_ID = "write transactional ids that begin with 'application.id'"
+_UNKNOWN = Access()
 
 
 class _OutOfDate(KafkaException):
@@ -77,18 +75,21 @@ class OffsetStore:
         surveyor: makes a consumer of the group that does not wait for pending transactions.
         stopping: returns whether to give up; called while waiting.
         patience_s: how long to wait for a broker, in seconds.
+        access: see the attribute.
 
     Attributes:
+        access: names user and group in errors about missing rights.
         marks: the lower bounds of committed offsets; an answer below them is out of date.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         consumer: Callable[[], Consumer],
         forget_consumer: Callable[[], None],
         surveyor: Callable[[], Consumer],
         stopping: Callable[[], bool],
         patience_s: float,
+        access: Access = _UNKNOWN,
     ) -> None:
         self.marks: Marks = Marks()
         self._consumer = consumer
@@ -96,6 +97,7 @@ class OffsetStore:
         self._surveyor = surveyor
         self._stopping = stopping
         self._patience_s = patience_s
+        self.access: Access = access
 
     def read(self, partitions: Sequence[Partition]) -> dict[Partition, CommittedOffset]:
         """Return committed offsets with metadata, after pending transactions of the group have ended.
@@ -159,7 +161,7 @@ class OffsetStore:
                 timed_out = waited >= self._patience_s and not isinstance(error, _OutOfDate)
                 if self._stopping() or not may_repeat(cause, Request.READ, waited) or timed_out:
                     raise BrokerError(
-                        f"cannot read the committed offsets: {cause.str().rstrip('.')}. {cure_of(cause, _READ_GROUP)}"
+                        f"cannot read the committed offsets: {cause.str().rstrip('.')}. {self.access.cure(cause)}"
                     ) from error
                 if waited >= _LOGGED_AFTER_S and not logged and not isinstance(error, _OutOfDate):
                     logged = True
@@ -203,13 +205,16 @@ def _told_by_events(consumer: Consumer) -> KafkaError | None:
     return None
 
 
-def init_producer(make: Callable[[], Producer], stopping: Callable[[], bool], patience_s: float) -> Producer:
+def init_producer(
+    make: Callable[[], Producer], stopping: Callable[[], bool], patience_s: float, access: Access = _UNKNOWN
+) -> Producer:
     """Return a producer with initialised transactions: earlier users of its id are fenced, open transactions aborted.
 
     Args:
         make: makes the producer; called again if an open transaction delays the initialisation.
         stopping: returns whether to give up; called while waiting.
         patience_s: how long to try, in seconds.
+        access: names user and transactional ids in errors about missing rights.
 
     Raises:
         BrokerError: the broker rejected the request, or did not answer in time.
@@ -226,7 +231,7 @@ def init_producer(make: Callable[[], Producer], stopping: Callable[[], bool], pa
             cause = error.args[0]
             waited = time.monotonic() - began
             if stopping() or not may_repeat(cause, Request.BEGIN, waited) or waited >= patience_s:
-                raise BrokerError(f"cannot begin transactions: {cause.str()}. {cure_of(cause, _WRITE_ID)}") from error
+                raise BrokerError(f"cannot begin transactions: {cause.str()}. {access.cure(cause)}") from error
             if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS:
                 replace = wait < _CLIENT_RETRY_S
             elif cause.retriable():

@@ -16,6 +16,7 @@ from millpond.checks import nearest
 from millpond.errors import TopicError
 from millpond.protocol import SubtopologySummary, TopologySummary
 from millpond.runtime.config.model import Config
+from millpond.runtime.missing_rights import Operation
 from millpond.runtime.offsets.metadata import Partition
 from millpond.topology import Subtopology, TaskId, Topology, decorate
 
@@ -171,13 +172,19 @@ def make_plan(  # noqa: PLR0913 - the settings are keyword-only
     )
 
 
-def outside_topics(topology: Topology, config: Config) -> set[str]:
-    """Return the topics that have to exist before the start, without those that patterns or records choose."""
-    names = {topic for store in topology.global_stores for topic in store.source.topics}
+def outside_topics(topology: Topology, config: Config) -> dict[str, Operation]:
+    """Return the topics that have to exist before the start, without those that patterns or records choose.
+
+    Each has the operation that it is first needed for: Read if it is an input.
+    """
+    read = {topic for store in topology.global_stores for topic in store.source.topics}
+    written = {config.errors_dead_letter_queue_topic_name} - {None}
     for part in topology.subtopologies():
-        names |= part.source_topics | part.sink_topics
-    dead_letters = config.errors_dead_letter_queue_topic_name
-    return (names - set(topology.repartition_topics)) | ({dead_letters} if dead_letters else set())
+        read |= part.source_topics
+        written |= part.sink_topics
+    internal = topology.repartition_topics.keys()
+    found = dict.fromkeys(written - internal, Operation.WRITE) | dict.fromkeys(read - internal, Operation.READ)
+    return {str(topic): operation for topic, operation in found.items()}
 
 
 def plan_with(topology: Topology, existing: Mapping[str, int], config: Config) -> Plan:

@@ -20,6 +20,7 @@ from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, COPY_AHEAD_KIB, make
 from millpond.runtime.kafka.committed_ends import CommittedEnds
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
 from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
+from millpond.runtime.missing_rights import Access, Operation
 from millpond.runtime.ownership.takeover import OffsetStore
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.processing.handlers import Handlers
@@ -125,9 +126,10 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
     def planned(topics: Mapping[str, int]) -> Plan:
         return plan_with(topology, topics, config)
 
-    cluster.check_seen(outside_topics(topology, config) - existing.keys())
+    outside = outside_topics(topology, config)
+    cluster.check_seen({each: needed for each, needed in outside.items() if each not in existing})
     plan = planned(existing)
-    cluster.check_seen({each.name for each in plan.internal} - existing.keys())
+    cluster.check_seen({each.name: Operation.READ for each in plan.internal if each.name not in existing})
     state_file = _open_state(config)
     at_end.callback(state_file.close)
     threads = ConsumerThreads("millpond-registrar", _REQUEST_THREADS, lambda: make_offset_reader(config, on_error))
@@ -137,6 +139,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         lambda: make_offset_reader(config, on_error, stable=False),
         stopping,
         config.task_timeout_ms / 1000,
+        Access.of(config.consumer_settings(), config.application_id),
     )
     environment = _environment(topology, config, cluster, tracing)
     stores = TaskStores(plan, environment, state_file, cluster.ranges)

@@ -12,17 +12,10 @@ from millpond.errors import BrokerError
 __all__ = ("CommitFailures",)
 
 _TOO_LARGE = "Split the sub-topology with repartition(), or raise 'offset.metadata.max.bytes' of the brokers."
-_GRANT = "Grant this application's user the right to"
-#: Errors that a retry does not cure, each with its cure: a change of a setting, of permissions, or of the application.
+#: Errors that a retry does not cure, each with its cure: a change of a setting or of the application.
 _CURES = {
     KafkaError.OFFSET_METADATA_TOO_LARGE: _TOO_LARGE,
     KafkaError.INVALID_COMMIT_OFFSET_SIZE: _TOO_LARGE,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: f"{_GRANT} read its inputs and to write its outputs.",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: f"{_GRANT} read the consumer group whose name is the 'application.id'.",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        f"{_GRANT} write transactional ids that begin with 'application.id'."
-    ),
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: f"{_GRANT} write idempotently.",
     KafkaError.INVALID_GROUP_ID: "Choose another 'application.id'.",
     KafkaError.UNSUPPORTED_VERSION: "Run brokers of version 3.6 or newer.",
 }
@@ -39,12 +32,13 @@ class CommitFailures:
         self._code: int | None = None
         self._repeats = 0
 
-    def failed(self, cause: KafkaError | None, commits: int) -> float:
+    def failed(self, cause: KafkaError | None, commits: int, lacking: str = "") -> float:
         """Record a failed commit.
 
         Args:
             cause: the client's error; None if the failure has another cause.
             commits: the number of successful commits so far.
+            lacking: the sentence about a right that is missing, which a retry does not cure either; empty without one.
 
         Returns:
             The time to wait before the worker goes back to the last commit, in seconds; 0 after the first failure.
@@ -58,9 +52,10 @@ class CommitFailures:
         code = cause.code() if cause is not None else None
         self._repeats = self._repeats + 1 if code == self._code else 1
         self._code = code
-        if cause is not None and code in _CURES and self._repeats >= _MAX_REPEATS:
+        cure = lacking or (_CURES.get(cause.code(), "") if cause is not None else "")
+        if cause is not None and cure and self._repeats >= _MAX_REPEATS:
             raise BrokerError(
                 f"the commit was rejected {self._repeats} times for the same reason, and nothing is committed: "
-                f"{cause.str()}. {_CURES[code]}"
+                f"{cause.str()}. {cure}"
             )
         return 0.0 if self._failures == 1 else _BACKOFF.wait_s(self._failures - 1)

@@ -12,6 +12,7 @@ from millpond.errors import BrokerError
 from millpond.runtime import error_codes
 from millpond.runtime.commit.pipeline import CommitFailed
 from millpond.runtime.error_codes import Kind, kind_of
+from millpond.runtime.missing_rights import Access
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.tasks.executor import TaskExecutor
 
@@ -30,10 +31,12 @@ class Dispatcher:
     Args:
         executor: holds the tasks, global stores and restorations.
         on_unknown_topic: called when a topic may have been deleted.
+        access: names user and group in errors about missing rights.
     """
 
-    def __init__(self, executor: TaskExecutor, on_unknown_topic: Callable[[], None]) -> None:
+    def __init__(self, executor: TaskExecutor, on_unknown_topic: Callable[[], None], access: Access) -> None:
         self._executor = executor
+        self._access = access
         self._on_unknown_topic = on_unknown_topic
 
     def dispatch(self, messages: list[Message]) -> None:
@@ -94,8 +97,9 @@ class Dispatcher:
             # The topic was deleted, or it is so new that the broker does not know it yet.
             self._on_unknown_topic()
         elif kind is Kind.FORBIDDEN:
-            what = str(partition) if message.topic() else "its consumer group"
-            raise BrokerError(f"no permission to read {what}: {error.str()}. Grant it to this application's user.")
+            topics = [partition.topic] if partition.topic else ()
+            what = partition.topic or "the committed offsets"
+            raise BrokerError(f"cannot read {what}: {error.str()}. {self._access.cure(error, topics)}")
         elif code == error_codes.AUTO_OFFSET_RESET:
             # Retention has deleted the position; going back finds where the partition begins now.
             updater = self._executor.globals.of_topic(partition.topic)

@@ -19,6 +19,7 @@ from millpond.runtime.http.metrics import WorkerMetrics
 from millpond.runtime.kafka.broker_contact import BrokerContact
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
 from millpond.runtime.listeners import WorkerListener
+from millpond.runtime.missing_rights import Access
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.ownership.presence import PresenceReports
 from millpond.runtime.standstills import Standstills
@@ -74,6 +75,8 @@ class WorkerParts:
     presence: PresenceReports = field(init=False)
     rejected: RejectedRecords = field(default_factory=RejectedRecords)
     client_errors: ClientErrors = field(default_factory=ClientErrors)
+    access: Access = field(init=False)
+    """Names the user in errors about missing rights."""
     new_plan: Plan | None = None
     """A plan with more inputs, which is used as soon as nothing waits for a commit."""
     behind: bool = False
@@ -101,6 +104,7 @@ class WorkerParts:
         config = self.config
         self.transactions = TransactionSize(config.transaction_timeout_ms / 1000 if config.exactly_once else None)
         self.metrics.throttling = self.throttling
+        self.access = Access.of(config.producer_settings(), config.application_id)
         self.presence = PresenceReports(
             self.config.application_id,
             self.config.worker_id,

@@ -108,7 +108,8 @@ class Producers:
         )
 
     def _initialised(self, made: Callable[[], Producer]) -> Producer:
-        return init_producer(made, self.gives_up, self._parts.config.task_timeout_ms / 1000)
+        parts = self._parts
+        return init_producer(made, self.gives_up, parts.config.task_timeout_ms / 1000, parts.access)
 
 
 def _connected(producer: Producer) -> Producer:

@@ -16,7 +16,9 @@ from millpond.errors import BrokerError, StateCorrupted
 from millpond.runtime import error_codes
 from millpond.runtime.commit.pipeline import CommitFailed, TransactionCommitter, is_fenced
 from millpond.runtime.commit.rejected_records import is_rejection
+from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.kafka.reconnect import WorkerClient
+from millpond.runtime.missing_rights import Operation, Resource
 from millpond.runtime.states import WorkerState
 
 from .commit_failures import CommitFailures
@@ -58,16 +60,17 @@ class Recovery:
             # The client reports the cause of a fatal error only once.
             isinstance(error, KafkaException) and (is_fenced(error) or error.args[0].code() == error_codes.FATAL)
         )
-        cause = self._cause(error)
+        cause, lacking = self._named(self._cause(error))
         late = self._late(error, cause)
         smaller = self._make_smaller() if late and not self._stood_still_s() else ""
         log.warning(
             "worker %s: %s (%s)%s; going back to the last commit",
-            parts.config.worker_id, self._description(fenced=fenced), _words(cause or error), smaller,
+            parts.config.worker_id, self._description(fenced=fenced), _words(cause or error),
+            f"; {lacking.removesuffix('.')}" if lacking else smaller,
         )  # fmt: skip
         parts.metrics.recoveries += 1
         parts.metrics.commit_failed("timeout" if late else "fenced" if fenced else "error")
-        wait_s = self._failures.failed(cause if isinstance(cause, KafkaError) else None, parts.metrics.commits)
+        wait_s = self._failures.failed(cause if isinstance(cause, KafkaError) else None, parts.metrics.commits, lacking)
         if late:
             # While a broker delays the producer, the next transaction would be lost as well.
             wait_s = max(wait_s, min(parts.throttling.left_s, self._timeout_s))
@@ -153,20 +156,27 @@ class Recovery:
         sink, positions = self._parts.offset_sink, self._parts.positions()
         if isinstance(cause, KafkaError) and isinstance(sink, TransactionCommitter) and positions:
             cause = sink.cause_of(cause, next(iter(positions.items())))
-        return self._named(cause) if isinstance(cause, KafkaError) else cause
+        return cause
 
-    def _named(self, cause: KafkaError) -> KafkaError:
-        """Return the cause of failed deliveries with their topics, if the right to write them is missing."""
+    def _named(self, cause: object) -> tuple[object, str]:
+        """Return a cause, and the sentence about the right that is missing; an empty one if none is.
+
+        The cause of failed deliveries tells neither their topic nor that a right is missing: the brokers are asked.
+        """
+        if not isinstance(cause, KafkaError):
+            return cause, ""
+        lacking = self._parts.access.cure(cause) if kind_of(cause) is Kind.FORBIDDEN else ""
         if cause.code() not in (KafkaError.TOPIC_AUTHORIZATION_FAILED, error_codes.INCONSISTENT):
-            return cause
+            return cause, lacking
         assembly, dead_letters = self._parts.assembly, self._parts.config.errors_dead_letter_queue_topic_name
         written = {each.name for each in assembly.plan.internal} | ({dead_letters} if dead_letters else set())
         for part in assembly.plan.subtopologies:
             written |= set(map(assembly.environment.real_topic, part.sink_topics))
-        if not (denied := assembly.cluster.not_writable(written)):
-            return cause
-        code = KafkaError.TOPIC_AUTHORIZATION_FAILED
-        return KafkaError(code, f"{KafkaError(code).str()}: no right to write {', '.join(map(repr, denied))}")
+        for topics, operation in ((written, Operation.WRITE), (set(assembly.plan.partitions), Operation.READ)):
+            if denied := assembly.cluster.without_right(topics, operation):
+                code = KafkaError.TOPIC_AUTHORIZATION_FAILED
+                return KafkaError(code), self._parts.access.lacks(operation, Resource.TOPIC, *denied)
+        return cause, lacking
 
     def go_back(self, *, fenced: bool = False, renew: bool = False) -> None:
         """Continue from the last commit, with a new producer.

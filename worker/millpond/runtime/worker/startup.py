@@ -13,7 +13,9 @@ from millpond.errors import BrokerError, MillpondError, OwnershipError, StateCor
 from millpond.protocol import Role
 from millpond.protocol.topology_overview import topology_overview
 from millpond.runtime.config.model import Config
+from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.kafka.reconnect import WorkerClient, answers
+from millpond.runtime.missing_rights import Access
 from millpond.runtime.offsets.metadata import tasks_by_claim
 from millpond.runtime.ownership.lookups import OwnershipLookups
 from millpond.runtime.restoring.changelog_reader import ChangelogReader, Restoration
@@ -91,7 +93,7 @@ class Startup:
             assembly.environment.now_ms,
         )
         parts.admission.load = lambda: parts.load.latest
-        parts.dispatcher = Dispatcher(parts.executor, parts.client_errors.suspect_topics)
+        parts.dispatcher = Dispatcher(parts.executor, parts.client_errors.suspect_topics, parts.access)
         parts.admission.kafka_cluster = lambda: parts.assembly.cluster.id
 
     def _restore_progress(self, restoration: Restoration) -> None:
@@ -143,6 +145,8 @@ class Startup:
             except (OwnershipError, KafkaException) as error:
                 # With a coordinator, another worker may be taking over from this worker's previous incarnation.
                 fenced, lasted_s = isinstance(error, OwnershipError), time.monotonic() - began
+                if isinstance(error, KafkaException) and kind_of(error.args[0]) is Kind.FORBIDDEN:
+                    raise self._rejected(error) from error
                 final = fenced and config.coordinator_url is None
                 if final or parts.stop.is_set() or lasted_s >= config.task_timeout_ms / 1000:
                     raise
@@ -155,9 +159,12 @@ class Startup:
                     log.warning(
                         "worker %s: start failed (%s); retrying in %.1f s", config.worker_id, error, FENCED_PAUSE_S
                     )
-                parts.blockers.add("start", error if isinstance(error, MillpondError) else rejected_by_kafka(error))
+                parts.blockers.add("start", error if isinstance(error, MillpondError) else self._rejected(error))
                 parts.close_offset_sink()
                 parts.stop.wait(FENCED_PAUSE_S)
+
+    def _rejected(self, error: KafkaException) -> BrokerError:
+        return rejected_by_kafka(error, self._parts.access)
 
     def _admitted(self, coordination: Coordination, own: Sequence[TaskId]) -> Sequence[TaskId]:
         """Return the tasks to start with: none if the coordinator rejects this worker's topology."""
@@ -246,6 +253,8 @@ def announce(executor: TaskExecutor, config: Config, producer: Producer, tasks: 
         ) from error
 
 
-def rejected_by_kafka(error: KafkaException) -> BrokerError:
+def rejected_by_kafka(error: KafkaException, access: Access) -> BrokerError:
     """Return the error that a user sees when a client cannot continue."""
-    return BrokerError(f"Kafka rejected a request: {error.args[0].str()}.")
+    cause = error.args[0]
+    cure = f" {access.cure(cause)}" if kind_of(cause) is Kind.FORBIDDEN else ""
+    return BrokerError(f"Kafka rejected a request: {cause.str()}.{cure}")

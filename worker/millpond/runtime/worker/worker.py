@@ -28,6 +28,7 @@ from millpond.runtime.kafka.broker_contact import BrokerContact, make_probe
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
 from millpond.runtime.listeners import WorkerListener, check_listener
 from millpond.runtime.loading import check_not_loading
+from millpond.runtime.missing_rights import Access
 from millpond.runtime.states import WorkerState
 from millpond.runtime.tasks.held_tasks import TaskView
 from millpond.state import (
@@ -372,7 +373,7 @@ class Worker:
             if not stopped:
                 parts.become(WorkerState.ERROR)
                 if isinstance(error, KafkaException):
-                    raise _shown(error) from error
+                    raise _shown(error, parts.access) from error
                 raise
         parts.become(WorkerState.NOT_RUNNING)
         return False
@@ -396,11 +397,13 @@ class Worker:
         """Return the response to an error, and report the state that it leads to."""
         response = StreamThreadExceptionResponse.SHUTDOWN_CLIENT
         if not self._controls.stop.is_set():
-            response = self._uncaught.response(_shown(error))
+            response = self._uncaught.response(_shown(error, self._parts.access))
         if response is not StreamThreadExceptionResponse.REPLACE_THREAD:
             self._parts.become(WorkerState.PENDING_ERROR)
         else:
-            log.error("worker %s: failed, and is replaced: %s", self.config.worker_id, _shown(error))
+            log.error(
+                "worker %s: failed, and is replaced: %s", self.config.worker_id, _shown(error, self._parts.access)
+            )
         return response
 
     def _open(self) -> None:
@@ -483,10 +486,10 @@ class Worker:
         return self._parts.executor.stores.backend(store)
 
 
-def _shown(error: BaseException) -> BaseException:
+def _shown(error: BaseException, access: Access) -> BaseException:
     """Return the error that a user sees."""
     if not isinstance(error, KafkaException):
         return error
-    shown = rejected_by_kafka(error)
+    shown = rejected_by_kafka(error, access)
     shown.__cause__ = error
     return shown
