@@ -37,6 +37,7 @@ NOT_RUN = {
     "sha256sum": "a program of the system; tests/packaging/test_release.py checks the file it reads",
     "kind": "a program of other people, which e2e/ runs",
     "kafka-console-consumer.sh": "Kafka's own program, in no wheel",
+    "kafka-acls.sh": "Kafka's own program, in no wheel; tests/cli/acls reads its lines",
     "source": "activates an environment; tests/demo/test_readme.py does it",
     "export": "a shell builtin",
     "java": "a program of the JDK; test_doc_migrating.py runs its commands",

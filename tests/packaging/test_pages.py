@@ -81,6 +81,7 @@ def test_every_command_of_these_pages_can_be_run(processes):
         ".venv/bin/python -m pip": _knows_its_options,
         ".venv/bin/pre-commit": _is_configured,
         ".venv/bin/millpond settings": _prints_the_page,
+        ".venv/bin/millpond acls": _prints_the_page,
         "source .venv/bin/activate": _comes_with_a_venv,
         "python -m tests.parity": _knows_its_flags,
         ".ci/run": _is_a_program,

@@ -15,9 +15,9 @@ from millpond.cli import main
 from millpond.runtime.config.model import Config
 from millpond.state import KeyValueStoreBuilder
 from tests.spark.changelogs import PARTITIONS, Application
-from tests.spark.secure_broker import PASSWORD, SecureBroker, secure_broker
 from tests.support import kafka
 from tests.support.broker import OwnBroker
+from tests.support.secured.secure_broker import PASSWORD, SecureBroker, secure_broker
 
 pytestmark = [
     pytest.mark.timeout(300),

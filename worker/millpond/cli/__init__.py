@@ -50,6 +50,7 @@ _COMMANDS = {
     "consume": "Show the records of a topic as JSON lines.",
     "check": "Check an application, its settings and its manifests, without a cluster.",
     "topology": "Show the topology of an application as text, Mermaid or SVG.",
+    "acls": "Print the rights that an application needs in Kafka.",
     "reset": "Make an application start over: offsets, internal topics, local state.",
     "snapshot": "Make, list, verify and delete snapshots of the state.",
     "state": "Inspect state: compare it with a snapshot, export it, show it.",
@@ -57,7 +58,7 @@ _COMMANDS = {
     "settings": "List the settings, with their defaults.",
 }
 
-_FOLDERS = frozenset({"check", "run", "dev", "logs", "new", "query", "reset", "snapshot", "state", "status"})
+_FOLDERS = frozenset({"acls", "check", "run", "dev", "logs", "new", "query", "reset", "snapshot", "state", "status"})
 """Commands with a folder of their own."""
 
 _IN_FOLDERS = {

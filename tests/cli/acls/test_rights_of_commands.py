@@ -1,0 +1,76 @@
+"""Commands on a broker that denies by default, with the rights that `millpond acls --for` prints, and without each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.cli.acls.conftest import Scene
+from tests.support import kafka
+
+#: Arguments of each command, in which `{}` is the application's name, and the sentences without a right.
+CASES: dict[str, tuple[list[str], dict[tuple[str, str, str], str]]] = {
+    "consume": (["consume", "{}.out"], {("topic", "{}.out", "Read"): "lacks Read on topic '{}.out'"}),
+    "produce": (["produce", "{}.in", "lines"], {("topic", "{}.in", "Write"): "lacks Write on topic '{}.in'"}),
+    "topics": (["topics", "{}.in"], {("topic", "{}.in", "Describe"): "lacks Describe on topic '{}.in'"}),
+    "topics-create": (
+        ["topics", "{}.labels", "--create", "1"],
+        {("topic", "{}.labels", "Create"): "lacks Create on topic '{}.labels'"},
+    ),
+    "topics-delete": (
+        ["topics", "{}.dead", "--delete", "--yes"],
+        {("topic", "{}.dead", "Delete"): "lacks Delete on topic '{}.dead'"},
+    ),
+    "reset": (
+        ["reset", "TARGET", "--yes"],
+        {
+            ("topic", "{}.in", "Read"): "lacks Read on topic '{}.in'",
+            ("topic", "{}-*", "Read"): "lacks Read on topic",
+            ("group", "{}", "Read"): "lacks Read on group '{}'",
+            ("transactional_id", "{}-*", "Write"): "lacks Write on transactional ids that begin with '{}-'",
+            ("topic", "{}-*", "Delete"): "lacks Delete on topic '{}-",
+        },
+    ),
+    "delete": (
+        ["reset", "TARGET", "--delete", "--yes"],
+        {
+            ("topic", "{}-*", "Delete"): "lacks Delete on topics '{}-by-label-repartition', '{}-counts-changelog'",
+            ("group", "{}", "Delete"): "lacks Delete on group '{}'",
+            ("transactional_id", "{}-*", "Write"): "lacks Write on transactional ids that begin with '{}-'",
+            ("group", "{}/workers", "Delete"): "lacks Describe on group '{}/workers'",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("part", CASES)
+def test_command_needs_its_rights_and_names_those_that_are_missing(scene: Scene, part: str, tmp_path: Path) -> None:
+    """A command without a right fails and changes nothing that another attempt could not finish."""
+    with scene.worker(
+        tmp_path, bootstrap_servers=scene.guarded.bootstrap_servers, security_protocol="plaintext"
+    ) as made:
+        scene.produce(3)
+        made.wait(lambda: scene.counts() == Counter({"0": 1, "1": 1, "2": 1}), "counted")
+    (Path.cwd() / "lines").write_text('{"key": "k", "value": "v"}\n', encoding="utf-8")
+    if part == "topics-create":
+        kafka.delete_topics(scene.guarded.bootstrap_servers, [f"{scene.name}.labels"])
+    words, sentences = CASES[part]
+    command = [scene.target if each == "TARGET" else each.replace("{}", scene.name) for each in words]
+    login = scene.guarded.settings("bob")
+    options = ["--application-id", scene.name]
+    options += [word for key, value in login.items() for word in ("--set", f"{key}={value}")]
+    rules = scene.rules("--for", part, user="bob")
+    for missing, sentence in sentences.items():
+        left = [each for each in rules if scene.named(each) != missing]
+        assert len(left) == len(rules) - 1, missing
+        with scene.guarded.allowing("bob", left):
+            ended = scene.millpond(*command, *options)
+            assert ended.status == 1, (missing, ended)
+            assert f"User:bob {sentence.replace('{}', scene.name)}" in ended.err, (missing, ended.err)
+            assert "grant it, as `millpond acls` prints it." in ended.err
+    with scene.guarded.allowing("bob", rules):
+        ended = scene.millpond(*command, *options)
+        assert ended.status == 0, ended.err
+        assert "lacks" not in ended.err

@@ -1,0 +1,1 @@
+"""`millpond acls`: the rights that an application needs in Kafka."""
