@@ -16,6 +16,7 @@ from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import make_offset_reader
 from millpond.runtime.kafka.end_offsets import offset_in
+from millpond.runtime.kafka.group_events import read_committed_offsets
 from millpond.runtime.missing_rights import Access, Operation
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import TopicIdentity
@@ -197,7 +198,7 @@ def _committed_offsets(
             if not wanted:
                 return {}
             try:
-                found = consumer.committed([TopicPartition(*each) for each in wanted], timeout=_TIMEOUT_S)
+                found = read_committed_offsets(consumer, [TopicPartition(*each) for each in wanted], _TIMEOUT_S)
             except KafkaException as error:
                 cure = access.cure(error.args[0], {each.topic for each in wanted}, Operation.DESCRIBE)
                 raise BrokerError(

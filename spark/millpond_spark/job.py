@@ -176,8 +176,11 @@ def create_snapshot(  # noqa: PLR0913  # options are keyword-only
 def _seen(cluster: KafkaAdmin, topology: Topology, config: Config) -> Mapping[str, int]:
     """Return the partition count of every topic, of which none of the application's is only hidden."""
     existing = cluster.topics()
+    read = {topic for store in topology.global_stores for topic in store.source.topics}
+    for part in topology.subtopologies():
+        read |= part.source_topics & set(part.changelogs.values())
     outside = outside_topics(topology, config).keys() - existing.keys()
-    cluster.check_seen(dict.fromkeys(outside, Operation.DESCRIBE))
+    cluster.check_seen({each: Operation.READ if each in read else Operation.DESCRIBE for each in outside})
     internal = {each.name for each in plan_with(topology, existing, config).internal} - existing.keys()
     cluster.check_seen(dict.fromkeys(internal, Operation.READ))
     return existing

@@ -91,6 +91,8 @@ class Canary:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
+        from millpond.runtime.missing_rights import Access, Operation
+
         from .topology import input_topic, output_topic
 
         topics = [input_topic(self.application_id), output_topic(self.application_id)]
@@ -109,7 +111,8 @@ class Canary:
             self._delete()
             self.say(f"StreamApp {self.name} and its topics are deleted")
         except KafkaException as error:
-            raise CanaryFailed(f"Kafka refuses a request of the test: {error}") from error
+            why = Access.of(self.config.admin_settings()).explained(error.args[0], topics, Operation.CREATE)
+            raise CanaryFailed(f"Kafka refuses a request of the test: {why}") from error
         finally:
             with contextlib.suppress(CanaryFailed):
                 self.cluster.delete(self.name)

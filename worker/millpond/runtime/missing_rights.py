@@ -100,6 +100,16 @@ class Access:
         named = f"{resource}{several} {', '.join(map(repr, names))}" if names else f"the {resource}"
         return self._lacks(operation, named)
 
+    def explained(
+        self, error: KafkaError, topics: Collection[str] = (), operation: Operation = Operation.READ, *, group: str = ""
+    ) -> str:
+        """Return an error of the client as a sentence, followed by another one about the right that is missing, if any.
+
+        The arguments are those of `cure`.
+        """
+        cure = f" {self.cure(error, topics, operation, group=group)}" if kind_of(error) is Kind.FORBIDDEN else ""
+        return f"{error.str()}.{cure}"
+
     def cure(
         self, error: KafkaError, topics: Collection[str] = (), operation: Operation = Operation.READ, *, group: str = ""
     ) -> str:

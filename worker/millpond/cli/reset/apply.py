@@ -89,7 +89,7 @@ def delete_topics(cluster: Cluster, topics: Sequence[str]) -> None:
             future.result(REQUEST_TIMEOUT_S)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                why = cluster.rejected(error.args[0], topics=[topic], operation=Operation.DELETE)
+                why = cluster.access.explained(error.args[0], [topic], Operation.DELETE)
                 raise BrokerError(f"topic '{topic}' cannot be deleted: {why}") from error
     # Brokers delete in the background: a worker that starts too early would find a topic that is half deleted.
     deadline = time.monotonic() + _DELETION_TIMEOUT_S
@@ -107,7 +107,7 @@ def _commit(cluster: Cluster, offsets: list[TopicPartition]) -> None:
     for future in asked.values():
         done = cluster.answer(future, "to commit the new offsets")
         if failed := [each for each in done.topic_partitions if each.error is not None]:
-            why = cluster.rejected(failed[0].error, topics=[failed[0].topic])
+            why = cluster.access.explained(failed[0].error, [failed[0].topic])
             raise BrokerError(f"the offset of {failed[0].topic} cannot be changed: {why}")
 
 
@@ -127,7 +127,7 @@ def _commit_as(cluster: Cluster, owner: str, producer: Producer, offsets: list[T
         with contextlib.suppress(KafkaException):
             # Pending offsets would hold up the next attempt until the transaction times out.
             producer.abort_transaction(REQUEST_TIMEOUT_S)
-        why = cluster.rejected(error.args[0], topics={each.topic for each in offsets})
+        why = cluster.access.explained(error.args[0], {each.topic for each in offsets})
         raise BrokerError(f"the offsets of worker '{owner}' cannot be changed: {why}") from error
 
 

@@ -23,9 +23,9 @@ from confluent_kafka.admin import AdminClient
 
 from millpond.errors import BrokerError, ConfigError
 from millpond.runtime.config.model import Config
-from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.kafka import group_requests
 from millpond.runtime.kafka.clients import log
+from millpond.runtime.kafka.group_events import read_committed_offsets
 from millpond.runtime.kafka.rights import may_not_be_seen, unseen
 from millpond.runtime.missing_rights import Access, Operation
 from millpond.runtime.offsets.metadata import Partition, decode_metadata, text_of
@@ -106,29 +106,13 @@ class Cluster:
         except KafkaException as error:
             raise BrokerError(
                 f"Kafka at '{self.config.bootstrap_servers}' was asked for {what.removeprefix('to ')} and answered: "
-                f"{self.rejected(error.args[0], topics=topics, group=group, operation=operation)}"
+                f"{self.access.explained(error.args[0], topics, operation, group=group)}"
             ) from error
         except group_requests.FutureTimeout as error:
             raise BrokerError(
                 f"Kafka at '{self.config.bootstrap_servers}' was asked for {what.removeprefix('to ')} and did not "
                 f"answer for {REQUEST_TIMEOUT_S:.0f} s. Check that its brokers are up."
             ) from error
-
-    def rejected(
-        self,
-        error: KafkaError,
-        *,
-        topics: Collection[str] = (),
-        group: str = "",
-        operation: Operation = Operation.READ,
-    ) -> str:
-        """Return an error of the client as a sentence, followed by another one about a right that is missing, if any.
-
-        The arguments are those of `ask`.
-        """
-        if kind_of(error) is not Kind.FORBIDDEN:
-            return f"{error.str()}."
-        return f"{error.str()}. {self.access.cure(error, topics, operation, group=group)}"
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of every topic."""
@@ -187,7 +171,9 @@ class Cluster:
         if not partitions:
             return {}
         wanted = [TopicPartition(*each) for each in partitions]
-        found = self.ask(lambda: self.consumer.committed(wanted, timeout=REQUEST_TIMEOUT_S), "the committed offsets")
+        found = self.ask(
+            lambda: read_committed_offsets(self.consumer, wanted, REQUEST_TIMEOUT_S), "the committed offsets"
+        )
         return _committed(found)
 
     def all_committed(self, operation: Operation) -> dict[Partition, Committed]:

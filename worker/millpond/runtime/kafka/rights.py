@@ -97,9 +97,7 @@ def may_not_be_seen(topics: Mapping[str, Operation], access: Access) -> TopicErr
 
 def not_created(what: str, topic: str, error: KafkaError, access: Access) -> BrokerError:
     """Return the error about a topic that a broker has not created; `what` begins it."""
-    forbidden = kind_of(error) is Kind.FORBIDDEN
-    cure = f" {access.lacks(Operation.CREATE, Resource.TOPIC, topic)}" if forbidden else ""
-    return BrokerError(f"{what}: {error.str()}.{cure}")
+    return BrokerError(f"{what}: {access.explained(error, [topic], Operation.CREATE)}")
 
 
 def errors_of(

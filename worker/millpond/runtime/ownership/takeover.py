@@ -19,7 +19,8 @@ from millpond.backoff import Backoff
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime import error_codes
 from millpond.runtime.commit.pipeline import Offsets, is_fenced, portions, topic_partitions
-from millpond.runtime.error_codes import Kind, Request, kind_of, may_repeat
+from millpond.runtime.error_codes import Request, may_repeat
+from millpond.runtime.kafka.group_events import told_by_events
 from millpond.runtime.kafka.replaceable_consumer import close_in_background
 from millpond.runtime.missing_rights import Access
 from millpond.runtime.offsets.marks import Marks
@@ -49,7 +50,6 @@ _REQUEST_TIMEOUT_S = 2.0
 _LONGEST_REQUEST_S = 20.0
 _LOGGED_AFTER_S = 5.0
 _PAUSE_S = 0.02
-_MOST_EVENTS = 10
 _COMMIT_TIMEOUT_S = 60.0
 _TRY_READ_TIMEOUT_S = 0.1
 #: While the broker ends an open transaction, it rejects the next producer with that id. That client would retry after a
@@ -181,7 +181,7 @@ def _committed(
     try:
         answer = consumer.committed(wanted, timeout=timeout_s)
     except KafkaException as error:
-        raise KafkaException(_told_by_events(consumer) or error.args[0]) from error
+        raise KafkaException(told_by_events(consumer) or error.args[0]) from error
     for each in answer:
         # Without this check a failed partition would look like one without a committed offset.
         if each.error is not None:
@@ -192,17 +192,6 @@ def _committed(
         )
         for each in answer
     }
-
-
-def _told_by_events(consumer: Consumer) -> KafkaError | None:
-    """Return the reason why a group has no coordinator for this user: the client tells it only as an event."""
-    for _ in range(_MOST_EVENTS):
-        event = consumer.poll(0)
-        if event is None:
-            return None
-        if (error := event.error()) is not None and kind_of(error) in (Kind.FORBIDDEN, Kind.UNAUTHENTICATED):
-            return error
-    return None
 
 
 def init_producer(

@@ -255,6 +255,4 @@ def announce(executor: TaskExecutor, config: Config, producer: Producer, tasks: 
 
 def rejected_by_kafka(error: KafkaException, access: Access) -> BrokerError:
     """Return the error that a user sees when a client cannot continue."""
-    cause = error.args[0]
-    cure = f" {access.cure(cause)}" if kind_of(cause) is Kind.FORBIDDEN else ""
-    return BrokerError(f"Kafka rejected a request: {cause.str()}.{cure}")
+    return BrokerError(f"Kafka rejected a request: {access.explained(error.args[0])}")
