@@ -31,6 +31,11 @@ APP = """
         stream.to(lambda key, value, context: value, key=mp.String, value=mp.String)
         return builder.build()
 
+    def lines():
+        builder = mp.StreamsBuilder()
+        builder.stream(re.compile("orders\\n|payments", re.VERBOSE), key=mp.String, value=mp.String).to("out")
+        return builder.build()
+
     def windows():
         builder = mp.StreamsBuilder()
         (
@@ -111,6 +116,15 @@ def test_topics_that_code_chooses_are_said_to_be_unknown_until_they_are_named(
         millpond, *named
     )
     assert "Not known" not in millpond("acls", *named, *ALICE, *ID).out
+    every = printed(millpond, target, "--reads", "*", "--writes", "*")
+    assert {(TOPIC, "*", False, AclOperation.READ), (TOPIC, "*", False, AclOperation.WRITE)} <= every
+
+
+def test_pattern_of_several_lines_stays_in_one_comment(millpond: Millpond, application: Application) -> None:
+    """The script has no line that nobody meant."""
+    said = millpond("acls", f"{application(APP)}:lines", *ALICE, *ID).out
+    assert "match 'orders |payments'" in said
+    assert {line.split()[0] for line in said.splitlines()} == {"#", "kafka-acls.sh"}
 
 
 def test_handler_that_may_choose_topics_is_named(millpond: Millpond, application: Application) -> None:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
 
+from millpond.errors import BrokerError, TopicError
+from millpond.inspection.tails import Changelogs
+from millpond.runtime.config.model import Config
+from millpond.runtime.offsets.metadata import Partition
 from tests.cli.acls.conftest import Scene
 from tests.support import kafka
 
@@ -74,3 +81,27 @@ def test_command_needs_its_rights_and_names_those_that_are_missing(scene: Scene,
         ended = scene.millpond(*command, *options)
         assert ended.status == 0, ended.err
         assert "lacks" not in ended.err
+
+
+def test_state_is_verified_without_a_right_to_the_group(scene: Scene) -> None:
+    """Its consumer reads changelogs alone; a changelog that is hidden does not count as deleted."""
+    changelog = Partition(f"{scene.name}-counts-changelog", 0)
+    kafka.create_topic(scene.guarded.bootstrap_servers, changelog.topic)
+    kafka.produce(scene.guarded.bootstrap_servers, changelog.topic, [("a", "1"), ("b", "2")])
+    config = Config.load(None, {}, {"application.id": scene.name, **scene.guarded.settings("bob")})
+    rules = scene.rules("--for", "state", user="bob")
+    taken: list[Any] = []
+    with scene.guarded.allowing("bob", rules), closing(Changelogs(config)) as changelogs:
+        assert changelogs.logs([changelog.topic], [changelog]).keys() == {changelog}
+        changelogs.read(changelog, 0, 2, taken.append)
+    assert len(taken) == 2
+    left = [each for each in rules if scene.named(each) != ("topic", "{}-*", "Read")]
+    seen = (ResourceType.TOPIC, f"{scene.name}-", True, AclOperation.DESCRIBE)
+    sentence = f"User:bob lacks Read on topic '{changelog.topic}'"
+    with closing(Changelogs(config)) as changelogs:
+        for allowed, kind, call in (
+            (left, TopicError, lambda: changelogs.logs([changelog.topic], [changelog])),
+            ([*left, seen], BrokerError, lambda: changelogs.read(changelog, 0, 2, taken.append)),
+        ):
+            with scene.guarded.allowing("bob", allowed), pytest.raises(kind, match=sentence):
+                call()

@@ -17,7 +17,7 @@ from millpond.runtime.error_codes import Request, may_repeat
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, log
 from millpond.runtime.kafka.end_offsets import offset_in
-from millpond.runtime.missing_rights import Access
+from millpond.runtime.missing_rights import Access, Operation
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.restoring.reusable_state import ChangelogFacts
 from millpond.runtime.topics.identity import TopicIdentity
@@ -68,8 +68,10 @@ class Changelogs:
 
         Raises:
             BrokerError: the brokers do not answer.
+            TopicError: whether a topic exists may not be seen.
         """
         existing = self._cluster.topics()
+        self._cluster.check_seen({each: Operation.READ for each in topics if each not in existing})
         facts: dict[str, TopicIdentity] = self._cluster.facts([each for each in topics if each in existing])
         wanted = [each for each in partitions if each.partition < existing.get(each.topic, 0)]
         return {each: ChangelogFacts(*found, facts[each.topic]) for each, found in self._cluster.ranges(wanted).items()}
@@ -128,6 +130,7 @@ class Changelogs:
                     progressed_at = time.monotonic()
                     self.on_records(count)
                 elif time.monotonic() - progressed_at > _TIMEOUT_S:
+                    self._cluster.check_seen({partition.topic: Operation.READ})  # a client waits for a hidden topic
                     raise BrokerError(
                         f"{partition} was read up to offset {at} of {end}, then no record arrived for {_TIMEOUT_S:.0f} "
                         "s: check that the brokers are up."

@@ -32,8 +32,12 @@ _PRINCIPAL = re.compile(r"\w+:\S(.*\S)?")
     "--for", "parts", multiple=True, type=click.Choice([each.value for each in Part]),
     help="The part of millpond that needs the rights; may be repeated. Default: worker.",
 )  # fmt: skip
-@click.option("--reads", metavar="TOPIC", multiple=True, help="A further input; TOPIC* for all that begin so.")
-@click.option("--writes", metavar="TOPIC", multiple=True, help="A further output; TOPIC* for all that begin so.")
+@click.option(
+    "--reads", metavar="TOPIC", multiple=True, help="A further input; TOPIC* for all that begin so, * for all."
+)
+@click.option(
+    "--writes", metavar="TOPIC", multiple=True, help="A further output; TOPIC* for all that begin so, * for all."
+)
 @click.option(
     "-o", "--output", type=click.Choice(["kafka-acls", "strimzi", "json"]), default="kafka-acls", show_default=True,
     help="Lines of kafka-acls.sh, a KafkaUser of Strimzi, or JSON for programs.",

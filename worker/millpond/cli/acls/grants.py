@@ -25,7 +25,7 @@ class Grant:
 
     resource: Resource
     name: str
-    """The name, or its beginning; empty for the cluster."""
+    """The name, or its beginning; `*` for all, and empty for the cluster."""
     prefixed: bool
     operations: tuple[Operation, ...]
     why: tuple[str, ...]
@@ -59,9 +59,10 @@ def grants_of(
     wanted = set(parts)
     rights = [each for each in RIGHTS if each.part in wanted]
     needed = _merged(rights, names, optional=False)
+    unknown = _unknown(topology, config, reads=bool(reads), writes=bool(writes))
     return Grants(
         needed, _without(_merged(rights, names, optional=True), needed),
-        tuple(_unknown(topology, config, reads=bool(reads), writes=bool(writes))),
+        tuple(" ".join(each.split()) for each in unknown),  # a pattern may have several lines
     )  # fmt: skip
 
 
@@ -123,7 +124,7 @@ def _merged(rights: Iterable[Right], names: Mapping[Scope, set[str]], *, optiona
             operations.pop(Operation.DESCRIBE, None)
         grants.append(
             Grant(
-                resource, name.removesuffix("*"), name.endswith("*"), tuple(operations),
+                resource, name.removesuffix("*") or name, len(name) > 1 and name.endswith("*"), tuple(operations),
                 tuple("; ".join(why) for why in operations.values()),
             )
         )  # fmt: skip

@@ -38,7 +38,9 @@ millpond acls app:build --principal User:alice --output strimzi --cluster my-clu
 - The operator, its coordinator and the console have no access to Kafka and need no rights there. The same is true for
   `millpond status`, `tasks`, `drain`, `logs` and `query`, which ask workers or the coordinator; and for `catalog` and
   `snapshot list`, which read an object store.
-- `millpond consume` joins no group and needs no right to one.
+- `millpond consume` and `state verify` use no group and need no right to one.
+- `helm test` with brokers needs rights to names that begin with `millpond-canary-`: Create, Delete, Read, Write and
+  DescribeConfigs on topics, Read and Delete on groups, and Write on transactional ids.
 
 When a right is missing, the error or warning names the user as the settings do, the operation and the resource:
 

@@ -278,7 +278,11 @@ def _check_broker(consumer: Consumer, wanted: Wanted) -> None:
         found = consumer.list_topics(wanted.topic, timeout=5).topics.get(wanted.topic)
     except KafkaException as error:
         raise _failed(wanted, error.args[0]) from error
-    if found is not None and found.error is not None and kind_of(found.error) is Kind.MISSING:
+    if found is None or found.error is None:
+        return
+    if kind_of(found.error) is Kind.FORBIDDEN:
+        raise _failed(wanted, found.error)
+    if kind_of(found.error) is Kind.MISSING:
         raise TopicError(f"topic '{wanted.topic}' was deleted while it was read: start again when it exists again.")
 
 
