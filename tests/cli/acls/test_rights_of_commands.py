@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from millpond.errors import BrokerError, TopicError
@@ -37,6 +38,7 @@ CASES: dict[str, tuple[list[str], dict[tuple[str, str, str], str]]] = {
             ("topic", "{}-*", "Read"): "lacks Read on topic",
             ("group", "{}", "Read"): "lacks Read on group '{}'",
             ("transactional_id", "{}-*", "Write"): "lacks Write on transactional ids that begin with '{}-'",
+            ("group", "{}/workers", "Describe"): "lacks Describe on group '{}/workers'",
             ("topic", "{}-*", "Delete"): "lacks Delete on topic '{}-",
         },
     ),
@@ -105,3 +107,26 @@ def test_state_is_verified_without_a_right_to_the_group(scene: Scene) -> None:
         ):
             with scene.guarded.allowing("bob", allowed), pytest.raises(kind, match=sentence):
                 call()
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["groups are seen", "groups are hidden"])
+def test_topic_of_an_application_that_is_hidden_is_not_deleted(scene: Scene, *, seen: bool) -> None:
+    """Its id begins as that of the application, and so do its topics; without the topology, its group tells it."""
+    servers, other = scene.guarded.bootstrap_servers, f"{scene.name}-eu"
+    own, foreign = f"{scene.name}-counts-changelog", f"{other}-counts-changelog"
+    for topic in (own, foreign):
+        kafka.create_topic(servers, topic)
+    for id in (scene.name, other):
+        kafka.commit_offsets(servers, id, [TopicPartition(f"{scene.name}.in", 0, 0)])
+    options = ["--application-id", scene.name]
+    options += [word for key, value in scene.guarded.settings("bob").items() for word in ("--set", f"{key}={value}")]
+    rules = scene.rules("--for", "delete", user="bob")
+    if not seen:
+        rules = [each for each in rules if each[0] is not ResourceType.BROKER]
+    with scene.guarded.allowing("bob", rules):
+        ended = scene.millpond("reset", "--delete", "--yes", *options)
+    assert ended.status == 0, ended.err
+    left = kafka.topic_names(servers, prefix=f"{scene.name}-")
+    assert foreign in left
+    assert (own in left) is not seen
+    assert f"keep topic {foreign}" in ended.out

@@ -182,13 +182,13 @@ RIGHTS: tuple[Right, ...] = (
         (Scope.REPARTITION, Operation.READ, "commit other offsets", _FAILS),
         (Scope.INTERNAL, Operation.DELETE, "delete them", _FAILS),
         (Scope.GROUP, Operation.READ, "read and commit offsets", _FAILS),
-        (Scope.PRESENCE, Operation.DESCRIBE, "see workers that run", "it does not see them"),
+        (Scope.PRESENCE, Operation.DESCRIBE, "see workers that run", "it fails, unless with `--force`"),
         (Scope.TRANSACTIONS, Operation.WRITE, "fence the owners of tasks", _FAILS),
         (
             Scope.CLUSTER,
             Operation.DESCRIBE,
             "list the groups of other applications, whose topics stay",
-            "it may ask about topics of others",
+            "without the topology, it keeps topics that may be of others",
         ),
     ),
     *_rights(
@@ -202,7 +202,7 @@ RIGHTS: tuple[Right, ...] = (
             Scope.CLUSTER,
             Operation.DESCRIBE,
             "list the groups of other applications, whose topics stay",
-            "it may ask about topics of others",
+            "without the topology, it keeps topics that may be of others",
         ),
     ),
     *_rights(

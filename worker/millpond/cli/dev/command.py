@@ -26,6 +26,7 @@ from millpond.cli.reloading import ApplicationFiles
 from millpond.cli.session import Session
 from millpond.errors import BrokerError, MillpondError
 from millpond.runtime.config.model import Config
+from millpond.runtime.missing_rights import Access, Operation
 from millpond.topology import Topology
 from millpond.topology.settings.checking import check_startable
 
@@ -371,6 +372,7 @@ def missing_topics(
 
 def _create_topics(topology: Topology, config: Config, partitions: int) -> None:
     admin = AdminClient(dict(config.admin_settings()), logger=log)
+    missing: Mapping[str, int] = {}
     try:
         existing = {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=_TIMEOUT_S).topics.items()}
         missing = missing_topics(topology, existing, partitions, config.errors_dead_letter_queue_topic_name)
@@ -380,4 +382,5 @@ def _create_topics(topology: Topology, config: Config, partitions: int) -> None:
             count = missing[topic]
             log.info("created topic %s with %d partition%s", topic, count, "" if count == 1 else "s")
     except KafkaException as error:
-        raise BrokerError(f"the application's topics cannot be created: {error.args[0].str()}.") from error
+        why = Access.of(config.admin_settings()).explained(error.args[0], missing, Operation.CREATE)
+        raise BrokerError(f"the application's topics cannot be created: {why}") from error

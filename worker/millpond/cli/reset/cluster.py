@@ -19,7 +19,7 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AclOperation, AdminClient
 
 from millpond.errors import BrokerError, ConfigError
 from millpond.runtime.config.model import Config
@@ -132,21 +132,28 @@ class Cluster:
         if hidden:
             raise may_not_be_seen({each: topics[each] for each in hidden}, self.access)
 
-    def check_group_seen(self, operation: Operation) -> None:
-        """Check that the user may see whether the application's group exists.
+    def check_group_seen(self, operation: Operation, group: str = "") -> None:
+        """Check that the user may see whether a group exists.
 
         A list leaves out groups that are hidden, and a consumer without the right waits for a coordinator.
 
         Args:
             operation: the operation that the command needs.
+            group: the group. Default: the application's.
 
         Raises:
             BrokerError: whether the group exists may not be seen.
         """
-        id = self.config.application_id
+        id = group or self.config.application_id
         asked = self.admin.describe_consumer_groups([id], request_timeout=group_requests.REQUEST_TIMEOUT_S)
         with _unless_missing():
-            self.answer(asked[id], "the consumer group", operation=operation)
+            self.answer(asked[id], "the consumer group", group=id, operation=operation)
+
+    def sees_all_groups(self) -> bool:
+        """Return whether a list of groups has all of them: without Describe on the cluster, it leaves out some."""
+        asked = self.admin.describe_cluster(include_authorized_operations=True, request_timeout=REQUEST_TIMEOUT_S)
+        allowed = self.ask(lambda: asked.result(REQUEST_TIMEOUT_S), "the cluster").authorized_operations
+        return AclOperation.DESCRIBE in (allowed or ())  # None without any operation
 
     def groups(self) -> list[str]:
         """Return all consumer groups; retry while a broker is still loading them, since a reset must not miss a group.

@@ -20,7 +20,9 @@ from millpond.cli.session_broker import of_session, session_option
 from millpond.errors import ConfigError, MillpondError
 from millpond.runtime.config.model import Config
 from millpond.runtime.config.parsers import as_duration_ms
+from millpond.runtime.missing_rights import Operation
 from millpond.runtime.offsets.metadata import Partition
+from millpond.runtime.ownership.presence import presence_group
 from millpond.times import parse_epoch_ms
 
 from .apply import apply_reset
@@ -230,13 +232,21 @@ class _Workers:
     """
 
     def __init__(self, cluster: Cluster, session: Session, stop: str, *, force: bool) -> None:
+        self._cluster = cluster
         self._running = RunningWorkers(cluster, lambda line: session.err.print(escape(line), soft_wrap=True))
         self._stop = stop
         self._force = force
 
     def active(self, plan: ResetPlan | DeletePlan) -> str:
-        """Return the signs of running workers as a part of a sentence; empty without signs, and with --force."""
-        return "" if self._force else "; ".join(plan.active or self._running.signs())
+        """Return the signs of running workers as a part of a sentence; empty without signs, and with --force.
+
+        Raises:
+            BrokerError: their reports may not be read.
+        """
+        if self._force:
+            return ""
+        self._cluster.check_group_seen(Operation.DESCRIBE, presence_group(plan.application_id))
+        return "; ".join(plan.active or self._running.signs())
 
     def reject(self, plan: ResetPlan | DeletePlan) -> None:
         """Raise if a worker seems to be running.

@@ -69,6 +69,7 @@ def plan_deletion(
     cluster.reject_proven_of_others(choice.delete, topics, groups)
     found = internal_topics(
         topics, application_id, groups, known, inputs=inputs, choice=choice,
+        all_groups=known is not None or cluster.sees_all_groups(),
         proven=lambda some: cluster.proven_changelogs(some, groups),
     )  # fmt: skip
     exists = application_id in groups

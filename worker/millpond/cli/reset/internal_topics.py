@@ -84,6 +84,7 @@ def internal_topics(  # noqa: PLR0913 - what is known about topics
     *,
     inputs: Collection[str] = (),
     choice: Choice = NO_CHOICE,
+    all_groups: bool = True,
     proven: Callable[[Sequence[str]], Collection[str]] = lambda _topics: (),
 ) -> InternalTopics:
     """Return the internal topics of an application, and similar topics that are not clearly its own.
@@ -98,6 +99,7 @@ def internal_topics(  # noqa: PLR0913 - what is known about topics
         known: logical names of the topology's internal topics; None when the topology is not known.
         inputs: the application's inputs, which are never internal.
         choice: the user's decisions.
+        all_groups: whether `groups` has the groups of all applications.
         proven: returns those of some changelogs that the application's commits prove to be its own.
     """
     prefix = f"{application_id}-"
@@ -123,7 +125,7 @@ def internal_topics(  # noqa: PLR0913 - what is known about topics
                 f"the consumer group '{other}' exists, so it seems to belong to that application. If it is of a former "
                 f"version of {application_id}, delete it by --internal-topics {topic}"
             )
-        elif known is None:
+        elif known is None and all_groups:
             own.append(topic)
         else:
             unclear.append(topic)

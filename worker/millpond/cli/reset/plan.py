@@ -148,6 +148,7 @@ def plan_reset(
     cluster.reject_proven_of_others(choice.delete, counts, groups)
     found = internal_topics(
         counts, application_id, groups, known, inputs=topics, choice=choice,
+        all_groups=known is not None or cluster.sees_all_groups(),
         proven=lambda some: cluster.proven_changelogs(some, groups),
     )  # fmt: skip
     delete = found.own
