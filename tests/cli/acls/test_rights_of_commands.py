@@ -17,6 +17,7 @@ from millpond.runtime.config.model import Config
 from millpond.runtime.offsets.metadata import Partition
 from tests.cli.acls.conftest import Scene
 from tests.support import kafka
+from tests.support.secured.denying_broker import Rule
 
 #: Arguments of each command, in which `{}` is the application's name, and the sentences without a right.
 CASES: dict[str, tuple[list[str], dict[tuple[str, str, str], str]]] = {
@@ -130,3 +131,23 @@ def test_topic_of_an_application_that_is_hidden_is_not_deleted(scene: Scene, *, 
     assert foreign in left
     assert (own in left) is not seen
     assert f"keep topic {foreign}" in ended.out
+
+
+def test_list_of_topics_lacks_something_without_each_right(scene: Scene) -> None:
+    """No right of the list is for nothing: a topic, its settings or its application is left out."""
+    servers = scene.guarded.bootstrap_servers
+    kafka.create_topic(servers, f"{scene.name}-counts-changelog")
+    kafka.commit_offsets(servers, scene.name, [TopicPartition(f"{scene.name}.in", 0, 0)])
+    options = [word for key, value in scene.guarded.settings("bob").items() for word in ("--set", f"{key}={value}")]
+    rules = scene.rules("--for", "topics", user="bob")
+
+    def listed(allowed: list[Rule]) -> str:
+        with scene.guarded.allowing("bob", allowed):
+            ended = scene.millpond("topics", "--json", *options)
+        assert ended.status == 0, ended.err
+        return ended.out
+
+    whole = listed(rules)
+    assert whole == listed(rules)
+    for rule in rules:
+        assert listed([each for each in rules if each != rule]) != whole, scene.named(rule)
