@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -52,6 +52,11 @@ def guarded(own_brokers: type[OwnBroker], tmp_path_factory: pytest.TempPathFacto
         yield made
 
 
+def options_of(settings: Mapping[str, str]) -> list[str]:
+    """Return settings as options of a command."""
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
 class Scene:
     """An application with its topics, its settings and the rights that the command prints."""
 
@@ -74,7 +79,7 @@ class Scene:
     @property
     def options(self) -> list[str]:
         """The settings as options of a command."""
-        return [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
+        return options_of(self.settings)
 
     def rules(self, *options: str, user: str = "alice") -> list[Rule]:
         """Return the rules that the command prints for a user."""

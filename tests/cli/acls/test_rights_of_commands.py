@@ -15,7 +15,7 @@ from millpond.errors import BrokerError, TopicError
 from millpond.inspection.tails import Changelogs
 from millpond.runtime.config.model import Config
 from millpond.runtime.offsets.metadata import Partition
-from tests.cli.acls.conftest import Scene
+from tests.cli.acls.conftest import Scene, options_of
 from tests.support import kafka
 from tests.support.secured.denying_broker import Rule
 
@@ -68,9 +68,7 @@ def test_command_needs_its_rights_and_names_those_that_are_missing(scene: Scene,
         kafka.delete_topics(scene.guarded.bootstrap_servers, [f"{scene.name}.labels"])
     words, sentences = CASES[part]
     command = [scene.target if each == "TARGET" else each.replace("{}", scene.name) for each in words]
-    login = scene.guarded.settings("bob")
-    options = ["--application-id", scene.name]
-    options += [word for key, value in login.items() for word in ("--set", f"{key}={value}")]
+    options = ["--application-id", scene.name, *options_of(scene.guarded.settings("bob"))]
     rules = scene.rules("--for", part, user="bob")
     for missing, sentence in sentences.items():
         left = [each for each in rules if scene.named(each) != missing]
@@ -119,8 +117,7 @@ def test_topic_of_an_application_that_is_hidden_is_not_deleted(scene: Scene, *, 
         kafka.create_topic(servers, topic)
     for id in (scene.name, other):
         kafka.commit_offsets(servers, id, [TopicPartition(f"{scene.name}.in", 0, 0)])
-    options = ["--application-id", scene.name]
-    options += [word for key, value in scene.guarded.settings("bob").items() for word in ("--set", f"{key}={value}")]
+    options = ["--application-id", scene.name, *options_of(scene.guarded.settings("bob"))]
     rules = scene.rules("--for", "delete", user="bob")
     if not seen:
         rules = [each for each in rules if each[0] is not ResourceType.BROKER]
@@ -138,7 +135,7 @@ def test_list_of_topics_lacks_something_without_each_right(scene: Scene) -> None
     servers = scene.guarded.bootstrap_servers
     kafka.create_topic(servers, f"{scene.name}-counts-changelog")
     kafka.commit_offsets(servers, scene.name, [TopicPartition(f"{scene.name}.in", 0, 0)])
-    options = [word for key, value in scene.guarded.settings("bob").items() for word in ("--set", f"{key}={value}")]
+    options = options_of(scene.guarded.settings("bob"))
     rules = scene.rules("--for", "topics", user="bob")
 
     def listed(allowed: list[Rule]) -> str:

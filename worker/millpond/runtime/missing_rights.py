@@ -110,6 +110,12 @@ class Access:
         cure = f" {self.cure(error, topics, operation, group=group)}" if kind_of(error) is Kind.FORBIDDEN else ""
         return f"{error.str()}.{cure}"
 
+    def clause(self, error: KafkaError, topics: Collection[str] = (), operation: Operation = Operation.READ) -> str:
+        """Return the same as `explained` for use inside a sentence: without its end."""
+        if kind_of(error) is not Kind.FORBIDDEN:
+            return error.str()
+        return f"{error.str()}; {self.cure(error, topics, operation).removesuffix('.')}"
+
     def cure(
         self, error: KafkaError, topics: Collection[str] = (), operation: Operation = Operation.READ, *, group: str = ""
     ) -> str:

@@ -126,10 +126,7 @@ def _quoted(text: str) -> str:
 
 def as_json(grants: Grants, principal: str) -> str:
     """Return the grants as one JSON object, for programs."""
-    return msgspec.json.encode({"principal": principal, **_plain(grants)}).decode()
 
-
-def _plain(grants: Grants) -> dict[str, object]:
     def plain(grant: Grant) -> dict[str, object]:
         return {
             "resource": _STRIMZI[grant.resource],
@@ -139,8 +136,10 @@ def _plain(grants: Grants) -> dict[str, object]:
             "why": list(grant.why),
         }
 
-    return {
+    shown = {
+        "principal": principal,
         "grants": list(map(plain, grants.needed)),
         "optional": list(map(plain, grants.optional)),
         "unknown": list(grants.unknown),
     }
+    return msgspec.json.encode(shown).decode()

@@ -20,7 +20,6 @@ from millpond.cli.session import Session
 from millpond.errors import BrokerError, MillpondError, TopicError
 from millpond.runtime import error_codes
 from millpond.runtime.config.model import Config
-from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
 from millpond.runtime.missing_rights import Access, Operation
 from millpond.topology import is_repartition_topic
@@ -149,12 +148,7 @@ def _count(config: Config, topic: str, create: int | None) -> int:
     if create is not None and topic not in existing:
         admin.create(topic, create, config.replication_factor)
         return create
-    if topic not in existing:
-        admin.check_seen({topic: Operation.WRITE})
-    try:
-        return partitions_of(admin, existing, topic)
-    except TopicError as error:
-        raise TopicError(f"{error} --create PARTITIONS creates it.") from None
+    return partitions_of(admin, existing, topic, Operation.WRITE, " --create PARTITIONS creates it.")
 
 
 def _write(
@@ -251,13 +245,6 @@ class _Writer:
         self._access = Access.of(settings)
         self._producer = Producer(dict(settings), logger=log)
 
-    def _reason(self, error: KafkaError) -> str:
-        """Return why a record is not written; for a missing right, with the right."""
-        if kind_of(error) is not Kind.FORBIDDEN:
-            return error.str()
-        cure = self._access.cure(error, [self.topic], Operation.WRITE).removesuffix(".")
-        return f"{error.str()}; {cure}"
-
     def _on_error(self, error: KafkaError) -> None:
         log.debug("%s", error)
         if error.code() == error_codes.ALL_BROKERS_DOWN and not self._told:
@@ -281,7 +268,11 @@ class _Writer:
                 self._told = False
             else:
                 code = error.code()
-                self.failures[number] = _WITH_ANOTHER if code == _INVALID_DIFFERENT_RECORD else self._reason(error)
+                self.failures[number] = (
+                    _WITH_ANOTHER
+                    if code == _INVALID_DIFFERENT_RECORD
+                    else self._access.clause(error, [self.topic], Operation.WRITE)
+                )
                 self._refused += code in _REFUSED
                 if code == KafkaError.INVALID_TIMESTAMP or (
                     # The code of a batch of several records, which says nothing of the cause.

@@ -78,7 +78,7 @@ def admin_of(config: Config, patience: timedelta = _PATIENCE) -> KafkaAdmin:
 
 
 def partitions_of(
-    admin: KafkaAdmin, topics: Mapping[str, int], topic: str, operation: Operation = Operation.READ
+    admin: KafkaAdmin, topics: Mapping[str, int], topic: str, operation: Operation = Operation.READ, cure: str = ""
 ) -> int:
     """Return the partition count of a topic.
 
@@ -87,6 +87,7 @@ def partitions_of(
         topics: the partition count of each topic that the user may see.
         topic: the topic.
         operation: what the command does with it.
+        cure: a further sentence for the error that it does not exist, after a space.
 
     Raises:
         TopicError: the topic does not exist, or may not be seen.
@@ -96,7 +97,7 @@ def partitions_of(
     admin.check_seen({topic: operation})
     near = nearest(topic, topics)
     hint = f"Did you mean '{near}'?" if near else "`millpond topics` lists those that exist."
-    raise TopicError(f"topic '{topic}' does not exist. {hint}")
+    raise TopicError(f"topic '{topic}' does not exist. {hint}{cure}")
 
 
 def records(config: Config, admin: KafkaAdmin, wanted: Wanted) -> Iterator[list[Message]]:

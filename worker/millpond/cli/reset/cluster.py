@@ -128,8 +128,7 @@ class Cluster:
         Raises:
             TopicError: whether a topic exists may not be seen.
         """
-        hidden = self.ask(lambda: unseen(self.admin, topics, REQUEST_TIMEOUT_S), "the topics") if topics else []
-        if hidden:
+        if hidden := self.ask(lambda: unseen(self.admin, topics, REQUEST_TIMEOUT_S), "the topics"):
             raise may_not_be_seen({each: topics[each] for each in hidden}, self.access)
 
     def check_group_seen(self, operation: Operation, group: str = "") -> None:

@@ -116,8 +116,5 @@ def errors_of(
         try:
             future.result()
         except KafkaException as error:
-            cause = error.args[0]
-            found[key] = cause.str()
-            if kind_of(cause) is Kind.FORBIDDEN:
-                found[key] += f"; {access.lacks(operation, Resource.TOPIC, topic_of(key)).removesuffix('.')}"
+            found[key] = access.clause(error.args[0], [topic_of(key)], operation)
     return found

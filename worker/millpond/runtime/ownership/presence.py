@@ -172,17 +172,16 @@ class PresenceReports:
 
     def _failed(self, error: KafkaError | None, topics: Collection[str]) -> None:
         cause = "no answer from the broker" if error is None else error.str()
-        rejected = error is not None and kind_of(error) is Kind.FORBIDDEN
-        cure = "" if error is None else Access.of(self._settings()).cure(error, topics, group=self._group)
+        denied = error if error is not None and kind_of(error) is Kind.FORBIDDEN else None
         self._failures += 1
         # A coordinator that moves or is new rejects a few reports, too; a missing right does not pass.
-        if cause == self._failure or (self._failures < _TOLERATED and not rejected):
+        if cause == self._failure or (self._failures < _TOLERATED and denied is None):
             return
         self._failure = cause
         log.log(
-            logging.WARNING if rejected else logging.INFO,
+            logging.INFO if denied is None else logging.WARNING,
             "worker %s: cannot commit to the consumer group '%s' (%s), so `millpond reset` may not see that this "
             "worker runs; retrying every %.0f s%s",
             self._presence.worker, self._group, cause, PERIOD_S,
-            f". {cure}" if rejected else "",
+            "" if denied is None else f". {Access.of(self._settings()).cure(denied, topics, group=self._group)}",
         )  # fmt: skip

@@ -178,13 +178,13 @@ def outside_topics(topology: Topology, config: Config) -> dict[str, Operation]:
     Each has the operation that it is first needed for: Read if it is an input.
     """
     read = {topic for store in topology.global_stores for topic in store.source.topics}
-    written = {config.errors_dead_letter_queue_topic_name} - {None}
+    dead_letters = config.errors_dead_letter_queue_topic_name
+    written = {dead_letters} if dead_letters else set[str]()
     for part in topology.subtopologies():
         read |= part.source_topics
         written |= part.sink_topics
     internal = topology.repartition_topics.keys()
-    found = dict.fromkeys(written - internal, Operation.WRITE) | dict.fromkeys(read - internal, Operation.READ)
-    return {str(topic): operation for topic, operation in found.items()}
+    return dict.fromkeys(written - internal, Operation.WRITE) | dict.fromkeys(read - internal, Operation.READ)
 
 
 def plan_with(topology: Topology, existing: Mapping[str, int], config: Config) -> Plan:
