@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tests.docs import pages
 from tests.support.kafka import eventually
 
-__all__ = ("ROOT", "Block", "Shell", "blocks", "commands")
+__all__ = ("ROOT", "Block", "Shell", "blocks", "commands", "replace_words")
 
 ROOT = pages.ROOT
 
@@ -41,6 +41,17 @@ def commands(document: str) -> list[str]:
             lines = text.replace("\\\n", " ").splitlines()
             found += [" ".join(shlex.split(line, comments=True)) for line in lines if line.strip()]
     return found
+
+
+def replace_words(text: str, words: Mapping[str, str]) -> str:
+    """Return a text with other words for some: whole ones only, and nothing is replaced twice.
+
+    A free port may contain the digits of another one that the documentation names.
+    """
+    if not words:
+        return text
+    pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)"
+    return re.sub(pattern, lambda found: words[found[0]], text)
 
 
 class Running:
@@ -141,9 +152,8 @@ class Shell:
             each.end()
 
     def replace(self, text: str) -> str:
-        """Return a text of the documentation with replacements, of which no part is replaced again."""
-        words = "|".join(map(re.escape, self._replaced))
-        return re.sub(words, lambda found: self._replaced[found[0]], text) if words else text
+        """Return a text of the documentation with replacements."""
+        return replace_words(text, self._replaced)
 
     def _arguments(self, command: str) -> list[str]:
         program, *arguments = shlex.split(self.replace(command))

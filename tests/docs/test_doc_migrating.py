@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from millpond.broker import EmbeddedBroker, jars, java
+from tests.demo.commands import replace_words
 from tests.docs.pages import blocks
 from tests.support import kafka
 from tests.support.broker import free_port
@@ -56,7 +57,7 @@ class Reader:
     def _next(self, start: str) -> list[str]:
         line = self.left.pop(0)
         assert line.startswith(start), f"the next command of the page is {line!r}, not {start!r}"
-        return ["bash", "-c", "exec " + line.replace("8080", str(self._port))]
+        return ["bash", "-c", "exec " + replace_words(line, {"8080": str(self._port)})]
 
     def run(self, start: str) -> str:
         """Run the next command of the page, which begins like this; return what it prints."""

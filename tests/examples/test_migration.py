@@ -16,6 +16,7 @@ import pytest
 
 from examples.migration.feed import records
 from millpond.broker import EmbeddedBroker, java
+from tests.demo.commands import replace_words
 from tests.docs.pages import ROOT, blocks
 from tests.support import kafka
 from tests.support.broker import free_port
@@ -56,9 +57,7 @@ class Terminals:
     def _next(self, start: str) -> str:
         line = self.left.pop(0)
         assert line.startswith(start), f"the next command of the page is {line!r}, not {start!r}"
-        for port, other in self._ports.items():
-            line = line.replace(port, other)
-        return line
+        return replace_words(line, self._ports)
 
     def export(self) -> None:
         """Set the variable of the next line."""
