@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from decimal import Decimal
 from typing import Any
@@ -19,7 +20,7 @@ with warnings.catch_warnings():
     from confluent_kafka.schema_registry.avro import AvroSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
-from millpond.serdes.registry import Avro, Reference, SchemaRegistry, record_name
+from millpond.serdes.registry import Avro, JsonSchema, Reference, SchemaRegistry, record_name
 from tests.serdes.registry_server import RegistryServer
 
 
@@ -80,3 +81,15 @@ def test_a_value_with_its_schema_in_a_header_is_read(server: RegistryServer, reg
     with mp.testing.TopologyTestDriver(builder.build()) as driver:
         driver.create_input_topic("in", key=mp.String, value=mp.Bytes).pipe_input("k", data, headers=headers)
         assert driver.create_output_topic("out", key=mp.String, value=mp.Long).read_value() == 7
+
+
+def test_json_with_a_schema_has_no_nan(registry: SchemaRegistry) -> None:
+    """A null in place of NaN would break the schema, and its readers would stop.
+
+    https://github.com/msgspec/msgspec/issues/826
+    """
+    schema = {"type": "object", "properties": {"level": {"type": "number"}}}
+    serde = JsonSchema(registry=registry, schema=schema).for_topic("levels")
+    assert serde.deserialize(serde.serialize({"level": 1.5})) == {"level": 1.5}
+    with pytest.raises(ValueError, match=r"\$.level is NaN, which JSON does not have"):
+        serde.serialize({"level": math.nan})

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 from msgspec import inspect
 
+from .finite import finite_json
 from .serde import Serde
 
 __all__ = ("Json", "MsgPack")
@@ -31,7 +32,8 @@ def Json(type: Any = Any, /) -> Serde[Any]:
             default: dictionaries, lists and plain values. Fields that the type does not have are skipped; missing ones,
             and ones of another type, are a decoding error.
 
-    Dictionaries are written with sorted keys, so that equal keys have equal bytes and go to the same partition.
+    Dictionaries are written with sorted keys, so that equal keys have equal bytes and go to the same partition. JSON
+    has no NaN and no infinity: a value with one cannot be encoded.
 
     Raises:
         TypeError: msgspec cannot decode to the type.
@@ -46,14 +48,14 @@ def MsgPack(type: type[T], /) -> Serde[T]: ...
 @overload
 def MsgPack(type: object, /) -> Serde[Any]: ...  # unions and other types that are no class
 def MsgPack(type: Any = Any, /) -> Serde[Any]:
-    """Return a serde for MessagePack. See `Json` for types and the order of keys."""
+    """Return a serde for MessagePack, which has NaN and infinities. See `Json` for types and the order of keys."""
     return _cached(_msgpack, type)
 
 
 def _json(type: Any) -> Serde[Any]:
-    encoder = msgspec.json.Encoder(order="deterministic")
+    encode = finite_json(msgspec.json.Encoder(order="deterministic").encode)
     decoder = msgspec.json.Decoder(type)
-    return Serde(_name("Json", type), encoder.encode, decoder.decode, immutable=is_immutable(type), type=type)
+    return Serde(_name("Json", type), encode, decoder.decode, immutable=is_immutable(type), type=type)
 
 
 def _msgpack(type: Any) -> Serde[Any]:

@@ -30,6 +30,7 @@ from millpond.serdes import (
     String,
     Windowed,
 )
+from millpond.serdes.finite import writes_json
 from millpond.serdes.plain import plain_json
 
 __all__ = (
@@ -157,7 +158,7 @@ def of_serde(serde: Serde[Any], *, is_key: bool = False) -> Coder:
     """
     windowed = serde.partition_by is not None
     given = _windowed_conversion(serde) if windowed else _conversion(serde)
-    is_json = isinstance(getattr(serde.serialize, "__self__", None), msgspec.json.Encoder)
+    is_json = writes_json(serde.serialize)
 
     def encode(value: Any) -> bytes:
         found = value
@@ -294,7 +295,10 @@ def _with_floats(value: Any) -> Any:
     """Return a value of `json_value` with floats only, as formats have them that are not JSON."""
     match value:
         case Decimal():
-            return float(value)
+            found = float(value)
+            if not math.isfinite(found):
+                raise NotEncodable("a number is too large for a float: its limit is 1.8e308")
+            return found
         case dict():
             return {key: _with_floats(each) for key, each in value.items()}
         case list():

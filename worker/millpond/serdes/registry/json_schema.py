@@ -10,6 +10,7 @@ import msgspec
 from msgspec import inspect
 
 from millpond.errors import ConfigError
+from millpond.serdes.finite import finite_json
 from millpond.serdes.serde import Serde
 from millpond.serdes.structured import is_immutable
 
@@ -75,7 +76,7 @@ def JsonSchema(
         raise ConfigError(f"a JSON Schema is not valid JSON: {error}; correct it.") from error
     text = schema if isinstance(schema, str) else json.dumps(document)
     check = _validator(document) if type is Any else None
-    dump = msgspec.json.Encoder(order="deterministic").encode
+    dump = finite_json(msgspec.json.Encoder(order="deterministic").encode)
     parse = msgspec.json.Decoder(type).decode
 
     def register(name: str) -> RegisteredSchema:
