@@ -138,6 +138,10 @@ bench-hostile: venv ## Measure the harm of a hostile tenant to the others: late 
 bench-failover: venv ## Compare the pauses of failures and moves with Kafka Streams
 	@$(BIN)/python -m bench.failover $(ARGS)
 
+.PHONY: bench-broker-faults
+bench-broker-faults: venv ## Stop, kill and freeze brokers of a cluster of three, and measure the pauses beside a plain producer's
+	@$(BIN)/python -m bench.broker_faults $(ARGS)
+
 .PHONY: bench-bootstrap
 bench-bootstrap: venv spark ## Compare the ways to restore lost state: replay, snapshot, Kafka Streams
 	@$(BIN)/python -m bench.bootstrap $(ARGS)

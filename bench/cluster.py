@@ -27,14 +27,14 @@ class Cluster:
         self.bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # this client outlives the broker
 
-    def create(self, topic: str, partitions: int) -> None:
-        """Create `topic` with one replica and without retention.
+    def create(self, topic: str, partitions: int, replicas: int = 1) -> None:
+        """Create `topic` without retention.
 
         Raises:
             KafkaException: the broker rejected it.
         """
         config = {"retention.ms": "-1"}
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=config)
         self._admin.create_topics([new])[topic].result(_TIMEOUT)
 
     def delete(self, prefixes: Iterable[str]) -> None:

@@ -9,6 +9,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -32,19 +34,28 @@ class MillpondFleet(Fleet):
     drains = True
     keeps_state_of_the_killed = True
 
-    def __init__(self, work: Work, *, application: str = "bench.failover.app:topology", standbys: int = 1) -> None:
+    def __init__(
+        self,
+        work: Work,
+        *,
+        application: str = "bench.failover.app:topology",
+        standbys: int = 1,
+        settings: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         """Start the coordinator.
 
         Args:
             work: the options of the workers.
             application: the application, as MODULE:ATTRIBUTE.
             standbys: `num.standby.replicas`.
+            settings: more settings of the workers.
 
         Raises:
             RunFailed: it did not print its URL.
         """
         super().__init__(work)
         self._application = application
+        self._settings = settings
         log = work.directory / "logs" / f"{work.application}-coordinator.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         command = [
@@ -74,6 +85,7 @@ class MillpondFleet(Fleet):
             "coordinator.url": self._url,
             "commit.interval.ms": COMMIT_MS,
             "coordinator.session.timeout.ms": work.session_ms,
+            **self._settings,
         }
         return [
             *(sys.executable, "-m", "millpond.cli", "run", self._application),

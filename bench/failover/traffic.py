@@ -6,9 +6,9 @@ import threading
 import time
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from bench.failover.analysis import Correctness, Gap, Move, Track
+from bench.failover.analysis import GAP_FLOOR_US, Correctness, Gap, Move, Track
 from bench.failover.records import PARTITIONS, keys, now_us, parse, record
 
 _TICK: Final = 0.002  # seconds between two small bursts: one record per partition at 4,000 per second
@@ -17,11 +17,47 @@ _BATCH: Final = 1000
 _FLUSH: Final = 30.0
 
 
+class Arrivals:
+    """When something last arrived for each partition, and the gaps between two arrivals.
+
+    Its methods may be called by several threads.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has arrived yet."""
+        self._last: dict[int, int] = {}
+        self._gaps: list[Gap] = []
+
+    def add(self, partition: int, at_us: int) -> None:
+        """Note an arrival."""
+        before = self._last.get(partition)
+        if before is not None and at_us - before >= GAP_FLOOR_US:
+            self._gaps.append(Gap(partition, at_us, at_us - before))
+        self._last[partition] = at_us
+
+    def since(self, at_us: int) -> int:
+        """Return in how many partitions something arrived later than `at_us`."""
+        return sum(last > at_us for last in list(self._last.values()))
+
+    def longest(self, from_us: int, to_us: int) -> float:
+        """Return the longest gap that ended in a time, in seconds; one that lasts counts up to its end."""
+        ended = [gap.length_us for gap in list(self._gaps) if from_us < gap.end_us <= to_us]
+        open_ = [to_us - last for last in list(self._last.values()) if last <= to_us]
+        return max([*ended, *open_], default=0) / 1e6
+
+
 class Generator(threading.Thread):
     """Sends `rate` records per second to the partitions in turn, each with its number and send time."""
 
-    def __init__(self, bootstrap: str, topic: str, rate: int) -> None:
-        """Send to `topic`, which has `PARTITIONS` partitions, from `start()` to `stop()`."""
+    def __init__(self, bootstrap: str, topic: str, rate: int, arrivals: Arrivals | None = None) -> None:
+        """Send to `topic`, which has `PARTITIONS` partitions, from `start()` to `stop()`.
+
+        Args:
+            bootstrap: addresses of brokers.
+            topic: the input topic.
+            rate: records per second.
+            arrivals: gets the time of each acknowledgement.
+        """
         super().__init__(name="generator", daemon=True)
         # Idempotent: in order, and without repeats by retries, which would count against the side.
         self._producer = Producer(
@@ -29,6 +65,7 @@ class Generator(threading.Thread):
         )
         self._topic = topic
         self._rate = rate
+        self._arrivals = arrivals
         self._ended = threading.Event()
         self.sent = [0] * PARTITIONS
         """Records sent per partition."""
@@ -69,16 +106,18 @@ class Generator(threading.Thread):
             raise KafkaException(self.failure)
         return self.sent
 
-    def _delivered(self, error: object, _message: object) -> None:
+    def _delivered(self, error: object, message: Message) -> None:
         if error is not None:
             self.failure = str(error)
+        elif self._arrivals is not None:
+            self._arrivals.add(message.partition() or 0, now_us())
 
 
 class Probe(threading.Thread):
     """Reads the output topic from its beginning, `read_committed`, and keeps what `analysis` needs."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        """Read `topic`, which has `PARTITIONS` partitions, from `start()` to `stop()`."""
+    def __init__(self, bootstrap: str, topic: str, arrivals: Arrivals | None = None) -> None:
+        """Read `topic`, which has `PARTITIONS` partitions, from `start()` to `stop()`; `arrivals` gets their times."""
         super().__init__(name="probe", daemon=True)
         self._consumer = Consumer(
             {
@@ -91,6 +130,7 @@ class Probe(threading.Thread):
             }
         )
         self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        self._arrivals = arrivals
         self._ended = threading.Event()
         self._tracks = [Track(partition) for partition in range(PARTITIONS)]
         self.failure: str | None = None
@@ -112,6 +152,8 @@ class Probe(threading.Thread):
                 assert partition is not None
                 assert isinstance(value, bytes)
                 self._tracks[partition].observe(parse(partition, value, now))
+                if self._arrivals is not None:
+                    self._arrivals.add(partition, now)
         self._consumer.close()
 
     def stop(self) -> None:

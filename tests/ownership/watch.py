@@ -21,7 +21,15 @@ from millpond.runtime.offsets.metadata import Partition, decode_metadata
 from tests.support import kafka
 from tests.support.kafka import end_offsets, eventually
 
-__all__ = ("CommitSeen", "await_shown", "check_chains", "faults", "parse_commit", "read_chains")
+__all__ = (
+    "CommitSeen",
+    "await_shown",
+    "check_chains",
+    "coordinating_partition",
+    "faults",
+    "parse_commit",
+    "read_chains",
+)
 
 _TOPIC = "__consumer_offsets"
 _TIMEOUT_S = 60.0
@@ -51,7 +59,7 @@ def await_shown(bootstrap_servers: str, group: str) -> None:
     Its commits share a partition with those of other groups, whose open transactions hide what comes after them.
     """
     ends = end_offsets(bootstrap_servers, _TOPIC, isolation="read_uncommitted")
-    place = _place(group, len(ends))
+    place = coordinating_partition(group, len(ends))
     eventually(
         lambda: end_offsets(bootstrap_servers, _TOPIC)[place] >= ends[place], f"nothing hides the commits of {group}"
     )
@@ -81,7 +89,7 @@ def read_chains(bootstrap_servers: str, group: str) -> dict[Partition, list[Comm
     try:
         partitions = len(consumer.list_topics(_TOPIC, timeout=_TIMEOUT_S).topics[_TOPIC].partitions)
         assert partitions, f"{_TOPIC} does not exist: no group has committed yet"
-        consumer.assign([TopicPartition(_TOPIC, _place(group, partitions), OFFSET_BEGINNING)])
+        consumer.assign([TopicPartition(_TOPIC, coordinating_partition(group, partitions), OFFSET_BEGINNING)])
         deadline = time.monotonic() + _TIMEOUT_S
         over = False
         while not over:
@@ -102,8 +110,11 @@ def _ends(message: Message) -> bool:
     return error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
-def _place(group: str, partitions: int) -> int:
-    """The partition that has a group's offsets: by the hash that Java gives its name."""
+def coordinating_partition(group: str, partitions: int) -> int:
+    """Return the partition of an internal topic whose leader coordinates a group or a transactional id.
+
+    Kafka takes the hash that Java gives the name.
+    """
     units = struct.unpack(f">{len(group.encode('utf-16-be')) // 2}H", group.encode("utf-16-be"))
     code = 0
     for unit in units:
