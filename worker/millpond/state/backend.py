@@ -58,9 +58,9 @@ class Backend(Protocol):
         high: bytes | None,
         reverse: bool = False,  # noqa: FBT001, FBT002  # readers pass it by position
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Return the rows with low <= full key < high, in key order or its reverse, as of the call; None is no bound.
+        """Return the rows with low <= full key < high, in key order or its reverse; None is no bound.
 
-        The iterator must not be used after the next write to the same store.
+        The rows are those of the moment of the call, whatever is written while they are read.
         """
 
     def write(

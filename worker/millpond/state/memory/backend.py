@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
@@ -15,10 +16,19 @@ from .ingestion import MemoryIngestion
 __all__ = ("MemoryBackend",)
 
 
+class _View:
+    """The rows that iterators read: those of the table, or a copy since the next write."""
+
+    __slots__ = ("__weakref__", "rows")
+
+    def __init__(self, rows: dict[bytes, bytes]) -> None:
+        self.rows = rows
+
+
 class _Table:
     """The rows of one store: a dict, and its keys in order, sorted only when a range is read."""
 
-    __slots__ = ("_ordered", "_stale", "keeps_order", "rows")
+    __slots__ = ("_ordered", "_stale", "_view", "keeps_order", "rows")
 
     def __init__(self) -> None:
         #: Whether a row that is written again becomes the last one of `rows`.
@@ -26,6 +36,18 @@ class _Table:
         self.rows: dict[bytes, bytes] = {}
         self._ordered: list[bytes] = []
         self._stale = False
+        #: The view of the iterators since the last write, which keep it alive; None without any.
+        self._view: _View | None = None
+
+    def changing(self) -> None:
+        """Give open iterators a copy of the rows, before a write. Without open iterators there is nothing to copy."""
+        if self._view is None:
+            return
+        open_view = weakref.ref(self._view)
+        self._view = None
+        view = open_view()
+        if view is not None:
+            view.rows = self.rows.copy()
 
     def changed(self) -> None:
         self._stale = True
@@ -36,6 +58,12 @@ class _Table:
             self._ordered = sorted(self.rows)
             self._stale = False
         return self._ordered
+
+    def view(self) -> _View:
+        """Return the rows as of now, for an iterator."""
+        if self._view is None:
+            self._view = _View(self.rows)
+        return self._view
 
 
 class MemoryBackend:
@@ -78,8 +106,7 @@ class MemoryBackend:
         found = keys[first:last]
         if reverse:
             found.reverse()
-        rows = table.rows
-        return ((key, rows[key]) for key in found)
+        return _rows(table.view(), found)
 
     def write(
         self,
@@ -97,6 +124,7 @@ class MemoryBackend:
 
     def _apply(self, store: str, rows: list[Row]) -> None:
         table = self._table(store)
+        table.changing()
         current = table.rows
         count = len(current)
         deleted, keeps_order = False, table.keeps_order
@@ -136,6 +164,7 @@ class MemoryBackend:
         keys = table.ordered()
         deleted = keys[bisect_left(keys, low) : bisect_left(keys, high)]
         if deleted:
+            table.changing()
             rows = table.rows
             for key in deleted:
                 del rows[key]
@@ -172,6 +201,7 @@ class MemoryBackend:
     def rebuild(self, store: str) -> None:
         """Delete all rows and checkpoints of a store."""
         table = self._table(store)
+        table.changing()
         table.rows.clear()
         table.changed()
         for checkpoints in (self._written, self._provenances):
@@ -194,3 +224,8 @@ class MemoryBackend:
         if table is None:
             table = self._tables[store] = _Table()
         return table
+
+
+def _rows(view: _View, keys: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    for key in keys:
+        yield key, view.rows[key]

@@ -116,7 +116,7 @@ class _KeyValueMethods(StagedKeyValues[K, V], Generic[K, V, W]):
 class KeyValueStore(_KeyValueMethods[K, V, V], Generic[K, V]):
     """A key-value store. Writes are visible to the task at once, and durable with the task's next commit.
 
-    Iterators show the store as of their creation, without later puts; they end with the task's next commit.
+    Iterators show the store as of their creation, without later puts, also after a commit.
     Keys are in the order of their bytes, within the task's partition.
     """
 

@@ -21,7 +21,7 @@ _MAX_LONG = 2**63 - 1
 class SessionStore(StagedSessions[K, V]):
     """A session store: values by key and session, which is a start and an end, both inclusive.
 
-    Iterators show the store as of their creation, without later puts; they end with the task's next commit.
+    Iterators show the store as of their creation, without later puts, also after a commit.
     Expired sessions are never shown. A persistent store orders by segment of ends, then key bytes, end and start; an
     in-memory store by end, key bytes, and start from the latest: each as in Kafka Streams.
     """

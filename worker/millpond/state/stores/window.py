@@ -143,7 +143,7 @@ class _WindowMethods(StagedWindows[K, V], Generic[K, V, W]):
 class WindowStore(_WindowMethods[K, V, V], Generic[K, V]):
     """A window store: values by key and window start.
 
-    Iterators show the store as of their creation, without later puts; they end with the task's next commit.
+    Iterators show the store as of their creation, without later puts, also after a commit.
     Expired windows are never shown.
     """
 
