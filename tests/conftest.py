@@ -21,6 +21,7 @@ from tests.cluster.fixtures import api, api_server, background, crds, namespace 
 from tests.support import broker as support
 from tests.support import choices, evidence, generated, kafka, preparing, seeds, set_up
 from tests.support.fixtures import (  # noqa: F401  (fixtures)
+    actionlint,
     helm,
     own_broker,
     own_brokers,

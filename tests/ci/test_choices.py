@@ -31,6 +31,7 @@ def _chosen(directory: Path, seed: int, *options: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # three whole runs
 @pytest.mark.usefixtures("processes")
 def test_a_run_can_be_repeated(tmp_path):
     """Tests and generated cases are the same, however many processes share them."""

@@ -7,25 +7,16 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.ci.phases import PHASES
-from tests.support.programs.go import GoProgram, GoProgramMissing
 
 _ROOT = Path(__file__).parents[2]
 _WORKFLOWS = sorted((_ROOT / ".github" / "workflows").glob("*.yml"))
-_ACTIONLINT = GoProgram(
-    "actionlint", "github.com/rhysd/actionlint/cmd/actionlint", "v1.7.12", "install Go, which builds it", on_path=True
-)
 
 
-def test_workflows_are_valid(processes: None) -> None:
-    try:
-        program = _ACTIONLINT.build()
-    except GoProgramMissing as missing:
-        pytest.skip(str(missing))
-    done = subprocess.run([program, *_WORKFLOWS], cwd=_ROOT, capture_output=True, text=True, check=False)
+def test_workflows_are_valid(actionlint: Path) -> None:
+    done = subprocess.run([actionlint, *_WORKFLOWS], cwd=_ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -9,11 +9,13 @@ import pytest
 
 from tests.support.broker import OwnBroker, free_port
 from tests.support.measuring.standstills import Standstills
+from tests.support.programs import actionlint as actionlint_program
 from tests.support.programs import helm as helm_programs
 from tests.support.programs import prometheus as prometheus_package
 from tests.support.programs import versitygw as s3
+from tests.support.programs.go import GoProgramMissing
 
-__all__ = ("helm", "own_broker", "own_brokers", "processes", "prometheus", "standstills", "versitygw")
+__all__ = ("actionlint", "helm", "own_broker", "own_brokers", "processes", "prometheus", "standstills", "versitygw")
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +52,15 @@ def versitygw(processes: None) -> Path:
     try:
         return s3.find()
     except s3.GoProgramMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def actionlint(processes: None) -> Path:
+    """Return the program actionlint; skip the test if there is none."""
+    try:
+        return actionlint_program.PROGRAM.find()
+    except GoProgramMissing as missing:
         pytest.skip(str(missing))
 
 

@@ -15,20 +15,47 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from millpond.broker import __main__ as broker
 from millpond.errors import MillpondError
 from tests.cluster import binaries
 from tests.support.chromium import ChromiumMissing, chromium
-from tests.support.programs import helm, prometheus, versitygw
+from tests.support.programs import actionlint, helm, prometheus, versitygw
 
 __all__ = ("PREPARED", "await_end", "missing", "prepare", "progress", "start", "unfinished")
 
-PREPARED = ("broker", "prometheus", "chromium", "apiserver", "s3", "helm")
+
+def _find_helm() -> None:
+    helm.find(helm.HELM_3), helm.find(helm.HELM_4), helm.definitions()
+
+
+def _warm_chromium() -> None:
+    with contextlib.suppress(ChromiumMissing), chromium():
+        pass  # the first start reads hundreds of megabytes
+
+
+_FOUND: Mapping[str, Callable[[], object]] = {
+    "apiserver": binaries.find,
+    "s3": versitygw.find,
+    "helm": _find_helm,
+    "prometheus": prometheus.find,
+    "actionlint": actionlint.PROGRAM.find,
+}
+"""What raises MillpondError as long as a need is missing; of the other needs only trying tells."""
+_MADE: Mapping[str, Callable[[], object]] = {
+    "broker": lambda: broker.main(["kafka"]),
+    "prometheus": prometheus.install,
+    "chromium": _warm_chromium,
+    "apiserver": binaries.prepare,
+    "s3": versitygw.build,
+    "helm": helm.build,
+    "actionlint": actionlint.PROGRAM.build,
+}
+PREPARED = tuple(_MADE)
 """The marks of tests that need preparation, in the order of preparation."""
-_FIRST, _LAST = "apiserver", ("s3", "helm")
+_FIRST, _LAST = "apiserver", ("s3", "helm", "actionlint")
 """Programs that a compiler makes: those that most tests wait for come first."""
 
 
@@ -79,16 +106,11 @@ def unfinished(directory: Path, needed: Iterable[str]) -> set[str]:
 def missing(need: str) -> bool:
     """Return whether what tests with this mark need has to be fetched or built; True where only trying tells."""
     try:
-        if need == "apiserver":
-            binaries.find()
-        elif need == "s3":
-            versitygw.find()
-        elif need == "helm":
-            helm.find(helm.HELM_3), helm.find(helm.HELM_4), helm.definitions()
-        elif need == "prometheus":
-            prometheus.find()
-        else:
-            return True
+        find = _FOUND[need]
+    except KeyError:
+        return True
+    try:
+        find()
     except MillpondError:
         return True
     return False
@@ -127,25 +149,8 @@ def prepare(need: str) -> None:
     Raises:
         MillpondError: it failed.
     """
-    if need == "broker":
-        broker.main(["kafka"])
-    elif need == "prometheus":
-        try:
-            prometheus.find()
-        except prometheus.PrometheusMissing:
-            prometheus.install()
-    elif need == "chromium":
-        with contextlib.suppress(ChromiumMissing), chromium():
-            pass  # the first start reads hundreds of megabytes
-    elif need == "s3":
-        try:
-            versitygw.find()
-        except versitygw.GoProgramMissing:
-            versitygw.build()
-    elif need == "helm":
-        helm.build()
-    else:
-        binaries.prepare()
+    if need == "apiserver" or missing(need):  # kubectl may be missing besides
+        _MADE[need]()
 
 
 def main() -> None:
