@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 
 import millpond as mp
+from millpond.cli.records.coders import NotEncodable, of_serde
+from millpond.errors import ConfigError
 
 pytest.importorskip("authlib", reason="needs the extra avro")
 
@@ -93,3 +97,114 @@ def test_json_with_a_schema_has_no_nan(registry: SchemaRegistry) -> None:
     assert serde.deserialize(serde.serialize({"level": 1.5})) == {"level": 1.5}
     with pytest.raises(ValueError, match=r"\$.level is NaN, which JSON does not have"):
         serde.serialize({"level": math.nan})
+
+
+def _thing(space: str, *fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": "Thing", "namespace": space, "fields": list(fields)}
+
+
+_ID, _NOTE = {"name": "id", "type": "int"}, {"name": "note", "type": "string", "default": "none"}
+_AT = {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}
+_MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("shape", ["union", "field", "array", "map", "reference"])
+def test_records_of_one_name_in_two_namespaces_are_read_as_what_they_are(registry: SchemaRegistry, shape: str) -> None:
+    """The library fastavro compares names without namespaces: it reads `b.Thing` as `a.Thing`, without its fields.
+
+    https://issues.apache.org/jira/browse/AVRO-3622, https://github.com/fastavro/fastavro/pull/636
+    """
+
+    def schema(*more: dict[str, Any]) -> Any:
+        one, other = _thing("a", _NOTE, *more), _thing("b", _ID, _AT, *more)
+        both: list[Any] = [one, other]
+        if shape == "reference":  # the second use of each is its name
+            fields = [{"name": "first", "type": both}, {"name": "rest", "type": ["null", "a.Thing", "b.Thing"]}]
+        else:
+            several = {"array": {"type": "array", "items": both}, "map": {"type": "map", "values": both}}
+            fields = [{"name": "first", "type": several.get(shape, both)}]
+        return both if shape == "union" else {"type": "record", "name": "Parcel", "fields": fields}
+
+    def value(thing: Any) -> Any:
+        match shape:
+            case "union":
+                return thing
+            case "array":
+                return {"first": [thing, thing]}
+            case "map":
+                return {"first": {"k": thing}}
+            case "reference":
+                return {"first": thing, "rest": thing}
+        return {"first": thing}
+
+    more = {"name": "more", "type": "int", "default": 7}
+    older = Avro(registry=registry, schema=json.dumps(schema())).for_topic("things")
+    newer = Avro(registry=registry, schema=json.dumps(schema(more))).for_topic("things")
+    for thing in ({"note": "x"}, {"id": 5, "at": _MOMENT}):
+        assert newer.deserialize(older.serialize(value(thing))) == value(thing | {"more": 7})
+        assert older.deserialize(newer.serialize(value(thing | {"more": 8}))) == value(thing)
+
+
+def test_a_record_moves_to_another_namespace(registry: SchemaRegistry) -> None:
+    """Without a record of the same full name, that of the same name in another namespace is read.
+
+    https://github.com/mtth/avsc/issues/361
+    """
+
+    def schema(*spaces: str) -> str:
+        fields = [{"name": "first", "type": _thing(spaces[0], _ID)}]
+        if spaces[1:]:
+            fields.append({"name": "second", "type": ["null", _thing(spaces[1], _ID)], "default": None})
+        return json.dumps({"type": "record", "name": "Parcel", "fields": fields})
+
+    old = Avro(registry=registry, schema=schema("v1")).for_topic("parcels")
+    both = Avro(registry=registry, schema=schema("v2", "v1")).for_topic("parcels")
+    assert both.deserialize(old.serialize({"first": {"id": 5}})) == {"first": {"id": 5}, "second": None}
+
+
+def test_a_recursive_record_of_one_name_in_two_namespaces_is_read(registry: SchemaRegistry) -> None:
+    """A record that contains itself by its name is the one of its own namespace."""
+
+    def schema(*more: dict[str, Any]) -> str:
+        child = {"name": "child", "type": ["null", "b.Thing", "a.Thing"], "default": None}
+        return json.dumps([_thing("a", _NOTE, *more), _thing("b", _ID, child, *more)])
+
+    older = Avro(registry=registry, schema=schema()).for_topic("trees")
+    newer = Avro(registry=registry, schema=schema({"name": "more", "type": "int", "default": 7})).for_topic("trees")
+    leaf: Any = {"note": "leaf"}
+    tree = {"id": 1, "child": {"id": 2, "child": leaf}}
+    read = newer.deserialize(older.serialize(tree))
+    assert read == {"id": 1, "more": 7, "child": {"id": 2, "more": 7, "child": {"note": "leaf", "more": 7}}}
+
+
+def test_a_type_loses_no_field_to_two_records_of_its_name(registry: SchemaRegistry) -> None:
+    """A field that neither of two records of the type's name has is an error, as with one record.
+
+    https://github.com/fastavro/fastavro/issues/401
+    """
+
+    class Thing(msgspec.Struct):
+        id: int
+        colour: str
+
+    both = json.dumps([_thing("a", _NOTE), _thing("b", _ID)])
+    with pytest.raises(ConfigError, match=r"the record 'b.Thing' of the schema has no field 'colour' of .*Thing"):
+        Avro(Thing, registry=registry, schema=both)
+    Avro(
+        Thing, registry=registry, schema=json.dumps([_thing("a", _NOTE), _thing("b", _ID, {**_NOTE, "name": "colour"})])
+    )
+
+
+def test_a_consumed_record_is_produced_as_the_type_it_had(registry: SchemaRegistry) -> None:
+    """A record whose fields another one of the union has too is not written as the first of both.
+
+    https://github.com/fastavro/fastavro/issues/401
+    """
+    text = {"name": "note", "type": "string", "default": ""}
+    things = [_thing("a", _ID, text), _thing("b", _ID), _thing("c", _AT), _thing("d", _AT)]
+    serde = Avro(registry=registry, schema=json.dumps(things)).for_topic("things")
+    coder = of_serde(serde)
+    data = serde.serialize(("b.Thing", {"id": 5}))
+    assert coder.encode(coder.decode(data)) == data != serde.serialize(("a.Thing", {"id": 5}))
+    with pytest.raises(NotEncodable, match=r"it can be c.Thing or d.Thing in this union"):
+        coder.encode({"at": "2026-01-31T12:00:00Z"})

@@ -21,6 +21,7 @@ from millpond.serdes.structured import is_immutable
 from . import avro_fields, avro_json, wire
 from .avro_defaults import decode_defaults, has_changeable_defaults
 from .avro_logical import adopt
+from .avro_names import are_ambiguous, paired
 from .client import Reference, RegisteredSchema, SchemaRegistry, SubjectName, topic_name
 
 __all__ = ("Avro",)
@@ -120,7 +121,7 @@ def Avro(  # noqa: C901, PLR0913 - the functions of one serde; options are keywo
 
     def converter(registered: RegisteredSchema) -> Callable[[Any], Any]:
         found = writes(registered)
-        return avro_json.converter(found.schema, found.named)
+        return avro_json.converter(found.schema, found.named, names_records=convert is None)
 
     def register(name: str) -> RegisteredSchema:
         if text is None:
@@ -168,8 +169,12 @@ def _decoder(
     read: Callable[..., Any], source: _Parsed, wanted: _Parsed | None, *, copies: bool
 ) -> Callable[[io.BytesIO], Any]:
     """Return the function that decodes values of one schema into another, or as they were written."""
-    schema = None if wanted is None else wanted.schema
-    written = source.schema if wanted is None else adopt(*source[:2], *wanted[:2])
+    schema, written = None, source.schema
+    if wanted is not None and (are_ambiguous(source.named) or are_ambiguous(wanted.named)):
+        written, named, schema, wanted_named = paired(*source[:2], *wanted[:2])
+        written, schema = _complete(written, named), _complete(schema, wanted_named)
+    elif wanted is not None:
+        schema, written = wanted.schema, adopt(*source[:2], *wanted[:2])
 
     def decode(data: io.BytesIO) -> Any:
         return read(data, written, schema)

@@ -107,6 +107,8 @@ class _Comparison:
         names = [each.encode_name for each in info.fields]
         if len(records) > 1:  # a union of records: that of the same name, else no field is known to be lost
             records = [each for each in records if each["name"].rpartition(".")[2] == info.cls.__name__]
+        if len(records) > 1:  # in several namespaces: that which has most fields, as values are written
+            records = [max(records, key=lambda each: len({field["name"] for field in each["fields"]} & {*names}))]
         if len(records) != 1 or (info.cls, records[0]["name"]) in self._seen:
             return
         [record] = records

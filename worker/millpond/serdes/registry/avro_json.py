@@ -11,6 +11,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
+from .avro_logical import full_schema
+
 __all__ = ("converter",)
 
 Convert = Callable[[Any], Any]
@@ -19,7 +21,7 @@ Convert = Callable[[Any], Any]
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def converter(schema: Any, named: Mapping[str, Any]) -> Convert:
+def converter(schema: Any, named: Mapping[str, Any], *, names_records: bool = False) -> Convert:
     """Return the function from JSON values to values of a schema.
 
     Times are ISO text, decimals and UUIDs are text, bytes are base64. Fields that the schema does not have are errors:
@@ -28,18 +30,22 @@ def converter(schema: Any, named: Mapping[str, Any]) -> Convert:
     Args:
         schema: a schema that fastavro has parsed.
         named: all named schemas, by their full names.
+        names_records: whether to return a record of a union with several ones as a pair of its name and its fields.
     """
-    return _Converters(named).of(schema)
+    return _Converters(named, names_records=names_records).of(schema)
 
 
 class _Converters:
-    def __init__(self, named: Mapping[str, Any]) -> None:
+    def __init__(self, named: Mapping[str, Any], *, names_records: bool) -> None:
         self._named = named
+        self._names_records = names_records
         self._records: dict[str, Convert] = {}
 
     def of(self, schema: Any) -> Convert:
         if isinstance(schema, list):
-            return _union([self.of(each) for each in schema])
+            records = [self._record_of(each) for each in schema]
+            branches = list(zip(records, map(self.of, schema), strict=True))
+            return _union(branches, names_records=self._names_records and len(records) - records.count(None) > 1)
         kind = schema["type"] if isinstance(schema, dict) else schema
         if isinstance(kind, (dict, list)):
             return self.of(kind)
@@ -57,6 +63,11 @@ class _Converters:
         if (kind, logical) in _LOGICAL:
             return _LOGICAL[kind, logical]
         return _fixed(schema["size"]) if kind == "fixed" else _PLAIN[kind]
+
+    def _record_of(self, schema: Any) -> Any:
+        """Return the record of a branch of a union; None for other types."""
+        found = full_schema(self._named, schema)
+        return found if found["type"] in ("record", "error") else None
 
     def _reference(self, name: str) -> Convert:
         def convert(value: Any) -> Any:
@@ -109,18 +120,27 @@ def _at(name: str, convert: Convert, value: Any) -> Any:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _union(branches: list[Convert]) -> Convert:
+def _union(branches: list[tuple[Any, Convert]], *, names_records: bool) -> Convert:
+    """Return the function for a union; its branches are a record, or None for other types, and their functions."""
+
     def convert(value: Any) -> Any:
+        records: list[tuple[Any, Any]] = []
         found: list[Any] = []
         causes = []
-        for branch in branches:
+        for record, branch in branches:
             try:
                 one = branch(value)
             except ValueError as error:
                 causes.append(str(error))
-            else:
-                if not any(type(one) is type(each) and one == each for each in found):
-                    found.append(one)
+                continue
+            if record is not None:
+                records.append((record, one))
+            elif not any(type(one) is type(each) and one == each for each in found):
+                found.append(one)
+        chosen = _only_record(records, value) if records else None
+        if chosen is not None and not found:
+            return (chosen[0]["name"], chosen[1]) if names_records else chosen[1]
+        found += [] if chosen is None or chosen[1] in found else [chosen[1]]
         if not found:
             raise ValueError(" and ".join(dict.fromkeys(causes)))
         if len(found) > 1:
@@ -130,6 +150,22 @@ def _union(branches: list[Convert]) -> Convert:
         return found[0]
 
     return convert
+
+
+def _only_record(records: list[tuple[Any, Any]], value: Any) -> tuple[Any, Any]:
+    """Return the record whose fields a value has, of those that accept it, with the value of this record."""
+    if len(records) > 1:
+        records = [each for each in records if value.keys() == _names(each[0])] or records
+    if len(records) > 1:
+        raise ValueError(
+            f"it can be {' or '.join(each['name'] for each, _ in records)} in this union; give all fields of one of "
+            "them, or write it with a program"
+        )
+    return records[0]
+
+
+def _names(record: Any) -> set[str]:
+    return {each["name"] for each in record["fields"]}
 
 
 def _enum(symbols: list[str]) -> Convert:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ("adopt",)
+__all__ = ("adopt", "full_schema")
 
 _ATTRIBUTES = ("logicalType", "precision", "scale")
 
@@ -41,7 +41,7 @@ class _Resolution:
             return self.of(written, alike[0]) if len(alike) == 1 else written
         if _kind(self._wanted_named, wanted) != kind:
             return written
-        one, other = _full(self._named, written), _full(self._wanted_named, wanted)
+        one, other = full_schema(self._named, written), full_schema(self._wanted_named, wanted)
         match kind:
             case "record" | "error":
                 self._record(one, other)
@@ -67,11 +67,12 @@ class _Resolution:
                 field["type"] = self.of(field["type"], fields[field["name"]]["type"])
 
 
-def _full(named: Mapping[str, Any], schema: Any) -> Any:
+def full_schema(named: Mapping[str, Any], schema: Any) -> Any:
+    """Return a schema that is no union as a dictionary."""
     if isinstance(schema, str):
         return named.get(schema, {"type": schema})
-    return _full(named, schema["type"]) if isinstance(schema["type"], dict) else schema
+    return full_schema(named, schema["type"]) if isinstance(schema["type"], dict) else schema
 
 
 def _kind(named: Mapping[str, Any], schema: Any) -> Any:
-    return "union" if isinstance(schema, list) else _full(named, schema)["type"]
+    return "union" if isinstance(schema, list) else full_schema(named, schema)["type"]
