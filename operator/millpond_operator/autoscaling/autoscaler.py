@@ -25,6 +25,8 @@ _UNMEASURED = timedelta(minutes=2)
 """How long rates may be unknown, as after a move, before that is told."""
 _LAG_FOR_SCALE_IN = 0.5
 """Lag counts as worked off below this share of the target."""
+_LITTLE_LAG = 0.1
+"""Records that a worker processes within this share of the target are no lag, however seldom others arrive."""
 _WORTH, _WORTH_LATE = 2 / 3, 1 / 2
 """A scale-in leaves at most this share of the workers: while half of the budget is left, and after that."""
 
@@ -46,6 +48,8 @@ class Autoscaler:
         self._wanted: deque[tuple[datetime, int]] = deque()
         self._short_since: datetime | None = None
         self._unmeasured_since: datetime | None = None
+        self._stuck_since: datetime | None = None
+        self._paused = False
         self._told: deque[datetime] = deque()
         self._reworded: deque[datetime] = deque()
         self._last: datetime | None = None
@@ -122,13 +126,18 @@ class Autoscaler:
             return _stays(state, Reason.SETTLING, words.settling(situation.unsteady))
         measured = self._meter.measure(sum(situation.tasks.values()))
         if isinstance(measured, Unmeasured):
-            self._forget_wishes()
             self._unmeasured_since = self._unmeasured_since or now
+            self._stuck_since = (self._stuck_since or now) if measured.still and not measured.idle else None
+            if measured.idle or (self._stuck_since is not None and now - self._stuck_since < _UNMEASURED):
+                self._short_since = None
+                self._paused = True  # times between few records say nothing about the workers
+            else:
+                self._forget_wishes()
             brief = now - self._unmeasured_since < _UNMEASURED and not self._policy_changed
             if state.reason and not measured.idle and brief:
                 return state
             return _stays(state, Reason.IDLE if measured.idle else Reason.UNMEASURED, words.unmeasured(measured))
-        self._unmeasured_since = None
+        self._unmeasured_since = self._stuck_since = None
         self._trend.add(now, measured.load)
         found = self._compare(now, state, measured, words)
         if situation.conflict:
@@ -186,9 +195,11 @@ class Autoscaler:
         words: Words,
     ) -> AutoscalingStatus:
         policy, current = self._policy, state.current_replicas
-        if measured.lag_seconds > policy.target_lag.total_seconds() * _LAG_FOR_SCALE_IN:
+        target = policy.target_lag.total_seconds()
+        lag_seconds = measured.lag_seconds_beyond(target * _LITTLE_LAG)
+        if lag_seconds > target * _LAG_FOR_SCALE_IN:
             self._forget_wishes()
-            return _stays(state, Reason.CATCHING_UP, words.catching_up(measured.lag_seconds))
+            return _stays(state, Reason.CATCHING_UP, words.catching_up(lag_seconds))
         wanted = clamped(max(number for _, number in self._wanted), policy)
         since = max(filter(None, (self._wanted[0][0], past(state.last_scale_time, now))))
         if now - since < policy.stabilization / 2:
@@ -232,6 +243,11 @@ class Autoscaler:
         return anticipating(choice, demand, self._policy, most, growth) if growth > 1 and choice.enough else choice
 
     def _wish(self, now: datetime, wanted: int) -> None:
+        """Remember a number of workers that would be enough. Times in which no records are processed do not count."""
+        if self._paused and self._wanted:
+            gap = now - self._wanted[-1][0]
+            self._wanted = deque((at + gap, number) for at, number in self._wanted)
+        self._paused = False
         self._wanted.append((now, wanted))
         while len(self._wanted) > 1 and self._wanted[1][0] <= now - self._policy.stabilization:
             self._wanted.popleft()
@@ -243,13 +259,14 @@ class Autoscaler:
             self._trend = Trend()
             self._told.clear()
             self._reworded.clear()
-            self._unmeasured_since = None
+            self._unmeasured_since = self._stuck_since = None
             self._forget_wishes()
         self._last = now
 
     def _forget_wishes(self) -> None:
         self._wanted.clear()
         self._short_since = None
+        self._paused = False
 
     def _quiet(self, now: datetime, before: AutoscalingStatus, after: AutoscalingStatus) -> AutoscalingStatus:
         """Return the former words and recommendation while they changed a moment ago, or only numbers in them do."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -51,6 +51,11 @@ class TaskDemand(msgspec.Struct, frozen=True, gc=False):
             return 0.0
         return self.lag / self.arriving if self.arriving > 0 else float("inf")
 
+    @property
+    def lag_work_seconds(self) -> float:
+        """The time that a worker takes for the records that wait."""
+        return self.lag * self.cost
+
     def load_with_lag(self, within_s: float, target_s: float) -> float:
         """Return the share of one worker's time that it takes to work off the lag above the target within a time.
 
@@ -78,6 +83,16 @@ class Measurement:
         """The longest time that records of a task wait."""
         return max((each.lag_seconds for each in self.tasks), default=0.0)
 
+    def lag_seconds_beyond(self, work_s: float) -> float:
+        """Return the longest time that records of a task wait at a worker that takes longer than `work_s` for its lag.
+
+        Where few records arrive, a single one that has just arrived counts as lag of minutes in `lag_seconds`.
+        """
+        work = defaultdict[str, float](float)
+        for each in self.tasks:
+            work[each.worker] += each.lag_work_seconds
+        return max((each.lag_seconds for each in self.tasks if work[each.worker] > work_s), default=0.0)
+
 
 @dataclass(frozen=True)
 class Unmeasured:
@@ -87,6 +102,8 @@ class Unmeasured:
     """One sentence."""
     idle: bool = False
     """Whether all is measured, and no records arrive."""
+    still: bool = False
+    """Whether all is measured, and no record was processed: none arrives, or those that wait have just arrived."""
 
 
 class Meter:
@@ -150,8 +167,8 @@ def _measured(workers: Mapping[str, WorkerRates], tasks: int) -> Measurement | U
     if processed <= 0:
         waiting = sum(each.lag or 0 for each in held.values())
         if waiting:
-            return Unmeasured(f"{waiting} records wait and none is processed, so rates are not known.")
-        return Unmeasured("No records arrive, so rates are not known.", idle=True)
+            return Unmeasured(f"{waiting} records wait and none is processed, so rates are not known.", still=True)
+        return Unmeasured("No records arrive, so rates are not known.", idle=True, still=True)
     mean = sum(found.utilisation for found in workers.values()) / processed
     costs = {
         worker: found.utilisation / found.records_per_second if found.records_per_second > 0 else mean
