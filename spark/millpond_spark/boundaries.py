@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from millpond.errors import BrokerError, SnapshotError
 from millpond.runtime.config.model import Config
+from millpond.runtime.error_codes import Request, may_repeat
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.clients import make_offset_reader
 from millpond.runtime.kafka.end_offsets import offset_in
@@ -24,7 +25,17 @@ from millpond.runtime.topics.identity import TopicIdentity
 from .consistent_cut import find_cut
 from .stores import ChangelogStore
 
-__all__ = ("Boundaries", "Range", "check_topics_unchanged", "read_boundaries", "wall_ms")
+__all__ = (
+    "COMMON_CUT_S",
+    "Boundaries",
+    "ChangelogEnds",
+    "Range",
+    "changelog_ends",
+    "check_topics_unchanged",
+    "read_boundaries",
+    "wall_ms",
+    "warn_of_torn_tasks",
+)
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +43,7 @@ _ATTEMPTS = 10
 _BACKOFF_S = 0.5
 _TIMEOUT_S = 30.0
 #: How long to look for a cut of all tasks at once; after that, a cut of each task is enough.
-_COMMON_CUT_S = 3.0
+COMMON_CUT_S = 3.0
 _CUT_TIMEOUT_S = 10.0
 
 
@@ -62,6 +73,70 @@ class Boundaries:
     """The identity of each topic."""
 
 
+class ChangelogEnds:
+    """The present ends of an application's changelogs, from the brokers.
+
+    The end of a changelog is its last stable offset. Where an input topic serves as the changelog, the end is the
+    offset that the application has committed: later records are not processed yet, and are not state.
+
+    Attributes:
+        tasks: the partitions of each task, by sub-topology and number.
+        inputs: the partitions of inputs that serve as changelogs.
+        of_global: the partitions of the topics of global stores, which are not part of the application's transactions.
+    """
+
+    def __init__(
+        self,
+        cluster: KafkaAdmin,
+        stores: Iterable[ChangelogStore],
+        committed: Callable[[AbstractSet[Partition]], dict[Partition, int]],
+    ) -> None:
+        self._cluster = cluster
+        self._committed = committed
+        self.tasks: dict[tuple[int, int], set[Partition]] = {}
+        self.of_global: set[Partition] = set()
+        for store in stores:
+            for number in range(store.partitions):
+                partition = Partition(store.topic, number)
+                if store.layout.is_global:
+                    self.of_global.add(partition)
+                else:
+                    self.tasks.setdefault((store.subtopology, number), set()).add(partition)
+        self.inputs: set[Partition] = _inputs(stores)
+
+    @property
+    def all(self) -> set[Partition]:
+        """All partitions."""
+        return {each for own in self.tasks.values() for each in own} | self.of_global
+
+    def stable(self, asked: AbstractSet[Partition]) -> dict[Partition, int]:
+        """Return the offsets after the last committed records; of inputs, the committed offsets."""
+        return {**_stable_ends(self._cluster, asked - self.inputs), **self._committed(asked & self.inputs)}
+
+    def latest(self, asked: AbstractSet[Partition]) -> dict[Partition, int]:
+        """Return the offsets after the last records, open transactions included; nothing for inputs."""
+        return {each: end for each, (_, end) in self._cluster.ranges(asked - self.inputs).items()}
+
+    def existing(self, ends: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return ends, those of inputs not beyond the records that the topic still has."""
+        known = _stable_ends(self._cluster, self.inputs & ends.keys())
+        return {**ends, **{each: min(ends[each], end) for each, end in known.items()}}
+
+    def torn_tasks(self, torn: Iterable[int]) -> str:
+        """Return the names of tasks, given by their indexes, for messages."""
+        ids = list(self.tasks)
+        names = ["{}_{}".format(*ids[each]) for each in sorted(torn)]
+        return f"tasks {', '.join(names[:5])}{' and others' if len(names) > 5 else ''}"
+
+
+@contextmanager
+def changelog_ends(cluster: KafkaAdmin, config: Config, stores: Iterable[ChangelogStore]) -> Iterator[ChangelogEnds]:
+    """Yield the ends of an application's changelogs."""
+    stores = tuple(stores)
+    with _committed_offsets(config, _inputs(stores)) as committed:
+        yield ChangelogEnds(cluster, stores, committed)
+
+
 def read_boundaries(
     cluster: KafkaAdmin,
     config: Config,
@@ -71,11 +146,9 @@ def read_boundaries(
 ) -> Boundaries:
     """Read the first and the end offsets of the changelogs from the brokers.
 
-    The end of a changelog is its last stable offset. Where an input topic serves as the changelog, the end is the
-    offset that the application has committed: later records are not processed yet, and are not state. All ends are of
-    one moment between commits, or at least all ends of one task are (see `consistent_cut`). So a transaction is in
-    all stores or in none. Global stores are not part of the application's transactions: each ends at the last stable
-    offset of its topic.
+    All ends are of one moment between commits, or at least all ends of one task are (see `consistent_cut`). So a
+    transaction is in all stores or in none. Global stores are not part of the application's transactions: each ends at
+    the last stable offset of its topic.
 
     Args:
         cluster: the brokers.
@@ -87,43 +160,28 @@ def read_boundaries(
     Raises:
         BrokerError: the brokers do not answer.
     """
-    tasks: dict[tuple[int, int], set[Partition]] = {}
-    inputs: set[Partition] = set()
-    global_inputs: set[Partition] = set()
-    for store in stores:
-        for number in range(store.partitions):
-            partition = Partition(store.topic, number)
-            if store.layout.is_global:
-                global_inputs.add(partition)
-                continue
-            tasks.setdefault((store.subtopology, number), set()).add(partition)
-            if store.is_input:
-                inputs.add(partition)
-    wanted = {each for own in tasks.values() for each in own} | global_inputs
-    facts = cluster.facts({each.topic for each in wanted})
-    firsts = {each: first for each, (first, _) in cluster.ranges(wanted).items()}
-    as_of_ms = now_ms()
-    with _committed_offsets(config, inputs) as committed:
-
-        def stable(asked: AbstractSet[Partition]) -> dict[Partition, int]:
-            return {**_stable_ends(cluster, asked - inputs), **committed(asked & inputs)}
-
-        def latest(asked: AbstractSet[Partition]) -> dict[Partition, int]:
-            return {each: end for each, (_, end) in cluster.ranges(asked - inputs).items()}
-
-        cut = find_cut(list(tasks.values()), stable, latest, min(_COMMON_CUT_S, cut_timeout_s), cut_timeout_s)
-    if cut.torn:
-        torn = [f"{task}_{number}" for place, (task, number) in enumerate(tasks) if place in cut.torn]
-        log.warning(
-            "%s: no pause of some milliseconds between commits within %g s; their stores may be of different commits, "
-            "so a query over several of them may see half of a transaction",
-            f"tasks {', '.join(torn[:5])}{' and others' if len(torn) > 5 else ''}", cut_timeout_s,
-        )  # fmt: skip
+    with changelog_ends(cluster, config, stores) as changelogs:
+        facts = cluster.facts({each.topic for each in changelogs.all})
+        firsts = {each: first for each, (first, _) in cluster.ranges(changelogs.all).items()}
+        as_of_ms = now_ms()
+        tasks = list(changelogs.tasks.values())
+        common_s = min(COMMON_CUT_S, cut_timeout_s)
+        cut = find_cut(tasks, changelogs.stable, changelogs.latest, common_s, cut_timeout_s)
+        if cut.torn:
+            warn_of_torn_tasks(changelogs, cut.torn, cut_timeout_s)
+        ends = {**changelogs.existing(cut.ends), **changelogs.stable(changelogs.of_global)}
     # Without committed offsets, or when the topic no longer has the committed records, there is nothing to read.
-    ends = {**cut.ends, **{each: min(cut.ends[each], end) for each, end in _stable_ends(cluster, inputs).items()}}
-    ends |= _stable_ends(cluster, global_inputs)
     ranges = {each: Range(first, max(first, ends[each])) for each, first in firsts.items()}
     return Boundaries(as_of_ms, ranges, facts)
+
+
+def warn_of_torn_tasks(changelogs: ChangelogEnds, torn: Iterable[int], timeout_s: float) -> None:
+    """Warn about tasks without a moment between commits, given by their indexes."""
+    log.warning(
+        "%s: no pause of some milliseconds between commits within %g s; their stores may be of different commits, "
+        "so a query over several of them may see half of a transaction",
+        changelogs.torn_tasks(torn), timeout_s,
+    )  # fmt: skip
 
 
 def check_topics_unchanged(
@@ -166,6 +224,15 @@ def check_topics_unchanged(
             )
 
 
+def _inputs(stores: Iterable[ChangelogStore]) -> set[Partition]:
+    return {
+        Partition(store.topic, number)
+        for store in stores
+        if store.is_input and not store.layout.is_global
+        for number in range(store.partitions)
+    }
+
+
 def _stable_ends(cluster: KafkaAdmin, wanted: Collection[Partition]) -> dict[Partition, int]:
     """Return the last stable offset of each partition, from one request."""
     if not wanted:
@@ -174,7 +241,7 @@ def _stable_ends(cluster: KafkaAdmin, wanted: Collection[Partition]) -> dict[Par
         try:
             return {each: offset_in(found) for each, found in cluster.ask_ends(wanted).items()}
         except KafkaException as error:
-            if attempt == _ATTEMPTS or not error.args[0].retriable():
+            if attempt == _ATTEMPTS or not may_repeat(error.args[0], Request.READ):
                 cure = cluster.access.cure(error.args[0], {each.topic for each in wanted}, Operation.DESCRIBE)
                 raise BrokerError(
                     f"cannot read the end offsets of changelogs: {error.args[0].str()}. {cure}"

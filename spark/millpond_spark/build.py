@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce as fold
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,10 +22,12 @@ from millpond.state.formats import segment_interval
 
 from . import reduce
 from .boundaries import Boundaries, Range
-from .changelog_reader import read_changelogs
+from .changelog_reader import RECORDS, read_changelogs
 from .global_rows import Recoder, Skipped
 from .iceberg_tables import CatalogPlace, TableSource, write_tables
 from .incremental import Base, stream_time_of
+from .log_tails import TailRecord
+from .moving_cut import FOLLOWED, MovingCut
 from .previous_snapshot import FILES, PreviousFile, Reader
 from .progress import OnProgress, Stage, watched
 from .sst_writer import WRITTEN, Target, Writer
@@ -39,8 +42,13 @@ log = logging.getLogger(__name__)
 _SMALL_BYTES = 1024 * 1024
 _RECORDS_PER_TASK = 250_000
 
+#: How often Spark reads what was written meanwhile, before the driver reads the rest.
+_PASSES = 10
+
 _StorePartition = tuple[int, int]
 """The number of a store, and a partition."""
+_Read = Callable[[list[reduce.ChangelogSource]], DataFrame]
+"""Returns the records of changelogs, with the columns of `reduce.CHANGES`."""
 
 
 class Place(NamedTuple):
@@ -71,6 +79,8 @@ class Work:
     """The approximate size of files, before compression."""
     tables: Tables | None = None
     """The tables to write; None for no tables."""
+    cut: MovingCut | None = None
+    """Moves the boundaries to a moment at which all rows are complete; None to end at the boundaries."""
     lenient: bool = False
     """Whether records of global tables that cannot be decoded are skipped; otherwise they are errors."""
 
@@ -148,6 +158,8 @@ class Built(NamedTuple):
     stores: tuple[StoreSnapshot, ...]
     records: dict[str, int]
     """Store -> number of changelog records that were read."""
+    boundaries: Boundaries
+    """The boundaries of the rows."""
     tables: tuple[StoreTable, ...] = ()
 
 
@@ -168,15 +180,18 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
     skipped = spark.sparkContext.accumulator(0) if work.lenient else None
     versioned = work.versioned()
     histories = None
-    changes = _changes(spark, work, [each for each in sources if each.store not in versioned], skipped)
+    changelogs = _Changelogs(spark, work, skipped)
+    changes, versions = changelogs.all_before(sources, changelogs.from_kafka)
     newest = None
     try:
+        if work.cut is not None:
+            with watched(spark.sparkContext, Stage.READING, on_progress):
+                changes, versions, boundaries = _moved(changelogs, work.cut, sources, changes, versions)
+            work = replace(work, boundaries=boundaries)
         if versioned:
             with watched(spark.sparkContext, Stage.READING, on_progress):
-                read = _read(spark, work, [each for each in sources if each.store in versioned])
-                read = _with_reused(spark, work, read, work.previous_files(versioned=True))
-                histories = Histories(read, versioned, work.known_times())
-            changes = changes.unionByName(histories.changes)
+                histories = Histories(versions, versioned, work.known_times())
+            changes = changes.unionByName(histories.changes, allowMissingColumns=True)
         newest = reduce.newest_of(changes, windows, sessions).persist()
         with watched(spark.sparkContext, Stage.READING, on_progress):
             found = reduce.tally(newest)
@@ -207,20 +222,116 @@ def build(spark: SparkSession, work: Work, on_progress: OnProgress) -> Built:
         else sum(each.records for (owner, _), each in found.items() if owner == number)
         for number, store in enumerate(work.stores)
     }
-    return Built(stores, records, tuple(tables))
+    return Built(stores, records, work.boundaries, tuple(tables))
 
 
-def _changes(
-    spark: SparkSession, work: Work, sources: list[reduce.ChangelogSource], skipped: Skipped | None
-) -> DataFrame:
-    """Return the changelog records and the reused rows, with the columns of `reduce.CHANGES`."""
-    serdes = {number: store.serdes for number, store in enumerate(work.stores) if store.serdes is not None}
-    changes = _read(spark, work, [each for each in sources if each.store not in serdes])
-    if serdes:
-        recoder = Recoder(serdes, {number: work.stores[number].name for number in serdes}, skipped)
-        read = _read(spark, work, [each for each in sources if each.store in serdes])
-        changes = changes.unionByName(read.mapInArrow(recoder, reduce.CHANGES))
-    return _with_reused(spark, work, changes, work.previous_files(versioned=False))
+def _moved(
+    changelogs: _Changelogs,
+    cut: MovingCut,
+    sources: list[reduce.ChangelogSource],
+    changes: DataFrame,
+    versions: DataFrame,
+) -> tuple[DataFrame, DataFrame, Boundaries]:
+    """Read all changelogs, and what is written meanwhile, until their rows are complete.
+
+    Args:
+        changelogs: reads records.
+        cut: finds the cut.
+        sources: the records of each store partition up to the first boundaries.
+        changes: these records, without those of versioned stores.
+        versions: the records of versioned stores.
+
+    Returns:
+        The changes, with the column `records`; the records of versioned stores; and the boundaries of both.
+    """
+    read = {each: limits.end for each, limits in cut.start.ranges.items()}
+    versioned = bool(changelogs.work.versioned())
+    parts = [(_kept(reduce.reduced(changes)), _kept(versions) if versioned else versions)]
+    for _ in range(_PASSES):
+        ends = cut.ends(read)
+        if sum(ends[each] - end for each, end in read.items()) <= FOLLOWED:
+            break
+        found, other = changelogs.since(sources, read, ends, changelogs.from_kafka)
+        parts.append((_kept(reduce.reduced(found)), _kept(other) if versioned else other))
+        read = ends
+    boundaries, records = cut.find(read)
+    ends = {each: limits.end for each, limits in boundaries.ranges.items()}
+    found, other = changelogs.since(sources, read, ends, lambda each: changelogs.from_driver(records, each))
+    parts.append((reduce.reduced(found), other))
+    of_changes, of_versions = (fold(DataFrame.unionByName, each) for each in zip(*parts, strict=True))
+    return of_changes, of_versions, boundaries
+
+
+def _kept(records: DataFrame) -> DataFrame:
+    """Read records now and only once: a second time, compaction may have removed some.
+
+    If an executor that keeps them ends, Spark ends the job.
+    """
+    return records.localCheckpoint()
+
+
+@dataclass(frozen=True)
+class _Changelogs:
+    """The reader of records of changelogs."""
+
+    spark: SparkSession
+    work: Work
+    skipped: Skipped | None
+    """Counts records of global tables that are skipped, see `Recoder`."""
+
+    def all_before(self, sources: list[reduce.ChangelogSource], read: _Read) -> tuple[DataFrame, DataFrame]:
+        """Return records and reused rows of all stores but versioned ones, and those of versioned stores.
+
+        Both have the columns of `reduce.CHANGES`.
+        """
+        changes, versions = self._changes(sources, read)
+        previous = self.work.previous_files
+        return (
+            _with_reused(self.spark, self.work, changes, previous(versioned=False)),
+            _with_reused(self.spark, self.work, versions, previous(versioned=True)),
+        )
+
+    def since(
+        self,
+        sources: list[reduce.ChangelogSource],
+        firsts: Mapping[Partition, int],
+        ends: Mapping[Partition, int],
+        read: _Read,
+    ) -> tuple[DataFrame, DataFrame]:
+        """Return the records between offsets: of all stores but versioned ones, and of versioned stores."""
+        later = []
+        for each in sources:
+            partition = Partition(each.topic, each.partition)
+            later.append(each._replace(first=firsts[partition], end=ends[partition]))
+        return self._changes(later, read)
+
+    def from_kafka(self, sources: list[reduce.ChangelogSource]) -> DataFrame:
+        """Return records that Spark reads."""
+        ranges: dict[Partition, Range] = {}
+        for each in sources:  # stores that share a changelog may begin at different offsets
+            partition = Partition(each.topic, each.partition)
+            known = ranges.get(partition, Range(each.first, each.end))
+            ranges[partition] = Range(min(known.first, each.first), max(known.end, each.end))
+        headers = any(each.needs_headers for each in sources)
+        records = read_changelogs(self.spark, self.work.options, ranges, headers=headers)
+        return reduce.changes_of(self.spark, records, sources)
+
+    def from_driver(self, records: Iterable[TailRecord], sources: list[reduce.ChangelogSource]) -> DataFrame:
+        """Return those of records that the driver has read."""
+        wanted = {(each.topic, each.partition) for each in sources}
+        own = [each for each in records if each[:2] in wanted]
+        return reduce.changes_of(self.spark, self.spark.createDataFrame(own, RECORDS), sources)
+
+    def _changes(self, sources: list[reduce.ChangelogSource], read: _Read) -> tuple[DataFrame, DataFrame]:
+        versioned = self.work.versioned()
+        stores = self.work.stores
+        serdes = {number: store.serdes for number, store in enumerate(stores) if store.serdes is not None}
+        changes = read([each for each in sources if each.store not in versioned and each.store not in serdes])
+        if serdes:
+            recoder = Recoder(serdes, {number: stores[number].name for number in serdes}, self.skipped)
+            recoded = read([each for each in sources if each.store in serdes]).mapInArrow(recoder, reduce.CHANGES)
+            changes = changes.unionByName(recoded)
+        return changes, read([each for each in sources if each.store in versioned])
 
 
 def _with_reused(spark: SparkSession, work: Work, changes: DataFrame, files: list[PreviousFile]) -> DataFrame:
@@ -230,18 +341,6 @@ def _with_reused(spark: SparkSession, work: Work, changes: DataFrame, files: lis
     reader = Reader(work.place.location.uri, work.place.credentials_dir, tuple(each.layout for each in work.stores))
     listed = spark.createDataFrame(files, FILES).repartition(len(files), "path")
     return changes.unionByName(listed.mapInArrow(reader, reduce.CHANGES))
-
-
-def _read(spark: SparkSession, work: Work, sources: list[reduce.ChangelogSource]) -> DataFrame:
-    """Return the records of changelogs, with the columns of `reduce.CHANGES`."""
-    ranges: dict[Partition, Range] = {}
-    for each in sources:  # stores that share a changelog may begin at different offsets
-        partition = Partition(each.topic, each.partition)
-        known = ranges.get(partition, Range(each.first, each.end))
-        ranges[partition] = Range(min(known.first, each.first), max(known.end, each.end))
-    headers = any(each.has_format or each.schema_ids for each in sources)
-    records = read_changelogs(spark, work.options, ranges, headers=headers)
-    return reduce.changes_of(spark, records, sources)
 
 
 def _write(

@@ -4,6 +4,9 @@ The markers that end a transaction reach its partitions one after the other. End
 include a transaction in one changelog and not in another, and a sum over two tables would be wrong. So the ends are
 read again until none changed between two reads and no transaction was open between them: for all tasks at once, else
 for each task alone.
+
+Tables of a moment also have to be complete, and compaction may remove records while they are read: then ends count only
+if `complete` says so (see `moving_cut`).
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ from typing import NamedTuple
 
 from millpond.runtime.offsets.metadata import Partition
 
-__all__ = ("Ask", "Cut", "find_cut")
+__all__ = ("Ask", "Complete", "Cut", "find_cut")
 
 Ends = Mapping[Partition, int]
 Ask = Callable[[AbstractSet[Partition]], Ends]
+Complete = Callable[[Partition, int], bool]
+"""Returns whether everything that a partition had before an offset was read."""
 
 _BACKOFF_S = 0.02
 
@@ -29,7 +34,7 @@ class Cut(NamedTuple):
     ends: Ends
     """The offset after the last record to read."""
     torn: frozenset[int]
-    """The indexes of tasks without a consistent cut: their stores may be of different commits."""
+    """The indexes of tasks without a consistent cut: their stores may be of different commits, or incomplete."""
     whole: bool
     """Whether the cut is of one moment for all tasks."""
 
@@ -41,6 +46,7 @@ def find_cut(  # noqa: PLR0913  # clock functions for tests
     whole_s: float,
     timeout_s: float,
     *,
+    complete: Complete = lambda _partition, _end: True,
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Cut:
@@ -52,6 +58,8 @@ def find_cut(  # noqa: PLR0913  # clock functions for tests
         latest: returns the offsets after the last records, open transactions included; nothing for inputs.
         whole_s: seconds to look for one moment for all tasks; after that, one moment for each task is enough.
         timeout_s: the longest total search, in seconds; after that, the last ends are returned.
+        complete: whether the rows up to an end can be known; a task has no cut before. It is called before the last
+            request for the ends: nothing was written until then that could have replaced what was read.
         now: returns monotonic seconds.
         sleep: waits for the given number of seconds.
     """
@@ -62,8 +70,14 @@ def find_cut(  # noqa: PLR0913  # clock functions for tests
         whole = now() - began < whole_s
         asked = dict(enumerate(tasks)) if whole else left
         wanted = {each for own in asked.values() for each in own}
-        before, between, after = stable(wanted), latest(wanted), stable(wanted)
-        moving = {number for number, own in asked.items() if not _is_quiet(own, before, between, after)}
+        before, between = stable(wanted), latest(wanted)
+        known = {each for each in wanted if complete(each, before[each])}
+        after = stable(wanted)
+        moving = {
+            number
+            for number, own in asked.items()
+            if not (known.issuperset(own) and _is_quiet(own, before, between, after))
+        }
         if not moving and asked.keys() == set(range(len(tasks))):
             return Cut(after, frozenset(), whole=True)
         for number in [each for each in left if each not in moving]:

@@ -20,6 +20,9 @@ _CURES = (
     (re.compile(r"OffsetOutOfRange|data loss|were aged out|KAFKA_DATA_LOSS", re.IGNORECASE),
      "the beginning of a changelog was deleted while it was read, by 'retention.ms' of the topic or by hand: make the "
      "snapshot again"),
+    (re.compile(r"CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND|Checkpoint block \S+ not found"),
+     "an executor of Spark ended with records that it had read, and a second time compaction may have removed some: "
+     "make the snapshot again"),
     (re.compile(r"SslAuthenticationException|SSLHandshakeException|InvalidConfigurationException.*(?:PEM|key)"
                 r"|SaslAuthenticationException"),
      "Spark cannot log in to Kafka, although this process can: executors use the certificates of the settings that "

@@ -34,6 +34,7 @@ from .failures import translated_errors
 from .iceberg_tables import CatalogPlace, complete_tables
 from .incremental import Base
 from .kafka_options import kafka_options
+from .moving_cut import MovingCut
 from .progress import OnProgress, Stage, no_progress
 from .stores import Stores, stores_of
 from .table_rows import ColumnDecoder, decoder_of
@@ -143,20 +144,24 @@ def create_snapshot(  # noqa: PLR0913  # options are keyword-only
             boundaries = read_boundaries(cluster, config, stores.logged, now_ms)
             base = Base.of(previous, stores.logged, boundaries, now_ms())
             lenient = config.deserialization_exception_handler is not fail_on_error
-            work = Work(stores.logged, boundaries, base, place, options, file_bytes, tables, lenient)
+            work = Work(stores.logged, boundaries, base, place, options, file_bytes, tables, lenient=lenient)
+            if tables is not None:
+                headers = frozenset(each.topic for each in work.sources() if each.needs_headers)
+                cut = MovingCut(cluster, config, stores.logged, boundaries, headers, now_ms)
+                work = replace(work, cut=cut if cut.needed else None)
             built = build(session.newSession(), work, on_progress)
         on_progress(Stage.PUBLISHING, 0, 0)
-        check_topics_unchanged(cluster, boundaries, now_ms(), base.oldest_ms(stores.logged, boundaries))
+        check_topics_unchanged(cluster, boundaries, now_ms(), base.oldest_ms(stores.logged, built.boundaries))
         manifest = Manifest(
             application=config.application_id,
             topology=stores.topology,
             version=version,
-            created_ms=boundaries.as_of_ms,
+            created_ms=built.boundaries.as_of_ms,
             stores=built.stores,
         )
         _drop_unlisted(place, manifest)
         if tables_place is not None:
-            _publish_tables(tables_place, boundaries.as_of_ms, built.tables, keep)
+            _publish_tables(tables_place, built.boundaries.as_of_ms, built.tables, keep)
         versions.publish(location, manifest)
     except BaseException:
         with contextlib.suppress(Exception):  # the first error is the one to raise

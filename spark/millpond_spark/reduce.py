@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as sql
 
 from millpond.state.formats import BUFFER_HEADERS, SESSION_SUFFIX_LENGTH, WINDOW_SUFFIX_LENGTH
@@ -23,6 +23,7 @@ __all__ = (
     "changes_of",
     "live_rows",
     "newest_of",
+    "reduced",
     "sorted_rows",
     "tally",
 )
@@ -65,6 +66,11 @@ class ChangelogSource(NamedTuple):
     """Whether rows depend on the format in a header."""
     schema_ids: bool = False
     """Whether records may have the ids of their schemas in headers, which is an error: rows have no headers."""
+
+    @property
+    def needs_headers(self) -> bool:
+        """Whether headers are read."""
+        return self.has_format or self.schema_ids
 
 
 class Tally(NamedTuple):
@@ -122,6 +128,20 @@ def changes_of(spark: SparkSession, records: DataFrame, sources: Iterable[Change
     )  # fmt: skip
 
 
+def reduced(changes: DataFrame) -> DataFrame:
+    """Return the newest change of each key, with the columns of `CHANGES` and `records`, their number.
+
+    Args:
+        changes: the changes, with the columns of `CHANGES`.
+    """
+    state = sql.max_by(sql.struct("value", "timestamp_ms", "format"), "offset").alias("state")
+    return (
+        _by_key(changes)
+        .agg(state, sql.max("offset").alias("offset"), _records().alias("records"))
+        .select("store", "partition", "key", "state.*", "offset", "records")
+    )
+
+
 def newest_of(changes: DataFrame, windows: Iterable[int], sessions: Iterable[int] = ()) -> DataFrame:
     """Return the newest change of each key: `store, partition, key, state, records, time`.
 
@@ -129,18 +149,13 @@ def newest_of(changes: DataFrame, windows: Iterable[int], sessions: Iterable[int
     session's end in ms, null for other stores.
 
     Args:
-        changes: the changes, with the columns of `CHANGES`.
+        changes: the changes, with the columns of `CHANGES`; or of `reduced`, which need not be of different keys.
         windows: the numbers of the window stores.
         sessions: the numbers of the session stores.
     """
     state = sql.struct("value", "timestamp_ms", "format")
-    # Spark groups by sorting, and compares 8 bytes of the first column before whole rows: a hash there decides mostly.
-    hashed = changes.withColumn("hash", sql.xxhash64("store", "partition", "key"))
-    newest = (
-        hashed.groupBy("hash", "store", "partition", "key")
-        .agg(sql.max_by(state, "offset").alias("state"), sql.count_if(sql.col("offset") >= 0).alias("records"))
-        .drop("hash")
-    )
+    records = sql.coalesce(sql.sum("records"), sql.lit(0)) if "records" in changes.columns else _records()
+    newest = _by_key(changes).agg(sql.max_by(state, "offset").alias("state"), records.alias("records")).drop("hash")
     time = sql.lit(None).cast("long")
     for numbers, length in ((list(windows), WINDOW_SUFFIX_LENGTH), (list(sessions), SESSION_SUFFIX_LENGTH)):
         if numbers:
@@ -148,6 +163,16 @@ def newest_of(changes: DataFrame, windows: Iterable[int], sessions: Iterable[int
             found = sql.conv(sql.hex(sql.substring("key", -length, _TIME_LENGTH)), 16, -10).cast("long")
             time = sql.when(sql.col("store").isin(numbers), found).otherwise(time)
     return newest.withColumn("time", time)
+
+
+def _by_key(changes: DataFrame) -> GroupedData:
+    # Spark groups by sorting, and compares 8 bytes of the first column before whole rows: a hash there decides mostly.
+    hashed = changes.withColumn("hash", sql.xxhash64("store", "partition", "key"))
+    return hashed.groupBy("hash", "store", "partition", "key")
+
+
+def _records() -> Column:
+    return sql.count_if(sql.col("offset") >= 0)
 
 
 def tally(newest: DataFrame) -> dict[tuple[int, int], Tally]:

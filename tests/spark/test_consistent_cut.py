@@ -147,3 +147,30 @@ def test_open_transaction_that_commits_nothing_yet_is_waited_for() -> None:
     cut = find_cut([[one, other]], lambda _: dict(stable), latest, 1.0, 1.0, now=lambda: 0.0, sleep=lambda _: None)
     assert cut.ends == {one: 5, other: 3}
     assert open_ == []
+
+
+def test_end_counts_when_it_was_complete_before_the_last_answer(seed: int) -> None:
+    """The search goes on while another end is not, and names the task if it never is."""
+    log = Log(2, random.Random(seed))
+    asked: list[tuple[Partition, int]] = []
+
+    def ask_stable(wanted: AbstractSet[Partition]) -> dict[Partition, int]:
+        asked.clear()
+        return log.ask_stable(wanted)
+
+    def complete(partition: Partition, end: int) -> bool:
+        asked.append((partition, end))
+        return end > 20
+
+    cut = find_cut(
+        log.tasks, ask_stable, log.ask_latest, 1.0, 1.0, complete=complete, now=lambda: 0.0, sleep=lambda _: None
+    )
+    assert min(cut.ends.values()) > 20
+    assert asked == []
+    never = log.tasks[1][0]
+    times = iter(range(1000))
+    cut = find_cut(
+        log.tasks, log.ask_stable, log.ask_latest, 10.0, 100.0,
+        complete=lambda partition, _: partition != never, now=lambda: float(next(times)), sleep=lambda _: None,
+    )  # fmt: skip
+    assert cut.torn == {1}

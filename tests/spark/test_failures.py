@@ -42,6 +42,13 @@ Caused by: {error}
             "make the snapshot again",
         ),
         (
+            JAVA.format(
+                error="org.apache.spark.SparkException: [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_7_1 "
+                "not found! Either the executor that originally checkpointed this partition is no longer alive, ..."
+            ),
+            "an executor of Spark ended with records that it had read",
+        ),
+        (
             JAVA.format(error="org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed"),
             "'ssl.ca.location'",
         ),
