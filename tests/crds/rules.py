@@ -122,7 +122,6 @@ OBJECT: tuple[Case, ...] = (
         )
         for mode, replicas, right, enough in (({}, 9, 3, 0), ({"mode": "Recommend"}, 2, 2, 3))
     ),
-    Case("without a warm-up", {"maxWarmupReplicas": 0}, {"maxWarmupReplicas": 1}),
     Case(_DURATION, {"sessionTimeout": "1m30s"}, {"sessionTimeout": "90s"}),
     Case(_DURATION, {"rollout/progressDeadline": "1d"}, {"rollout/progressDeadline": "24h"}),
     Case(_DURATION, {"rollout/minReady": "soon"}, {"rollout/minReady": "0s"}),

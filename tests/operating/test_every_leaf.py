@@ -158,10 +158,11 @@ def _warm_ups(scene: Scene, name: str) -> None:
         workers = scene.get("StreamAssignment", name)["spec"]["workers"]
         return sum(len(worker.get("warmUp", ())) for worker in workers)
 
-    for spec, copies in ((base, 2), (merged(base, {"maxWarmupReplicas": 1}), 1), (base, 2)):
+    for number, copies in ((2, 2), (1, 1), (2, 2), (0, 0)):  # with 0, tasks move at once
+        spec = merged(base, {"maxWarmupReplicas": number})
         scene.apply(name, spec)
         scene.eventually(lambda copies=copies: warm_ups() == copies, lambda: f"{name} makes other copies: {warm_ups()}")
-    assert "use 1 or more" in scene.refusal(name, merged(base, {"maxWarmupReplicas": 0}))
+    assert "should be greater than or equal to 0" in scene.refusal(name, merged(base, {"maxWarmupReplicas": -1}))
 
 
 def _lag(scene: Scene, name: str) -> None:

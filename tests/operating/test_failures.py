@@ -209,7 +209,7 @@ _odd = st.fixed_dictionaries(
         "image": st.sampled_from(["delays:1", ":::", "delays@sha256:1f", "a//b", "Delays", "x" * 900]),
         "commitInterval": st.sampled_from(["0s", "1ms", "10s", "999999999999999h", "999999h", "00000001s"]),
         "sessionTimeout": st.sampled_from(["300ms", "1s", "10m", "999999999999999h"]),
-        "maxWarmupReplicas": st.sampled_from([0, 1, 100, -1]),
+        "maxWarmupReplicas": st.sampled_from([0, 1, 2**31 - 1, -1]),
         "config": st.dictionaries(
             st.sampled_from(["transaction.timeout.ms", "app.a", "app.b", "app.c"]),
             st.sampled_from(["1", "1h", "\x01" * 8000, "é" * 4000, "$(A)", "999999999"]),
