@@ -10,7 +10,7 @@ import pytest
 import millpond as mp
 from millpond import serdes
 from millpond.serdes import Windowed
-from millpond.state import KeyValueStoreBuilder, SessionStoreBuilder, WindowStoreBuilder
+from millpond.state import KeyValueStoreBuilder, SessionStoreBuilder, WindowStoreBuilder, reversed_ranges
 from tests.state import helpers
 
 Reads = list[Callable[[], Iterator[Any]]]
@@ -84,3 +84,51 @@ def test_rows_are_deleted_while_a_test_reads_them() -> None:
             topic.pipe_key_value_list([(each, None) for each in "abc"])
         assert seen == [("a", 1), ("b", 2), ("c", 3)]
         assert list(store.all()) == []
+
+
+def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.message for each in caplog.records if each.name == "millpond.state.reversed_ranges"]
+
+
+@pytest.mark.parametrize("kind", ["key-value", "window", "session"])
+def test_a_range_from_above_to_below_has_no_rows_and_says_so_once(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A range from a negative key to a positive one is reversed by its bytes: it was empty without a word.
+
+    https://issues.apache.org/jira/browse/KAFKA-8159, https://github.com/apache/kafka/pull/6521
+    """
+    backend = helpers.Memory().backend
+    store: Any
+    if kind == "key-value":
+        store = KeyValueStoreBuilder(name="s", key=serdes.Long, value=serdes.Long, timestamped=False).build(0, backend)
+        reads = [store.range, store.reverse_range]
+    elif kind == "window":
+        store = WindowStoreBuilder(
+            name="s", key=serdes.Long, value=serdes.Long, timestamped=False, retention_ms=10_000, window_size_ms=10
+        ).build(0, backend)
+        reads = [lambda low, high: store.fetch_range(low, high, 0, 99)]
+        reads += [lambda low, high: store.backward_fetch_range(low, high, 0, 99)]
+    else:
+        store = SessionStoreBuilder(name="s", key=serdes.Long, value=serdes.Long, retention_ms=10_000).build(0, backend)
+        reads = [store.fetch_range, lambda low, high: store.backward_find_sessions_range(low, high, 0, 99)]
+    for read in reads:
+        assert [list(read(*bounds)) for bounds in ((5, 3), (-5, 5), (3, 5), (3, 3), (None, 3), (-5, None))] == [[]] * 6
+    [line] = _lines(caplog)
+    assert line.startswith("store s: the range from 5 to 3 has no rows, because the bytes of the first key are above")
+
+
+def test_a_query_from_above_to_below_has_no_rows_and_says_so_once(
+    start: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker's log says it once for a store, however many ask.
+
+    https://issues.apache.org/jira/browse/KAFKA-8159
+    """
+    application = start(1, 2)
+    application.put("counts", "b", mp.ValueAndTimestamp(1, 0))
+    counts = application.client().store("counts")
+    reversed_ranges._told.clear()
+    assert [[row.key for row in counts.range(*bounds)] for bounds in (("c", "a"), ("z", "a"), ("a", "c"))] == [
+        [], [], ["b"],
+    ]  # fmt: skip
+    [line] = _lines(caplog)
+    assert line.startswith("store counts: the range from '\"c\"' to '\"a\"' has no rows")

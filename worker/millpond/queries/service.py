@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from millpond.serdes.fail_fast import failing_fast
 from millpond.state.formats import next_prefix
+from millpond.state.reversed_ranges import warn_of_reversed_query
 
 from .access import Access, Gate, client_context, reload_certificates
 from .catalog import QueryableKind, StoreCatalog, StoreInfo
@@ -417,11 +418,12 @@ class QueryService:
         self, info: StoreInfo, options: RequestOptions, request: web.Request
     ) -> tuple[bytes, bytes | None]:
         low, high = request.query.get("low"), request.query.get("high")
-        return (
-            b"" if low is None else await self._raw_key(info, low, options.key_format),
-            # `high` is inclusive, the bound of `Read` is not: use the next larger key.
-            None if high is None else await self._raw_key(info, high, options.key_format) + b"\0",
-        )
+        first = b"" if low is None else await self._raw_key(info, low, options.key_format)
+        last = None if high is None else await self._raw_key(info, high, options.key_format)
+        if last is not None and first > last:
+            warn_of_reversed_query(info.name, low, high)
+        # `high` is inclusive, the bound of `Read` is not: use the next larger key.
+        return first, None if last is None else last + b"\0"
 
     async def _raw_key(self, info: StoreInfo, text: str, form: KeyFormat) -> bytes:
         return await self._converted(info, raw_key, info, text, form)

@@ -103,10 +103,12 @@ class _KeyValueMethods(StagedKeyValues[K, V], Generic[K, V, W]):
     def _between(self, low: K | None, high: K | None, *, reverse: bool) -> Iterator[tuple[K, W]]:
         encode = self.serialize_key
         first = b"" if low is None else encode(low)
-        last = None if high is None else encode(high) + b"\0"  # inclusive: the smallest key above it
-        if last is not None and first >= last:
+        last = None if high is None else encode(high)
+        self._check_range(low, high, first, last)
+        if last is not None and first > last:
             return iter(())
-        return self._objects(self._scan(first, last, reverse=reverse))
+        above = None if last is None else last + b"\0"  # inclusive: the smallest key above it
+        return self._objects(self._scan(first, above, reverse=reverse))
 
     def _objects(self, found: Iterator[tuple[bytes, Entry]]) -> Iterator[tuple[K, W]]:
         decode, to_user = self.key_serde.deserialize, self._to_user

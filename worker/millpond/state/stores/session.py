@@ -129,6 +129,7 @@ class SessionStore(StagedSessions[K, V]):
             raise no_key(self.name, method)
         encode = self.serialize_key
         low, high = (None if key is None else encode(key) for key in (keys[0], keys[-1]))
+        self._check_range(keys[0], keys[-1], low, high)
         rows = self._scan(low, high, earliest_end, latest_start, reverse)
         if not self.persistent:
             rows = iter(sorted(rows, key=lambda row: (row[1], row[0], -row[2]), reverse=reverse))

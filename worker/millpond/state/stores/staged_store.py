@@ -17,6 +17,7 @@ from millpond.errors import BrokerError, SerializationError, StateError
 from millpond.serdes import Long, Serde
 from millpond.state.backend import Backend, Rows
 from millpond.state.formats import partition_prefix
+from millpond.state.reversed_ranges import shown_key, warn_of_reversed_range
 
 from .flush_columns import Change, Columns, TakeColumns, columns_taker, new_of
 from .memory_estimates import DICT_SLOT, LIST_SLOT, PAIR, Average
@@ -39,8 +40,6 @@ _NOTHING = type(None)
 
 ABSENT: tuple[None, int] = (None, -1)
 """The entry of a key that is not in the store."""
-
-_LONGEST_KEY = 100
 
 DEFAULT_CACHE_LIMIT = 10 * 1024 * 1024
 
@@ -162,6 +161,7 @@ class StagedStore(Generic[K, V]):
         self.of_topic = False
         self.backend_reads = 0
         self._keeps_origins = False
+        self._told_of_reversed_range = False
         #: Types of values whose type is the same after encoding and decoding.
         self._stable_types: set[type] = set()
         self._entry_size = Average()
@@ -248,9 +248,9 @@ class StagedStore(Generic[K, V]):
             cause: Exception = error
         except Exception as error:  # noqa: BLE001  # the serde is the user's
             cause = serde.encoding_failed(value, error)
-        shown = repr(key)
-        shown = shown if len(shown) <= _LONGEST_KEY else f"{shown[:_LONGEST_KEY]}…"
-        raise SerializationError(f"store '{self.name}' cannot keep a value for key {shown}: {cause}") from cause
+        raise SerializationError(
+            f"store '{self.name}' cannot keep a value for key {shown_key(key)}: {cause}"
+        ) from cause
 
     def _as_decoded(self, value: V, data: bytes) -> V:
         """Return the value to keep for an immutable serde: itself if decoding returns its type, else the decoded one.
@@ -340,6 +340,13 @@ class StagedStore(Generic[K, V]):
     def _now(self) -> int:
         """Return the wall clock in epoch ms."""
         return int(time.time() * 1000) if self._context is None else self._context.now_ms()
+
+    def _check_range(self, low: object, high: object, raw_low: bytes | None, raw_high: bytes | None) -> None:
+        """Warn once of a range of keys whose lower bound is above the upper one: it has no rows."""
+        reversed_range = raw_low is not None and raw_high is not None and raw_low > raw_high
+        if reversed_range and not self._told_of_reversed_range:
+            self._told_of_reversed_range = True
+            warn_of_reversed_range(self.name, low, high)
 
     def _check_open(self) -> None:
         if self._closed:

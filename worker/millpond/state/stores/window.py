@@ -131,6 +131,7 @@ class _WindowMethods(StagedWindows[K, V], Generic[K, V, W]):
         size, to_user = self.window_size_ms, self._to_user
         low = None if key_from is None else encode(key_from)
         high = None if key_to is None else encode(key_to)
+        self._check_range(key_from, key_to, low, high)
         found = self._scan(low, high, from_ms, to_ms, reverse=reverse)
         if self._by_time:
             found = iter(sorted(found, key=lambda row: (row[1], row[0]), reverse=reverse))

@@ -27,6 +27,7 @@ from millpond.state import (
     VersionedRecord,
     WindowStore,
 )
+from millpond.state.reversed_ranges import warn_of_reversed_query
 from millpond.state.unreadable_rows import cure_of
 
 __all__ = (
@@ -160,7 +161,10 @@ class _Reading(NamedTuple):
     def bounds(self, key_from: Any, key_to: Any) -> dict[str, Any]:
         """Return the bounds of a range of keys, both inclusive; None is no bound."""
         low = b"" if key_from is None else self.raw_key(key_from)
-        high = None if key_to is None else self.raw_key(key_to) + b"\0"
+        high = None if key_to is None else self.raw_key(key_to)
+        if high is not None and low > high:
+            warn_of_reversed_query(self.info.name, key_from, key_to)
+        high = None if high is None else high + b"\0"
         return {"low": low, "high": high}
 
 
