@@ -26,7 +26,7 @@ from millpond.topology.processor import Processor
 from tests.snapshots.changelogs import BUILDERS
 from tests.support import kafka
 
-__all__ = ("PARTITIONS", "Application", "record_of")
+__all__ = ("PARTITIONS", "Application", "record_of", "with_stores")
 
 PARTITIONS = 4
 """Of every topic; the last one stays empty."""
@@ -41,8 +41,9 @@ class _Idle(Processor):
     def process(self, record: Any) -> None: ...
 
 
-def _topology(source: str, builders: dict[str, StoreBuilder[Any, Any]]) -> Topology:
-    topology = Topology().add_source("source", source).add_processor("idle", _Idle, "source")
+def with_stores(topology: Topology, source: str, builders: dict[str, StoreBuilder[Any, Any]]) -> Topology:
+    """Return a topology with one more sub-topology, of one processor with these stores."""
+    topology.add_source("source", source).add_processor("idle", _Idle, "source")
     for builder in builders.values():
         topology.add_state_store(builder, "idle")
     return topology
@@ -69,7 +70,7 @@ class Application:
         self.bootstrap_servers = bootstrap_servers
         self.id = app_id
         self.builders = BUILDERS if builders is None else builders
-        self.topology = _topology(source, self.builders)
+        self.topology = with_stores(Topology(), source, self.builders)
         for builder in self.builders.values():
             # Not compacted, so that all that was produced is there to compare with, records with null keys too.
             kafka.create_topic(bootstrap_servers, self.changelog(builder.name), PARTITIONS)
@@ -79,7 +80,7 @@ class Application:
     def changed(self, source: str, builders: dict[str, StoreBuilder[Any, Any]]) -> Application:
         """A later version of it, with other builders for the same stores."""
         later = copy.copy(self)
-        later.builders, later.topology = builders, _topology(source, builders)
+        later.builders, later.topology = builders, with_stores(Topology(), source, builders)
         return later
 
     def changelog(self, store: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
+import millpond as mp
 from millpond import serdes
 from millpond.catalog import indexes as catalog
 from millpond.errors import SnapshotError
@@ -26,7 +27,7 @@ from millpond_spark.moving_cut import MovingCut
 from tests.conftest import CreateTopic
 from tests.snapshots.changelogs import BUILDERS
 from tests.snapshots.reference import newest_rows
-from tests.spark.changelogs import PARTITIONS, Application
+from tests.spark.changelogs import PARTITIONS, Application, with_stores
 from tests.support import kafka
 from tests.support.broker import Broker, OwnBroker
 
@@ -247,23 +248,28 @@ def test_keys_whose_records_are_removed_while_they_are_read_are_in_the_tables(
     times = {"now": now_ms, "ahead": now_ms + YEAR_MS, "past": now_ms - YEAR_MS, "lagging": now_ms - YEAR_MS}
     kafka.create_topic(cleaning_broker, f"{app_id}-in", PARTITIONS)
     application = Application(cleaning_broker, app_id, f"{app_id}-in", {name: strings(name) for name in times})
+    builder = mp.StreamsBuilder()
+    builder.global_table(f"{app_id}-rates", key=mp.String, value=mp.String, store="rates")
+    application.topology = with_stores(builder.build(), f"{app_id}-in", application.builders)
+    kafka.create_topic(cleaning_broker, f"{app_id}-rates")
+    times["rates"] = now_ms
+    topics = {name: f"{app_id}-rates" if name == "rates" else application.changelog(name) for name in times}
     for name, time_ms in times.items():
         lag = {"min.compaction.lag.ms": str(HOUR_MS)} if name == "lagging" else {}
-        kafka.alter_topic(cleaning_broker, application.changelog(name), **(AGGRESSIVE | lag))
-        kafka.produce(cleaning_broker, application.changelog(name), [("k", "old", time_ms, 0), ("l", "x", time_ms, 0)])
+        kafka.alter_topic(cleaning_broker, topics[name], **(AGGRESSIVE | lag))
+        kafka.produce(cleaning_broker, topics[name], [("k", "old", time_ms, 0), ("l", "x", time_ms, 0)])
 
     def while_it_reads(*args: Any) -> Any:
         found = read_boundaries(*args)
         for name, time_ms in times.items():
-            overwrite(cleaning_broker, application.changelog(name), "k", "new", time_ms)
+            overwrite(cleaning_broker, topics[name], "k", "new", time_ms)
         return found
 
     monkeypatch.setattr("millpond_spark.job.read_boundaries", while_it_reads)
     version = snapshot(application, catalog=str(tmp_path / "tables")).manifest.version
     found = {name: rows(tmp_path / "tables", app_id, version, name) for name in times}
     assert found == {name: {"k": "new", "l": "x"} for name in times}
-    lagging = application.changelog("lagging")
-    kept = topic_configs(kafka.admin(cleaning_broker), [lagging], 30)[lagging]
+    kept = topic_configs(kafka.admin(cleaning_broker), [topics["lagging"]], 30)[topics["lagging"]]
     assert kept["min.compaction.lag.ms"] == str(HOUR_MS)
 
 
