@@ -180,10 +180,10 @@ class TopologyTestDriver:
             name: the topic's name.
             key: serde of the keys.
             value: serde of the values.
-            start: timestamp of the first record that is piped without one; default: now.
+            start: timestamp of the first record that is piped without one; default: the driver's wall-clock time.
             auto_advance: the time between two such records.
         """
-        start_ms = time.time_ns() // 1_000_000 if start is None else epoch_ms(start)
+        start_ms = self._now_ms if start is None else epoch_ms(start)
         return TestInputTopic(name, key, value, self._pipe, start_ms, milliseconds(auto_advance, "auto_advance"))
 
     def create_output_topic(self, name: str, *, key: Serde[K], value: Serde[V]) -> TestOutputTopic[K, V]:

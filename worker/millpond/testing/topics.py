@@ -141,7 +141,15 @@ class TestInputTopic(Generic[K, V]):
         start: Instant | None = None,
         advance: timedelta | None = None,
     ) -> None:
-        """Pipe (key, value) pairs. With `start`, the first has that time, and each following one is `advance` later."""
+        """Pipe (key, value) pairs. With `start`, the first has that time, and each following one is `advance` later.
+
+        Raises:
+            TopologyError: `advance` is given without `start`.
+        """
+        if advance is not None and start is None:
+            raise TopologyError(
+                "advance= counts from start=, which is not given; give both, or auto_advance= to create_input_topic()."
+            )
         step = milliseconds(advance or timedelta(), "advance")
         self._pipe(
             self.name,
