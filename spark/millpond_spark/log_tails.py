@@ -92,6 +92,7 @@ class LogTails:
 
     Attributes:
         records: the committed records, of each partition by offset.
+        bytes: the size of their keys and values.
         tails: the tail of each partition.
     """
 
@@ -104,6 +105,7 @@ class LogTails:
             with_headers: the topics whose records are kept with their headers.
         """
         self.records: list[TailRecord] = []
+        self.bytes: int = 0
         self.tails: dict[Partition, Tail] = {each: Tail(first) for each, first in firsts.items()}
         self._with_headers = frozenset(with_headers)
         fixed: dict[str, Any] = {
@@ -171,8 +173,10 @@ class LogTails:
         headers: Any = message.headers() if topic in self._with_headers else None
         if kind == TIMESTAMP_NOT_AVAILABLE:
             timestamp_ms = -1
+        record = TailRecord(*partition, offset, message.key(), message.value(), timestamp_ms, headers)
+        self.bytes += len(record.key or b"") + len(record.value or b"")
         self.tails[partition].add(offset)
-        self.records.append(TailRecord(*partition, offset, message.key(), message.value(), timestamp_ms, headers))
+        self.records.append(record)
 
 
 def _partition(message: Message) -> Partition:

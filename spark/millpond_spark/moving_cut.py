@@ -11,6 +11,7 @@ See docs/decisions/0063-cuts-with-proof.md.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -39,6 +40,9 @@ FOLLOWED = 20_000
 _CATCH_UP_S = 30.0
 _PROOF_TIMEOUT_S = 30.0
 _POLL_S = 0.02
+#: The driver keeps what it reads in memory.
+_MOST_BYTES = 256 * 1024 * 1024
+_CURE = "when fewer records arrive, or without --catalog: workers need no complete moment"
 
 
 @dataclass(frozen=True)
@@ -97,11 +101,11 @@ class MovingCut:
     def _cut(self, changelogs: ChangelogEnds, tails: LogTails) -> dict[Partition, int]:
         def latest(asked: AbstractSet[Partition]) -> dict[Partition, int]:
             found = changelogs.latest(asked)
-            tails.poll(0)
+            self._poll(tails, 0)
             return found
 
         def nothing(_asked: AbstractSet[Partition]) -> dict[Partition, int]:
-            tails.poll(0)
+            self._poll(tails, 0)
             return {}
 
         def complete(partition: Partition, end: int) -> bool:
@@ -110,8 +114,11 @@ class MovingCut:
         def stable(asked: AbstractSet[Partition]) -> dict[Partition, int]:
             return changelogs.existing(changelogs.stable(asked))
 
+        def sleep(seconds: float) -> None:
+            self._poll(tails, seconds)
+
         tasks: list[Collection[Partition]] = list(changelogs.tasks.values())
-        limit_s, sleep = _PROOF_TIMEOUT_S, tails.poll
+        limit_s = _PROOF_TIMEOUT_S
         cut = find_cut(tasks, stable, latest, COMMON_CUT_S, limit_s, complete=complete, sleep=sleep)
         # Others write topics of global stores at any time: each ends where it is complete, whether or not a transaction
         # is open.
@@ -141,7 +148,7 @@ class MovingCut:
             raise SnapshotError(
                 f"no version is written: {name} was not read up to its end within {_PROOF_TIMEOUT_S:g} s, since "
                 "records arrive without a pause, and compaction may have removed records of each earlier moment. Make "
-                "it when fewer records arrive, or without --catalog: workers need no complete moment."
+                f"it {_CURE}."
             )
         return last
 
@@ -154,11 +161,20 @@ class MovingCut:
     def _is_compacted(self, partition: Partition) -> bool:
         return self.start.facts[partition.topic].delete_retention_ms is not None
 
+    def _poll(self, tails: LogTails, timeout_s: float) -> None:
+        tails.poll(timeout_s)
+        if tails.bytes > _MOST_BYTES:
+            ((topic, number), _), *_ = Counter(each[:2] for each in tails.records).most_common()
+            raise SnapshotError(
+                f"no version is written: more than {_MOST_BYTES >> 20} MiB arrived while the job looked for a moment "
+                f"at which all rows are complete, most of it in topic '{topic}', partition {number}. Make it {_CURE}."
+            )
+
     def _catch_up(self, tails: LogTails) -> None:
         """Read up to the end of each partition once, if that is possible."""
         deadline = time.monotonic() + _CATCH_UP_S
         while any(each.last_end() is None for each in tails.tails.values()) and time.monotonic() < deadline:
-            tails.poll(_POLL_S)
+            self._poll(tails, _POLL_S)
 
     def _read_up_to(self, ends: Mapping[Partition, int], tails: LogTails) -> None:
         """Read what is missing before the ends; only partitions that are not compacted can lack something."""
@@ -169,7 +185,7 @@ class MovingCut:
                     f"no version is written: topic '{missing[0].topic}', partition {missing[0].partition}, was not "
                     f"read up to offset {ends[missing[0]]} within {_CATCH_UP_S:g} s. Check that the brokers are up."
                 )
-            tails.poll(_POLL_S)
+            self._poll(tails, _POLL_S)
 
     def _after(self, read: Mapping[Partition, int], ends: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return ends, at least those of the first offsets."""

@@ -5,25 +5,30 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 import millpond as mp
 from millpond import serdes
 from millpond.catalog import indexes as catalog
 from millpond.errors import SnapshotError
+from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.admin import KafkaAdmin
+from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import topic_configs
 from millpond.snapshots import versions
-from millpond.snapshots.layouts import layout_of
+from millpond.snapshots.layouts import StoreKind, StoreLayout, layout_of
 from millpond.snapshots.locations import open_location
 from millpond.snapshots.store_columns import columns_of
 from millpond.state import KeyValueStoreBuilder, StoreBuilder
-from millpond_spark.boundaries import read_boundaries
-from millpond_spark.log_tails import Tail
+from millpond_spark.boundaries import Boundaries, Range, read_boundaries
+from millpond_spark.log_tails import Tail, TailRecord
 from millpond_spark.moving_cut import MovingCut
+from millpond_spark.stores import ChangelogStore
 from tests.conftest import CreateTopic
 from tests.snapshots.changelogs import BUILDERS
 from tests.snapshots.reference import newest_rows
@@ -128,6 +133,68 @@ def test_what_is_called_complete_is_the_state_of_its_moment(seed: int) -> None:
                 between += offset not in ends
     assert lost > 50, "compaction has removed what was not read yet"
     assert between > 50, "moments between two ends are found, too"
+
+
+@pytest.fixture
+def follow(broker: Broker, app_id: str) -> Callable[[], tuple[Boundaries, list[TailRecord]]]:
+    """Return a function that finds the cut of a store with a compacted changelog, from which ten records were read."""
+    servers, topic = broker.bootstrap_servers, f"{app_id}-s-changelog"
+    kafka.create_topic(servers, topic, 1, {"cleanup.policy": "compact"})
+    kafka.produce(servers, topic, [("k", str(number)) for number in range(20)])
+    config = Config.load(None, flags={"application.id": app_id, "bootstrap.servers": servers})
+    store = ChangelogStore("s", StoreLayout(StoreKind.KEY_VALUE), topic, 1, is_input=False)
+
+    def find() -> tuple[Boundaries, list[TailRecord]]:
+        cluster = KafkaAdmin(config.admin_settings(), patience=timedelta(seconds=30), stopping=lambda: False)
+        start = read_boundaries(cluster, config, [store], cut_timeout_s=0.1)
+        return MovingCut(cluster, config, (store,), start, frozenset()).find(dict.fromkeys(start.ranges, 10))
+
+    return find
+
+
+def test_cut_before_an_open_transaction_is_complete_too(
+    broker: Broker,
+    app_id: str,
+    follow: Callable[[], tuple[Boundaries, list[TailRecord]]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No moment between commits is found meanwhile: a warning says so, as without tables."""
+    monkeypatch.setattr("millpond_spark.moving_cut._PROOF_TIMEOUT_S", 0.5)
+    topic = f"{app_id}-s-changelog"
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id}, logger=kafka.log)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"v", b"k", 0)
+    producer.flush(60)
+    found, records = follow()
+    producer.abort_transaction(60)
+    assert found.ranges == {Partition(topic, 0): Range(0, 20)}
+    assert [each.offset for each in records] == list(range(10, 20))
+    assert "tasks 0_0: no pause of some milliseconds between commits within 0.5 s" in caplog.text
+
+
+def test_partition_whose_end_is_never_reached_has_no_cut(
+    app_id: str, follow: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if records arrived without any pause: the error names the topic."""
+    monkeypatch.setattr("millpond_spark.moving_cut._PROOF_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("millpond_spark.moving_cut._CATCH_UP_S", 0.5)
+    monkeypatch.setattr(Tail, "add_end", lambda *_: None)
+    refused = f"topic '{app_id}-s-changelog', partition 0 was not read up to its end within 0.5 s"
+    with pytest.raises(SnapshotError, match=refused):
+        follow()
+
+
+def test_records_in_the_memory_of_the_driver_have_a_limit(
+    app_id: str, follow: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them end the job instead of its machine."""
+    monkeypatch.setattr("millpond_spark.moving_cut._MOST_BYTES", 5)
+    with pytest.raises(
+        SnapshotError, match=rf"more than 0 MiB arrived .* in topic '{app_id}-s-changelog', partition 0\."
+    ):
+        follow()
 
 
 @pytest.mark.long
