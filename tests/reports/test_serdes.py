@@ -24,7 +24,7 @@ with warnings.catch_warnings():
     from confluent_kafka.schema_registry.avro import AvroSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
-from millpond.serdes.registry import Avro, JsonSchema, Reference, SchemaRegistry, record_name
+from millpond.serdes.registry import Avro, JsonSchema, Reference, SchemaRegistry, record_name, wire
 from tests.serdes.registry_server import RegistryServer
 
 
@@ -208,3 +208,15 @@ def test_a_consumed_record_is_produced_as_the_type_it_had(registry: SchemaRegist
     assert coder.encode(coder.decode(data)) == data != serde.serialize(("a.Thing", {"id": 5}))
     with pytest.raises(NotEncodable, match=r"it can be c.Thing or d.Thing in this union"):
         coder.encode({"at": "2026-01-31T12:00:00Z"})
+
+
+def test_a_message_path_with_a_negative_index_is_refused() -> None:
+    """An index of -1 named the last message of a file: the value was read as another type.
+
+    https://github.com/confluentinc/confluent-kafka-python/pull/2271
+    """
+    framed = wire.prefix(1)
+    assert wire.skip_message_path(framed + b"\x02\x02" + b"value") == len(framed) + 2
+    for count in (b"\x02\x01", b"\x01"):
+        with pytest.raises(ValueError, match="a length or a count in the data is malformed"):
+            wire.skip_message_path(framed + count + b"value")

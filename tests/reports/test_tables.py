@@ -106,3 +106,37 @@ def test_a_changelog_record_without_a_value_deletes_the_row(timestamped: bool) -
     backend.write([("s", 0, rows)], {("s", 0): (3, b"")})
     restored: Any = builder.build(0, backend, "changelog")
     assert [key for key, _ in restored.all()] == ["b"]
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_row_of_a_global_table_that_no_key_names_ends_nothing(left: bool) -> None:
+    """A key of null for the lookup in a global table ended the thread of Kafka Streams.
+
+    https://github.com/apache/kafka/pull/4494 (KAFKA-6378)
+    """
+    builder = mp.StreamsBuilder()
+    users = builder.global_table("users", key=mp.String, value=mp.String)
+    stream = builder.stream("in", key=mp.String, value=mp.String)
+    join = stream.left_join if left else stream.join
+    joined = join(users, lambda value, user: f"{value}+{user}", on=lambda _key, value: value.partition(":")[0] or None)
+    joined.to("out", key=mp.String, value=mp.String)
+    found = _run(builder, ("users", "u", "Ann"), ("in", "a", ":1"), ("in", "a", "u:2"))
+    assert found == ([("a", ":1+None")] if left else []) + [("a", "u:2+Ann")]
+
+
+def test_a_record_without_a_key_does_not_end_a_table() -> None:
+    """A record without a key in the topic of a table ended queries of ksqlDB, and the restore of global tables.
+
+    https://github.com/confluentinc/ksql/issues/4109, https://github.com/apache/kafka/pull/2834 (KAFKA-5047)
+    """
+    builder = mp.StreamsBuilder()
+    builder.table("in", key=mp.String, value=mp.String, store="rows").to_stream().to("out")
+    builder.global_table("everywhere", key=mp.String, value=mp.String, store="all")
+    with mp.testing.TopologyTestDriver(builder.build()) as driver:
+        for name, store_name in (("in", "rows"), ("everywhere", "all")):
+            topic = driver.create_input_topic(name, key=mp.String, value=mp.String)
+            topic.pipe_key_value_list([("1", "1"), (None, "2"), ("1", "3")])
+            store = driver.get_key_value_store(store_name)
+            assert store is not None
+            assert list(store.all()) == [("1", "3")]
+        assert driver.metrics()["dropped"] == 2
