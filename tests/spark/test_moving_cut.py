@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -279,20 +279,18 @@ def cleaning_broker(own_brokers: type[OwnBroker]) -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-def fill(servers: str, topic: str, key: str, value: str, time_ms: int) -> None:
-    """Write a record, and enough after it that brokers may compact it."""
-    kafka.produce(servers, topic, [(key, value, time_ms, 0), *[("filler", FILLER, time_ms, 0)] * 8])
-
-
 def values(servers: str, topic: str, key: str) -> list[bytes | None]:
     """Return the values of a key that a topic has."""
     return [row.value for row in kafka.read(servers, topic) if row.key == key.encode()]
 
 
-def overwrite(servers: str, topic: str, key: str, value: str, time_ms: int) -> None:
-    """Replace the value of a key, and wait until the value before has been removed."""
-    fill(servers, topic, key, value, time_ms)
-    kafka.eventually(lambda: values(servers, topic, key) == [value.encode()], f"{topic} is compacted")
+def overwrite(servers: str, topics: Mapping[str, int], key: str, value: str) -> None:
+    """Replace the value of a key in topics, by records with the given times, and wait until the one before is gone."""
+    for topic, time_ms in topics.items():
+        # Brokers compact what is before the newest segment.
+        kafka.produce(servers, topic, [(key, value, time_ms, 0), *[("filler", FILLER, time_ms, 0)] * 8])
+    for topic in topics:
+        kafka.eventually(lambda: values(servers, topic, key) == [value.encode()], f"{topic} is compacted")  # noqa: B023
 
 
 def rows(tables: Path, application: str, version: str, store: str) -> dict[str, str]:
@@ -328,8 +326,7 @@ def test_keys_whose_records_are_removed_while_they_are_read_are_in_the_tables(
 
     def while_it_reads(*args: Any) -> Any:
         found = read_boundaries(*args)
-        for name, time_ms in times.items():
-            overwrite(cleaning_broker, topics[name], "k", "new", time_ms)
+        overwrite(cleaning_broker, {topics[name]: time_ms for name, time_ms in times.items()}, "k", "new")
         return found
 
     monkeypatch.setattr("millpond_spark.job.read_boundaries", while_it_reads)
@@ -351,7 +348,7 @@ def test_version_that_may_lack_keys_is_refused_and_nothing_of_it_is_published(
     kafka.produce(cleaning_broker, source, [("k", "old", now_ms, 0), ("l", "x", now_ms, 0)])
     application = Application(cleaning_broker, app_id, source, {"t": strings("t", source_topic=source)})
     kafka.commit_offsets(cleaning_broker, app_id, [TopicPartition(source, 0, 2)])
-    overwrite(cleaning_broker, source, "k", "new", now_ms)
+    overwrite(cleaning_broker, {source: now_ms}, "k", "new")
     tables, snapshots = tmp_path / "tables", tmp_path / "snapshots"
     refused = rf"the application is behind in topic '{source}', partition 0 \(its offset is 2\), and compaction"
     with pytest.raises(SnapshotError, match=refused):
