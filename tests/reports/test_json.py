@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 import pytest
 
 import millpond as mp
+from millpond.cli.catalog import _encode
 from millpond.cli.records.coders import NotEncodable, json_value, named
 from millpond.errors import MillpondError
+from millpond.inspection.decoding import _plain
+from millpond.queries.rendering import encode
 
 
 class Reading(msgspec.Struct):
@@ -75,3 +79,28 @@ def test_a_number_over_the_limit_of_floats_is_not_produced_as_infinity(form: str
     """`millpond produce` rejects a line whose number only infinity could stand for."""
     with pytest.raises(NotEncodable, match="too large for a float"):
         named(form, "t", is_key=False).encode(json_value(b"1e400"))
+
+
+@pytest.mark.parametrize("serde", [mp.Double, mp.MsgPack(), mp.MsgPack(Reading)])
+def test_stores_with_such_numbers_are_not_shown_with_null(serde: Any) -> None:
+    """Queries and tables of past state showed null, which is another value.
+
+    https://github.com/msgspec/msgspec/issues/826
+    """
+
+    def value(number: float) -> Any:
+        return number if serde is mp.Double else Reading("a", number)
+
+    shown = {math.nan: "NaN", math.inf: "Infinity", -math.inf: "-Infinity", 1.5: 1.5}
+    for number, name in shown.items():
+        row = {"key": "k", "value": serde.deserialize(serde.serialize(value(number))), "share": Decimal("0.10")}
+        level = name if serde is mp.Double else {"sensor": "a", "level": name, "note": None}
+        assert msgspec.json.decode(encode(row)) == {"key": "k", "value": level, "share": "0.10"}
+        assert _plain(row["value"]) == level
+
+
+def test_the_catalog_keeps_decimals_beside_nan() -> None:
+    """Lines of `millpond catalog` have decimals as numbers, with all digits."""
+    assert _encode({"share": Decimal("0.10"), "mean": math.nan, "none": None}) == (
+        b'{"share":0.10,"mean":"NaN","none":null}'
+    )

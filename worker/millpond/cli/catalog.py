@@ -19,6 +19,7 @@ from millpond.catalog.as_of import choose
 from millpond.catalog.indexes import CatalogVersion
 from millpond.catalog.rows import python_rows
 from millpond.errors import ConfigError, SnapshotError
+from millpond.serdes.finite import readable_json
 from millpond.snapshots.locations import Location, open_location
 from millpond.times import iso
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ("command",)
 
 _LIMIT = 20
-_encode = msgspec.json.Encoder(decimal_format="number").encode
+_encode = readable_json(msgspec.json.Encoder(decimal_format="number").encode)
 _RAW = frozenset({"key_raw", "value_raw", "value_raw_before", "value_raw_after"})
 
 

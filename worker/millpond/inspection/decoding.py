@@ -15,6 +15,7 @@ from millpond.runtime.restoring.global_tables import global_layout, reason_not_p
 from millpond.runtime.topics.plan import changelog_topic
 from millpond.serdes import Serde, Windowed
 from millpond.serdes.fail_fast import failing_fast
+from millpond.serdes.finite import readable_json
 from millpond.serdes.plain import plain_json
 from millpond.snapshots.layouts import StoreKind, StoreLayout, covered, layout_of
 from millpond.snapshots.store_columns import split_function
@@ -26,6 +27,7 @@ from millpond.topology import Topology
 __all__ = ("LoggedStore", "RowDecoder", "find_store", "stores_of")
 
 _MAX_TEXT = 200
+_encode = readable_json(msgspec.json.Encoder(enc_hook=plain_json).encode)
 
 
 class LoggedStore(NamedTuple):
@@ -174,7 +176,7 @@ def _hex(data: bytes) -> str:
 
 def _plain(value: Any) -> Any:
     """Return a value as JSON types."""
-    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=plain_json))
+    return msgspec.json.decode(_encode(value))
 
 
 def _text(value: Any) -> str:

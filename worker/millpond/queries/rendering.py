@@ -1,7 +1,8 @@
 """Conversion of keys and values between JSON and a store's bytes, with the store's serdes.
 
 A key is received as text, JSON, or base64 of its bytes. A value is sent as JSON, or base64 of its bytes. Types that
-JSON does not have are sent as text: bytes as base64, UUIDs and times in their standard form; not-a-number is null.
+JSON does not have are sent as text: bytes as base64, UUIDs and times in their standard form, NaN and infinities as
+their names.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 
 from millpond.errors import BrokerError, MillpondError
 from millpond.serdes import Serde, Windowed
+from millpond.serdes.finite import readable_json
 from millpond.serdes.plain import plain_json
 from millpond.state.unreadable_rows import cure_of
 from millpond.texts import said
@@ -125,7 +127,7 @@ def _possible_values(value: Any) -> Iterator[Any]:
             pass
 
 
-_encode = msgspec.json.Encoder(enc_hook=plain_json).encode
+_encode = readable_json(msgspec.json.Encoder(enc_hook=plain_json).encode)
 
 
 def renderer(info: StoreInfo, form: Format) -> Callable[[Row], dict[str, Any]]:

@@ -25,6 +25,7 @@ import msgspec
 from msgspec import inspect
 
 from millpond.serdes import UUID, Boolean, ByteBuffer, Bytes, Double, Float, Int, Long, Serde, Short, String
+from millpond.serdes.finite import readable_json
 from millpond.serdes.plain import plain_json
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def column_of_type(type: Any) -> Column:
 def _json_text() -> Column:
     import pyarrow as pa
 
-    encode = msgspec.json.Encoder(enc_hook=plain_json).encode
+    encode = readable_json(msgspec.json.Encoder(enc_hook=plain_json).encode)
     return Column(pa.string(), lambda value: encode(value).decode())
 
 

@@ -30,7 +30,7 @@ from millpond.serdes import (
     String,
     Windowed,
 )
-from millpond.serdes.finite import writes_json
+from millpond.serdes.finite import named_numbers, writes_json
 from millpond.serdes.plain import plain_json
 
 __all__ = (
@@ -310,20 +310,7 @@ def _with_floats(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return _finite(msgspec.to_builtins(value, str_keys=True, enc_hook=plain_json))
-
-
-def _finite(value: Any) -> Any:
-    """Return a JSON value with text for the numbers that JSON does not have."""
-    match value:
-        case float() if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        case dict():
-            return {key: _finite(each) for key, each in value.items()}
-        case list() | tuple():
-            return [_finite(each) for each in value]
-        case _:
-            return value
+    return named_numbers(msgspec.to_builtins(value, str_keys=True, enc_hook=plain_json))
 
 
 def _line(error: Exception) -> str:
