@@ -124,7 +124,8 @@ class MemoryBackend:
 
     def _apply(self, store: str, rows: list[Row]) -> None:
         table = self._table(store)
-        table.changing()
+        if rows:
+            table.changing()
         current = table.rows
         count = len(current)
         deleted, keeps_order = False, table.keeps_order
