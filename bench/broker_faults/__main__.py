@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import sys
@@ -37,6 +38,7 @@ _TARGETS: Final[dict[str, Callable[[float], float]]] = {
     "reassign": lambda _producer: 3.0,
     "kill": lambda producer: 1.5 * producer + 3.0,
     "freeze": lambda producer: producer + 10.0,
+    "zombie": lambda producer: producer + 10.0,
 }
 """The longest pause that is wanted, in seconds, from that of the producer."""
 _SETTLE_S: Final = 60.0
@@ -48,6 +50,7 @@ _END_S: Final = 60.0
 @click.option("--faults", default=",".join(FAULTS), help="The faults to cause, in this order.")
 @click.option("--repeats", default=1, type=click.IntRange(1), help="How often the whole list is run.")
 @click.option("--rate", default=1_000, type=click.IntRange(1), help="Records per second.")
+@click.option("--seed", default=1, help="The seed of the times of zombies.")
 @click.option(
     "--directory",
     default=Path("build/bench-broker-faults"),
@@ -60,7 +63,7 @@ _END_S: Final = 60.0
     type=click.Path(path_type=Path),
     help="Where the figures go.",
 )
-def main(faults: str, repeats: int, rate: int, directory: Path, output: Path) -> None:
+def main(faults: str, repeats: int, rate: int, seed: int, directory: Path, output: Path) -> None:
     """Stop, kill and freeze brokers under a count with exactly once, and measure the pause of every task."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # also stops workers and brokers
     console = Console()
@@ -72,12 +75,12 @@ def main(faults: str, repeats: int, rate: int, directory: Path, output: Path) ->
     run = Run()
     with KafkaCluster(directory / "brokers") as brokers:
         work = Work("broker-faults", brokers.bootstrap_servers, "in", "out", directory, 6_000, 10_000)
-        run.cause(console, brokers, work, rate, [kind for _ in range(repeats) for kind in faults.split(",")])
+        run.cause(console, brokers, work, rate, seed, [kind for _ in range(repeats) for kind in faults.split(",")])
         run.wrong += input_faults(work.bootstrap, work.input)
         run.wrong += result_faults(work.bootstrap, work.output, directory / "results.tsv")
         run.wrong += watch.faults(watch.read_chains(work.bootstrap, work.application))
     _show(console, run)
-    document = {"rate": rate, "load": os.getloadavg(), **asdict(run)}
+    document = {"rate": rate, "seed": seed, "load": os.getloadavg(), **asdict(run)}
     output.write_text(json.dumps(document, indent=1) + "\n")
     if run.failure or run.wrong or not run.correctness.holds:
         raise click.ClickException(f"{run.failure or 'results are wrong'}; {directory} is kept")
@@ -95,7 +98,9 @@ class Run:
     failure: str | None = None
     """Why it ended before all faults."""
 
-    def cause(self, console: Console, brokers: KafkaCluster, work: Work, rate: int, kinds: list[str]) -> None:
+    def cause(
+        self, console: Console, brokers: KafkaCluster, work: Work, rate: int, seed: int, kinds: list[str]
+    ) -> None:
         """Start three workers and the input, cause one fault after the other, and wait for the last results."""
         for topic in (work.input, work.output):
             Cluster(work.bootstrap).create(topic, PARTITIONS, 3)
@@ -109,7 +114,7 @@ class Run:
             if found := probe.failure or generator.failure:
                 raise RunFailed(found)
 
-        causing = Faults(brokers, fleet, results, acknowledgements, check)
+        causing = Faults(brokers, fleet, results, acknowledgements, check, random.Random(seed))
         with fleet.running(), console.status("starting") as status:
             for worker in WORKERS:
                 fleet.start(worker)

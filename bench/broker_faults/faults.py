@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import time
 from collections.abc import Callable
@@ -9,20 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka import KafkaException
+
 from bench.failover.fleet import Fleet
 from bench.failover.records import PARTITIONS, now_us
 from bench.failover.traffic import Arrivals
 from bench.sides import RunFailed
 from millpond.broker import jars, java
-from tests.support.kafka_cluster import KafkaCluster
+from tests.support.kafka_cluster import LED, KafkaCluster
 
 FAULTS: Final = (
     *("restart", "rolling", "reassign", "kill_group", "kill_transactions", "freeze_group", "freeze_transactions"),
+    *("zombie_group", "zombie_transactions"),
 )
 _REASSIGN: Final = Path(__file__).parent / "java" / "Reassign.java"
 _FLOW_S: Final = 150.0
 _AFTER_S: Final = 5.0  # seconds that a broker stays away after results flow again
 _SHORTEST_S: Final = 15.0  # seconds that a frozen broker stays away at least: its session has to end
+_ZOMBIE_S: Final = 10.0  # seconds at most between the loss of its leaderships and its return
 _LOOK_S: Final = 0.05
 
 
@@ -49,6 +54,7 @@ class Faults:
     acknowledgements: Arrivals
     check: Callable[[], None]
     """Raises RunFailed if a process or a thread of the run has failed."""
+    random: random.Random
 
     def perform(self, kind: str) -> Measured:
         """Cause a fault, and wait until the cluster is whole and results flow.
@@ -59,9 +65,9 @@ class Faults:
         application = self.fleet.work.application
         worker = min(self.fleet.live)
         match kind:
-            case "restart" | "reassign" | "kill_group" | "freeze_group":
+            case "restart" | "reassign" | "kill_group" | "freeze_group" | "zombie_group":
                 nodes = [self.cluster.group_coordinator(application)]
-            case "kill_transactions" | "freeze_transactions":
+            case "kill_transactions" | "freeze_transactions" | "zombie_transactions":
                 nodes = [self.cluster.transaction_coordinator(f"{application}-{worker}")]
             case "rolling":
                 nodes = list(self.cluster.brokers)
@@ -97,6 +103,10 @@ class Faults:
             self._flow(now_us())
             time.sleep(_AFTER_S)
             broker.start()
+        elif kind.startswith("zombie"):
+            with self.cluster.frozen(node):
+                self._until(lambda: not self._leads(node), f"broker {node} leads no partition")
+                time.sleep(self.random.uniform(0.0, _ZOMBIE_S))
         else:
             with self.cluster.frozen(node):
                 self._flow(now_us())
@@ -114,19 +124,23 @@ class Faults:
         if done.returncode:
             raise RunFailed(f"{_REASSIGN.name} failed:\n{done.stderr[-2000:]}")
 
+    def _leads(self, node: int) -> bool:
+        try:
+            return any(node in self.cluster.leaders(topic).values() for topic in LED)
+        except KafkaException:  # the admin client has asked the frozen broker
+            return True
+
     def _flow(self, from_us: int) -> None:
         """Wait until each partition has a later result."""
-        deadline = time.monotonic() + _FLOW_S
-        while (found := self.results.since(from_us)) < PARTITIONS:
-            self.check()
-            if time.monotonic() > deadline:
-                raise RunFailed(f"only {found} of {PARTITIONS} partitions have results after {_FLOW_S:.0f} s")
-            time.sleep(_LOOK_S)
+        self._until(lambda: self.results.since(from_us) >= PARTITIONS, f"all {PARTITIONS} partitions have results")
 
     def _in_sync(self) -> None:
+        self._until(self.cluster.in_sync, "replicas are in sync")
+
+    def _until(self, reached: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _FLOW_S
-        while not self.cluster.in_sync():
+        while not reached():
             self.check()
             if time.monotonic() > deadline:
-                raise RunFailed(f"replicas are not in sync after {_FLOW_S:.0f} s")
+                raise RunFailed(f"not within {_FLOW_S:.0f} s: {what}")
             time.sleep(_LOOK_S)

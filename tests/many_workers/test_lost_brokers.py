@@ -67,11 +67,11 @@ def _cut_off(worker: mp.Worker, proxy: Proxy, *, in_commit: bool) -> threading.E
     sink: Any = worker._parts.offset_sink
     start = sink.start
 
-    def start_cut_off(offsets: Any) -> None:
+    def start_cut_off(offsets: Any, expected: Any) -> None:
         if not cut.is_set():
             now()
             time.sleep(0.05)  # the proxy runs in its own thread
-        start(offsets)
+        start(offsets, expected)
 
     sink.start = start_cut_off
     return cut

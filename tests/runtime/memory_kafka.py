@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -13,6 +13,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
 
+from millpond.runtime.commit.unchanged_offsets import Committed, OffsetsChanged
 from millpond.runtime.offsets.metadata import (
     CommittedOffset,
     OffsetMetadata,
@@ -83,6 +84,12 @@ class Kafka:
         """The committed offset of a partition."""
         offset, text = self.offsets.get(partition, (None, ""))
         return CommittedOffset(offset, decode_metadata(text))
+
+    def unchanged(self, expected: Committed, _left_s: Callable[[], float]) -> None:
+        """As `UnchangedOffsets`: raise if other offsets are committed."""
+        for partition, known in expected.items():
+            if (found := self.committed(partition)) != known:
+                raise OffsetsChanged(partition, known, found)
 
     def values(self, topic: str, partition: int = 0) -> list[tuple[str, str | None]]:
         """Committed keys and values of a partition."""

@@ -147,6 +147,7 @@ class Parts:
                 committed_ends=CommittedEnds(kafka),  # type: ignore[arg-type]
                 reader=self.reader,
                 fencing=self.producer_of,
+                check=kafka.unchanged,
             )
         )
         self._assembly: Any = SimpleNamespace(
@@ -182,7 +183,7 @@ class Parts:
         self.collector = RecordCollector(client, transactional=transactional)
         self.executor.active.outbox = self.collector.outbox
         sink: Any = (
-            TransactionCommitter(client, self.consumer, lambda: None, lambda: 10.0, 10.0)
+            TransactionCommitter(client, self.consumer, lambda: None, lambda: 10.0, 10.0, self.kafka.unchanged)
             if transactional
             else OffsetCommitter(self.consumer)
         )

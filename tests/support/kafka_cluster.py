@@ -19,13 +19,14 @@ from tests.ownership.watch import coordinating_partition
 from .broker import free_port
 from .kafka import eventually
 
-__all__ = ("NODES", "KafkaCluster")
+__all__ = ("LED", "NODES", "KafkaCluster")
 
 NODES = (1, 2, 3)
 """The ids of the brokers."""
-_OFFSETS, _TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+LED = (_OFFSETS, _TRANSACTIONS) = ("__consumer_offsets", "__transaction_state")
+"""The topics whose leaders are coordinators."""
 _PARTITIONS = 6
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 3.0
 _PROPERTIES = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -90,7 +91,7 @@ class KafkaCluster:
         with ThreadPoolExecutor(len(NODES)) as pool:
             list(pool.map(EmbeddedBroker.start, self.brokers.values()))
         self.bootstrap_servers = ",".join(each.bootstrap_servers for each in self.brokers.values())
-        self.admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        self.admin = self._client()
         self.await_all()
         return self
 
@@ -119,7 +120,7 @@ class KafkaCluster:
         self._frozen.add(node)
 
     def thaw(self, node: int) -> None:
-        """Continue a frozen broker."""
+        """Continue a frozen broker; one that runs stays as it is."""
         self._signal(node, signal.SIGCONT)
         self._frozen.discard(node)
 
@@ -154,7 +155,11 @@ class KafkaCluster:
         Raises:
             KafkaException: no broker answered.
         """
-        described = self.admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+        try:
+            described = self.admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+        except KafkaException:
+            self.admin = self._client()  # the other one may wait for a frozen broker
+            raise
         return {number: partition.leader for number, partition in described.partitions.items()}
 
     def in_sync(self) -> bool:
@@ -162,6 +167,7 @@ class KafkaCluster:
         try:
             found = self.admin.list_topics(timeout=5)
         except KafkaException:
+            self.admin = self._client()
             return False
         return len(found.brokers) == len(NODES) and all(
             set(partition.isrs) == set(partition.replicas) and partition.leader in partition.isrs
@@ -172,6 +178,14 @@ class KafkaCluster:
     def await_all(self) -> None:
         """Wait until all brokers are registered and all replicas are in sync."""
         eventually(self.in_sync, "all replicas are in sync", timeout_s=120)
+
+    @property
+    def answering(self) -> str:
+        """The addresses of brokers that are not frozen: a new client may wait for one that is."""
+        return ",".join(each.bootstrap_servers for node, each in self.brokers.items() if node not in self._frozen)
+
+    def _client(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.answering, "log_level": 0})
 
     def _signal(self, node: int, number: int) -> None:
         pid = self.brokers[node].pid

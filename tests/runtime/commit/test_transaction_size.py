@@ -140,7 +140,7 @@ def _commit(client: _Client, left_s: float, longest_call_s: float) -> None:
     consumer = SimpleNamespace(consumer_group_metadata=lambda: None)
     given: Any = (client, consumer, lambda: None, lambda: left_s, longest_call_s)
     committer = TransactionCommitter(*given)
-    committer.start({Partition("in", 0): (1, OffsetMetadata())})
+    committer.start({Partition("in", 0): (1, OffsetMetadata())}, {})
     committer.complete()
     deadline = time.monotonic() + 60
     try:

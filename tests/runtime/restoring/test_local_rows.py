@@ -285,7 +285,7 @@ def test_store_that_a_new_version_adds_begins_empty(kafka: Kafka, start: Start) 
     worker = start(added=True)
     executor = worker.executor
     client: Any = worker.producer
-    executor.registrar.announce(client, executor.claims.announcement(executor.registrar.look_up_now([A])))
+    executor.registrar.announce(client, executor.claims.announcement(executor.registrar.look_up_now([A])), {})
     executor.hold([A], Role.ACTIVE)
     worker.settle()
     assert executor.held[A].state is TaskState.RUNNING

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import SimpleQueue
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -26,6 +27,7 @@ from millpond.runtime.processing.tracing import RecordSpan
 from millpond.topology import TaskId
 
 from .record_collector import RecordCollector
+from .unchanged_offsets import Committed, OffsetCheck, unchecked
 
 __all__ = ("Commit", "CommitFailed", "CommitPhase", "CommitPipeline", "OffsetCommitter", "TransactionCommitter")
 
@@ -83,10 +85,21 @@ class Commit:
         started_ms: the same by the wall-clock time, in epoch milliseconds.
         first_timestamps: of each task with processed records, the timestamp of the first one, in epoch milliseconds.
         spans: the spans of records whose results it has; they end with it.
+        expected: of tasks that this worker has not committed since their lookup, the committed offsets of the lookup.
         input_times: the first and the last record of each input, as `StreamTask.take_input_times` returns them.
     """
 
-    __slots__ = ("first_timestamps", "input_times", "offsets", "released", "rows", "spans", "started", "started_ms")
+    __slots__ = (
+        "expected",
+        "first_timestamps",
+        "input_times",
+        "offsets",
+        "released",
+        "rows",
+        "spans",
+        "started",
+        "started_ms",
+    )
 
     def __init__(  # noqa: PLR0913 - what a commit consists of
         self,
@@ -97,7 +110,9 @@ class Commit:
         first_timestamps: Sequence[int] = (),
         input_times: Sequence[tuple[int, str, int, int]] = (),
         spans: Sequence[RecordSpan] = (),
+        expected: Committed = MappingProxyType({}),
     ) -> None:
+        self.expected: Committed = expected
         self.offsets: Offsets = offsets
         self.rows: list[SealedRows] = rows
         self.released: Sequence[TaskId] = released
@@ -111,10 +126,14 @@ class Commit:
 class OffsetSink(Protocol):
     """The interface for committing offsets without blocking the caller."""
 
-    def start(self, offsets: Offsets) -> None:
+    def start(self, offsets: Offsets, expected: Committed) -> None:
         """Start a commit, while its records are being delivered, without committing anything yet.
 
         No other commit may be in flight.
+
+        Args:
+            offsets: the offsets to commit.
+            expected: what must be committed now for some of their partitions, so that anything is committed.
         """
 
     def complete(self) -> None:
@@ -169,22 +188,25 @@ class TransactionCommitter:
         on_done: called when a commit has ended, in the thread.
         left_s: returns how long the transaction may still be open, in seconds.
         longest_call_s: the maximum for one call, in seconds. A request that waits for longer may be sent twice.
+        check: checks the committed offsets before the transaction is committed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         producer: Producer,
         consumer: Consumer,
         on_done: Callable[[], None],
         left_s: Callable[[], float],
         longest_call_s: float,
+        check: OffsetCheck = unchecked,
     ) -> None:
         self._producer = producer
+        self._check = check
         self._left_s = left_s
         self._longest_call_s = longest_call_s
         self._group = consumer.consumer_group_metadata()
         self._on_done = on_done
-        self._jobs: SimpleQueue[list[TopicPartition] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Offsets, Committed] | None] = SimpleQueue()
         #: True: the records of the commit are delivered. False: the committer is closed.
         self._deliveries: SimpleQueue[bool] = SimpleQueue()
         self._answers: SimpleQueue[CommitFailed | None] = SimpleQueue()
@@ -194,9 +216,9 @@ class TransactionCommitter:
         self._thread = threading.Thread(target=self._work, name="millpond-commit", daemon=True)
         self._thread.start()
 
-    def start(self, offsets: Offsets) -> None:
-        """Add the offsets to the transaction, in the thread."""
-        self._jobs.put(topic_partitions(offsets))
+    def start(self, offsets: Offsets, expected: Committed) -> None:
+        """Add the offsets to the transaction and check what is committed, in the thread."""
+        self._jobs.put((offsets, expected))
 
     def complete(self) -> None:
         """Commit the transaction, in the thread."""
@@ -248,14 +270,16 @@ class TransactionCommitter:
         self._jobs.put(None)
 
     def _work(self) -> None:
-        while (offsets := self._jobs.get()) is not None:
+        while (job := self._jobs.get()) is not None:
+            offsets, expected = job
             try:
-                for part in portions(offsets):
+                for part in portions(topic_partitions(offsets)):
                     self._repeat(
                         lambda timeout_s, part=part: self._producer.send_offsets_to_transaction(  # type: ignore[misc]
                             part, self._group, timeout_s
                         )
                     )
+                self._check(expected, self._left_s)
                 if not self._deliveries.get():
                     return
                 self._repeat(self._producer.commit_transaction)
@@ -303,8 +327,8 @@ class OffsetCommitter:
         self._sent: list[TopicPartition] = []
         self._answer: KafkaError | bool | None = None
 
-    def start(self, offsets: Offsets) -> None:
-        """Keep the offsets: without a transaction, they are committed as soon as they are sent."""
+    def start(self, offsets: Offsets, expected: Committed) -> None:
+        """Keep the offsets: without a transaction, they are committed as soon as they are sent, and not compared."""
         self._started, self._sent = topic_partitions(offsets), []
         self._answer = None
 
@@ -378,7 +402,7 @@ class CommitPipeline:
             # The first acknowledgement shows that the transaction has begun at the broker. While the broker still
             # ends the former transaction it rejects offsets, and the client retries after longer and longer pauses.
             if not self._started and (delivered or self._collector.unacknowledged < self._unacknowledged):
-                self._offsets.start(self._commit.offsets)
+                self._offsets.start(self._commit.offsets, self._commit.expected)
                 self._started = True
             if delivered:
                 self._offsets.complete()

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException, Producer
 
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime.commit.pipeline import Offsets
+from millpond.runtime.commit.unchanged_offsets import Committed, OffsetCheck, unchecked
 from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
@@ -86,6 +87,7 @@ class OwnershipLookups:
             the first record that is young enough.
         age_of: returns how old the first record may be of a partition without a committed offset, or None.
         topology: hash of the worker's topology.
+        check: checks committed offsets before a transaction with others is committed.
     """
 
     def __init__(  # noqa: PLR0913 - its collaborators
@@ -98,8 +100,10 @@ class OwnershipLookups:
         start_of: Callable[[Partition, tuple[int, int], int | None], int],
         age_of: Callable[[Partition], timedelta | None],
         topology: str,
+        check: OffsetCheck = unchecked,
     ) -> None:
         self._errands = errands
+        self._check = check
         self._cluster = cluster
         self._offsets = offsets
         self._partitions_of = partitions_of
@@ -170,11 +174,17 @@ class OwnershipLookups:
         """Take tasks over, and wait for the answer; see `take_over`."""
         return self._errands.run(lambda: self._take_over(previous, owners)).result()
 
-    def announce(self, producer: Producer | None, offsets: Offsets) -> None:
+    def announce(self, producer: Producer | None, offsets: Offsets, expected: Committed) -> None:
         """Commit offsets of tasks that this worker owns: in a transaction of its producer, or directly without one.
+
+        Args:
+            producer: the producer; None without transactions.
+            offsets: the offsets to commit.
+            expected: the committed offsets from which they were made.
 
         Raises:
             OwnershipError: the producer is fenced.
+            OffsetsChanged: the offsets that were read are not the committed ones.
             KafkaException: the broker rejected the commit for another reason.
         """
 
@@ -183,7 +193,7 @@ class OwnershipLookups:
             if producer is None:
                 commit_directly(consumer, offsets)
             else:
-                commit_under(producer, consumer.consumer_group_metadata(), offsets)
+                commit_under(producer, consumer.consumer_group_metadata(), offsets, expected, self._check)
 
         self._errands.run(run, again=False).result()
 
@@ -292,8 +302,9 @@ class OwnershipLookups:
         taken: Collection[TaskId] = ()
         try:
             taken = take_over(
-                self._fencing, self._errands.consumer, self._offsets, inputs, owners, previous, start_of, self._topology
-            )
+                self._fencing, self._errands.consumer, self._offsets, inputs, owners, previous, start_of,
+                self._topology, self._check,
+            )  # fmt: skip
         except OwnershipError:
             # Workers that start at the same time all claim the unowned tasks; one is first.
             log.info("owner %s: another worker took over its tasks first; nothing is to be done", previous or UNOWNED)

@@ -7,6 +7,7 @@ See docs/decisions/0013-ownership.md.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,6 +20,7 @@ from millpond.backoff import Backoff
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime import error_codes
 from millpond.runtime.commit.pipeline import Offsets, is_fenced, portions, topic_partitions
+from millpond.runtime.commit.unchanged_offsets import Committed, OffsetCheck, OffsetsChanged, unchecked
 from millpond.runtime.error_codes import Request, may_repeat
 from millpond.runtime.kafka.group_events import told_by_events
 from millpond.runtime.kafka.replaceable_consumer import close_in_background
@@ -49,8 +51,12 @@ UNOWNED = "unowned"
 _REQUEST_TIMEOUT_S = 2.0
 _LONGEST_REQUEST_S = 20.0
 _LOGGED_AFTER_S = 5.0
+#: After a silence of this length an answer may be outdated. A broker that continues knows its successor within 0.2 s.
+_SILENCE_S = 0.25
+_CATCH_UP_S = 0.5
 _PAUSE_S = 0.02
 _COMMIT_TIMEOUT_S = 60.0
+_CHECK_S = 10.0
 _TRY_READ_TIMEOUT_S = 0.1
 #: While the broker ends an open transaction, it rejects the next producer with that id. That client would retry after a
 #: fixed half second; a new client retries earlier, if the old one is closed before its own retry. The wait is
@@ -126,10 +132,15 @@ class OffsetStore:
         Raises:
             BrokerError: the group coordinator did not answer in time, or rejected the request.
         """
-        found = self._retry(lambda timeout_s: self._survey(partitions, timeout_s), lambda: None)
+        found = self._retry(lambda timeout_s: self.read_anew(partitions, timeout_s), lambda: None)
         return self.read(partitions) if self.marks.outdated(found) else found
 
-    def _survey(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset]:
+    def read_anew(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset]:
+        """Return committed offsets, with a new client and without waiting for pending transactions.
+
+        Raises:
+            KafkaException: the group coordinator did not answer in time, or rejected the request.
+        """
         consumer = self._surveyor()
         try:
             return _committed(consumer, partitions, timeout_s)
@@ -144,6 +155,9 @@ class OffsetStore:
     def _retry(self, request: Callable[[float], T], unanswered: Callable[[], None]) -> T:
         """Send a request until it is answered.
 
+        An answer after a silence may be of a broker that was frozen and does not know yet that another one has taken
+        its place (docs/decisions/0064-offsets-of-a-frozen-broker.md): a moment later, a new client asks again.
+
         Args:
             request: sends it, and waits for the given number of seconds.
             unanswered: called after a request that got no answer, so that a new client sends the next one.
@@ -151,10 +165,16 @@ class OffsetStore:
         began = time.monotonic()
         timeout_s = _REQUEST_TIMEOUT_S
         logged = False
+        confirming = False
         while True:
             requested = time.monotonic()
             try:
-                return request(timeout_s)
+                answer = request(timeout_s)
+                if confirming or time.monotonic() - began < _SILENCE_S or self._stopping():
+                    return answer
+                confirming = True
+                unanswered()
+                time.sleep(_CATCH_UP_S)
             except KafkaException as error:
                 cause = error.args[0]
                 waited = time.monotonic() - began
@@ -246,6 +266,7 @@ def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
     previous: str | None,
     start_of: Callable[[Partition], int],
     topology: str,
+    check: OffsetCheck = unchecked,
 ) -> Collection[TaskId]:
     """Commit new owners of those tasks that `previous` still owns: a compare-and-swap.
 
@@ -259,12 +280,14 @@ def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
         previous: the worker that must still own the tasks; None for tasks without an owner.
         start_of: returns where a partition without a committed offset begins.
         topology: hash of the topology of the new owners.
+        check: checks before the transaction is committed that the offsets are still those that were read.
 
     Returns:
         the tasks that have new owners now.
 
     Raises:
         OwnershipError: another worker took the tasks over first.
+        OffsetsChanged: the offsets that were read are not the committed ones.
         KafkaException: the broker rejected the commit for another reason.
     """
     producer = None if producer_of is None else producer_of(previous or UNOWNED)
@@ -288,23 +311,42 @@ def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
     if producer is None:
         commit_directly(consumer(), wanted)
     else:
-        commit_under(producer, consumer().consumer_group_metadata(), wanted)
+        commit_under(
+            producer, consumer().consumer_group_metadata(), wanted, {each: everything[each] for each in wanted}, check
+        )
     log.info("owner %s: took over the tasks of %d input partitions", previous or UNOWNED, len(wanted))
     return taken
 
 
-def commit_under(producer: Producer, group: Any, offsets: Offsets) -> None:
+def commit_under(
+    producer: Producer, group: Any, offsets: Offsets, expected: Committed, check: OffsetCheck = unchecked
+) -> None:
     """Commit offsets in a transaction of their own.
+
+    Args:
+        producer: the producer, without an open transaction.
+        group: the metadata of the application's group.
+        offsets: the offsets to commit.
+        expected: the committed offsets from which they were made.
+        check: checks that these are still the committed ones.
 
     Raises:
         OwnershipError: the producer is fenced.
+        OffsetsChanged: the offsets that were read are not the committed ones.
         KafkaException: the broker rejected the commit for another reason.
     """
+    began = time.monotonic()
     try:
         producer.begin_transaction()
         for part in portions(topic_partitions(offsets)):
             producer.send_offsets_to_transaction(part, group, _COMMIT_TIMEOUT_S)
+        check(expected, lambda: began + _CHECK_S - time.monotonic())
         producer.commit_transaction(_COMMIT_TIMEOUT_S)
+    except OffsetsChanged:
+        # Until then nobody can read them; a failure leaves that to the next producer with this id.
+        with contextlib.suppress(KafkaException):
+            producer.abort_transaction(_COMMIT_TIMEOUT_S)
+        raise
     except KafkaException as error:
         if is_fenced(error):
             raise OwnershipError("another worker took over the same tasks at the same time.") from error

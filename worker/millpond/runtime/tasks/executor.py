@@ -134,6 +134,7 @@ class TaskExecutor:
             self.start_positions.start_of,
             self.start_positions.age_of,
             self.topology,
+            resources.check,
         )  # fmt: skip
 
     # The held tasks
@@ -351,10 +352,12 @@ class TaskExecutor:
         """Remember the offsets of a completed commit."""
         tasks = {task.id: task for partition in offsets if (task := self.by_input.get(partition)) is not None}
         for task in tasks.values():
-            self.held[task.id].committed = {
+            held = self.held[task.id]
+            held.committed = {
                 Partition(topic, task.id.partition): CommittedOffset(*offsets[Partition(topic, task.id.partition)])
                 for topic in task.inputs
             }
+            held.confirmed = True
 
     def learn(self, marks: Mapping[TaskId, Mark]) -> None:
         """Record the commits of other workers, as lower bounds for committed offsets."""

@@ -37,6 +37,8 @@ class HeldTask:
     """The active task, as soon as its stores are restored."""
     committed: Mapping[Partition, CommittedOffset] = field(default_factory=dict)
     """For an active task, the committed offsets of its inputs."""
+    confirmed: bool = False
+    """Whether this worker has committed `committed` itself; otherwise a broker's answer told it."""
     last_lookup: TaskLookup | None = None
     """The answer to the last lookup of the task."""
     activated_with: TaskLookup | None = None

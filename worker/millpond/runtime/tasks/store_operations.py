@@ -89,7 +89,7 @@ class StoreOperations:
         self._positions.check(lookup)
         held.topics = lookup.inputs
         held.digest = self._stores.digest(lookup, held.id)
-        held.committed, held.activated_with = lookup.committed, lookup
+        held.committed, held.confirmed, held.activated_with = lookup.committed, False, lookup
 
     def become_active(self, held: HeldTask) -> None:
         """Promote a copy: restore its open stores to the ends that the last lookup found.

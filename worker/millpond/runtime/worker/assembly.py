@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from millpond.runtime.all_steps import take_all
 from millpond.runtime.blockers import Blockers
 from millpond.runtime.commit.pipeline import OffsetCommitter
+from millpond.runtime.commit.unchanged_offsets import OffsetCheck, UnchangedOffsets
 from millpond.runtime.config.memory_limit import row_cache_bytes
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
@@ -79,6 +80,8 @@ class Assembly:
     """Detects topics that were deleted and created again."""
     expired: ExpiredRecords
     """Deletes changelog records of windows that have expired."""
+    check: OffsetCheck
+    """Checks committed offsets before a transaction with others is committed."""
 
     def close(self) -> None:
         """Close the tasks, the state and the clients, whichever of them fail."""
@@ -174,6 +177,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
     global_stores = GlobalStores(
         topology.global_stores, plan.partitions, environment, stores.of_builder, consumer, cluster, bootstrap
     )
+    check = UnchangedOffsets(offsets.read_anew)
     executor = TaskExecutor(
         TaskResources(
             plan=plan,
@@ -189,6 +193,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
             committed_ends=CommittedEnds(lambda: make_offset_reader(config, on_error, stable=False)),
             reader=reader,
             fencing=fencing,
+            check=check,
             snapshots=bootstrap,
         )
     )
@@ -204,7 +209,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
     ids = TopicIdWatch(executor, lambda topics: threads.run(lambda: cluster.try_ids(topics)))
     expired = ExpiredRecords(plan, windows, cluster, threads.run)
     return Assembly(
-        cluster, plan, environment, state_file, consumer, copier, offset_committer, executor, watch, ids, expired
+        cluster, plan, environment, state_file, consumer, copier, offset_committer, executor, watch, ids, expired, check
     )
 
 

@@ -11,6 +11,7 @@ from millpond.runtime.commit.transaction_size import TransactionSize
 from millpond.runtime.config.model import Config
 from millpond.runtime.http.metrics import WorkerMetrics
 from millpond.runtime.listeners import CommitStats, WorkerListener
+from millpond.runtime.offsets.metadata import CommittedOffset, Partition
 from millpond.runtime.processing.stream_task import CommitRows
 from millpond.runtime.processing.tracing import RecordSpan
 from millpond.runtime.restoring.changelog_reader import Restoration
@@ -165,6 +166,7 @@ class CommitScheduler:
     def begin(self) -> None:
         """Flush all tasks, pass their records to the producer, and start the commit."""
         offsets = {}
+        expected: dict[Partition, CommittedOffset] = {}
         rows = []
         first_timestamps: list[int] = []
         input_times: list[tuple[int, str, int, int]] = []
@@ -190,13 +192,16 @@ class CommitScheduler:
         for held in released:
             if held.task is None:
                 offsets.update(executor.positions(held))
+        for held in {executor.held[task.id] for task in concerned}.union(released):
+            if not held.confirmed:
+                expected.update((each, known) for each, known in held.committed.items() if each in offsets)
         if released:
             executor.releasing(released)
         self._collector.drain()
         self._collector.ensure_transaction()
         self._transactions.commit_begun()
         ids = [held.id for held in released]
-        self._pipeline.begin(Commit(offsets, rows, ids, self._now_ms(), first_timestamps, input_times, spans))
+        self._pipeline.begin(Commit(offsets, rows, ids, self._now_ms(), first_timestamps, input_times, spans, expected))
 
     def _completed(self, commit: Commit) -> None:
         """Handle a commit that the broker has completed: write the state, notify the listener, purge."""

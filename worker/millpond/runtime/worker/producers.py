@@ -53,6 +53,7 @@ class Producers:
             lambda: None,
             lambda: timeout_s - collector.transaction_s,
             longest_call_s(config),
+            parts.assembly.check,
         )
         parts.offset_sink = offset_sink
         pipeline = CommitPipeline(parts.collector, offset_sink)

@@ -241,11 +241,14 @@ def announce(executor: TaskExecutor, config: Config, producer: Producer, tasks: 
     Raises:
         OwnershipError: another process uses this worker's transactional id.
     """
-    offsets = executor.claims.announcement(executor.registrar.look_up_now(tasks))
+    answer = executor.registrar.look_up_now(tasks)
+    offsets = executor.claims.announcement(answer)
     if not offsets:
         return
     try:
-        executor.registrar.announce(producer if config.exactly_once else None, offsets)
+        read = {each: known for lookup in answer.tasks.values() for each, known in lookup.committed.items()}
+        expected = {each: read[each] for each in offsets}
+        executor.registrar.announce(producer if config.exactly_once else None, offsets, expected)
     except OwnershipError as error:
         raise OwnershipError(
             f"another process runs as worker '{config.worker_id}' of '{config.application_id}' (it fenced this one "
