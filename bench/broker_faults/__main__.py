@@ -30,7 +30,7 @@ from bench.failover.records import PARTITIONS
 from bench.failover.traffic import Arrivals, Generator, Probe
 from bench.sides import RunFailed
 from tests.ownership import watch
-from tests.support.kafka_cluster import KafkaCluster
+from tests.support.clusters.kafka import KafkaCluster
 
 _TARGETS: Final[dict[str, Callable[[float], float]]] = {
     "restart": lambda _producer: 3.0,

@@ -17,7 +17,7 @@ from bench.failover.records import PARTITIONS, now_us
 from bench.failover.traffic import Arrivals
 from bench.sides import RunFailed
 from millpond.broker import jars, java
-from tests.support.kafka_cluster import LED, KafkaCluster
+from tests.support.clusters.kafka import LED, KafkaCluster
 
 FAULTS: Final = (
     *("restart", "rolling", "reassign", "kill_group", "kill_transactions", "freeze_group", "freeze_transactions"),

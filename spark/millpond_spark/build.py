@@ -21,13 +21,13 @@ from millpond.snapshots.versions import file_path
 from millpond.state.formats import segment_interval
 
 from . import reduce
-from .boundaries import Boundaries, Range
 from .changelog_reader import RECORDS, read_changelogs
+from .cuts.boundaries import Boundaries, Range
+from .cuts.log_tails import TailRecord
+from .cuts.moving_cut import FOLLOWED, MovingCut
 from .global_rows import Recoder, Skipped
 from .iceberg_tables import CatalogPlace, TableSource, write_tables
 from .incremental import Base, stream_time_of
-from .log_tails import TailRecord
-from .moving_cut import FOLLOWED, MovingCut
 from .previous_snapshot import FILES, PreviousFile, Reader
 from .progress import OnProgress, Stage, watched
 from .sst_writer import WRITTEN, Target, Writer

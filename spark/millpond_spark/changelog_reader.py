@@ -11,7 +11,7 @@ from pyspark.sql import functions as sql
 
 from millpond.runtime.offsets.metadata import Partition
 
-from .boundaries import Range
+from .cuts.boundaries import Range
 
 __all__ = ("RECORDS", "read_changelogs")
 

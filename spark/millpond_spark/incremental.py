@@ -20,7 +20,7 @@ from millpond.runtime.restoring.reusable_state import (
 from millpond.snapshots.manifest import Manifest, Part
 from millpond.state.provenance import Provenance
 
-from .boundaries import Boundaries
+from .cuts.boundaries import Boundaries
 from .stores import ChangelogStore
 
 __all__ = ("Base", "reusable_parts", "stream_time_of")

@@ -28,13 +28,13 @@ from millpond.snapshots.locations import Location, open_location
 from millpond.snapshots.manifest import Manifest
 from millpond.topology import Topology
 
-from .boundaries import check_topics_unchanged, read_boundaries, wall_ms
 from .build import Place, Tables, Work, build
+from .cuts.boundaries import check_topics_unchanged, read_boundaries, wall_ms
+from .cuts.moving_cut import MovingCut
 from .failures import translated_errors
 from .iceberg_tables import CatalogPlace, complete_tables
 from .incremental import Base
 from .kafka_options import kafka_options
-from .moving_cut import MovingCut
 from .progress import OnProgress, Stage, no_progress
 from .stores import Stores, stores_of
 from .table_rows import ColumnDecoder, decoder_of

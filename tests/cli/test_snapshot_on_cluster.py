@@ -15,7 +15,7 @@ from tests.cli.conftest import ROOTS, Process, require_spark
 from tests.snapshots.s3_server import KEY, SECRET, serving
 from tests.support import kafka
 from tests.support.broker import Broker
-from tests.support.spark_cluster import SparkCluster, spark_cluster
+from tests.support.clusters.spark import SparkCluster, spark_cluster
 
 pytestmark = [
     pytest.mark.spark,

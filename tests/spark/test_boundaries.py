@@ -21,7 +21,7 @@ from millpond.snapshots.layouts import StoreKind, StoreLayout, layout_of
 from millpond.state import KeyValueStoreBuilder, StoreBuilder, WindowStoreBuilder
 from millpond.topology import Topology
 from millpond.topology.processor import Processor
-from millpond_spark.boundaries import Range, check_topics_unchanged, read_boundaries
+from millpond_spark.cuts.boundaries import Range, check_topics_unchanged, read_boundaries
 from millpond_spark.stores import stores_of
 from tests.conftest import CreateTopic
 from tests.snapshots.changelogs import BUILDERS

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 import pytest
 
 from millpond.runtime.offsets.metadata import Partition
-from millpond_spark.consistent_cut import find_cut
+from millpond_spark.cuts.consistent_cut import find_cut
 
 STORES = 3
 

@@ -12,7 +12,7 @@ from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import TopicIdentity
 from millpond.snapshots.layouts import StoreKind, StoreLayout
 from millpond.snapshots.manifest import Manifest, Part, StoreSnapshot
-from millpond_spark.boundaries import Boundaries, Range
+from millpond_spark.cuts.boundaries import Boundaries, Range
 from millpond_spark.incremental import Base
 from millpond_spark.stores import ChangelogStore
 

@@ -19,7 +19,7 @@ from millpond.snapshots.layouts import layout_of
 from millpond.snapshots.locations import open_location
 from millpond.snapshots.manifest import Manifest, Part
 from millpond.state import KeyValueStoreBuilder
-from millpond_spark.boundaries import read_boundaries, wall_ms
+from millpond_spark.cuts.boundaries import read_boundaries, wall_ms
 from millpond_spark.progress import Stage
 from tests.conftest import CreateTopic
 from tests.snapshots.changelogs import BUILDERS

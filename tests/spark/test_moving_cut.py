@@ -25,9 +25,9 @@ from millpond.snapshots.layouts import StoreKind, StoreLayout, layout_of
 from millpond.snapshots.locations import open_location
 from millpond.snapshots.store_columns import columns_of
 from millpond.state import KeyValueStoreBuilder, StoreBuilder
-from millpond_spark.boundaries import Boundaries, Range, read_boundaries
-from millpond_spark.log_tails import Tail, TailRecord
-from millpond_spark.moving_cut import MovingCut
+from millpond_spark.cuts.boundaries import Boundaries, Range, read_boundaries
+from millpond_spark.cuts.log_tails import Tail, TailRecord
+from millpond_spark.cuts.moving_cut import MovingCut
 from millpond_spark.stores import ChangelogStore
 from tests.conftest import CreateTopic
 from tests.snapshots.changelogs import BUILDERS
@@ -160,7 +160,7 @@ def test_cut_before_an_open_transaction_is_complete_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """No moment between commits is found meanwhile: a warning says so, as without tables."""
-    monkeypatch.setattr("millpond_spark.moving_cut._PROOF_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("millpond_spark.cuts.moving_cut._PROOF_TIMEOUT_S", 0.5)
     topic = f"{app_id}-s-changelog"
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": app_id}, logger=kafka.log)
     producer.init_transactions(60)
@@ -178,8 +178,8 @@ def test_partition_whose_end_is_never_reached_has_no_cut(
     app_id: str, follow: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if records arrived without any pause: the error names the topic."""
-    monkeypatch.setattr("millpond_spark.moving_cut._PROOF_TIMEOUT_S", 0.5)
-    monkeypatch.setattr("millpond_spark.moving_cut._CATCH_UP_S", 0.5)
+    monkeypatch.setattr("millpond_spark.cuts.moving_cut._PROOF_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("millpond_spark.cuts.moving_cut._CATCH_UP_S", 0.5)
     monkeypatch.setattr(Tail, "add_end", lambda *_: None)
     refused = f"topic '{app_id}-s-changelog', partition 0 was not read up to its end within 0.5 s"
     with pytest.raises(SnapshotError, match=refused):
@@ -190,7 +190,7 @@ def test_records_in_the_memory_of_the_driver_have_a_limit(
     app_id: str, follow: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More of them end the job instead of its machine."""
-    monkeypatch.setattr("millpond_spark.moving_cut._MOST_BYTES", 5)
+    monkeypatch.setattr("millpond_spark.cuts.moving_cut._MOST_BYTES", 5)
     with pytest.raises(
         SnapshotError, match=rf"more than 0 MiB arrived .* in topic '{app_id}-s-changelog', partition 0\."
     ):
@@ -342,7 +342,7 @@ def test_version_that_may_lack_keys_is_refused_and_nothing_of_it_is_published(
 ) -> None:
     """The changelog is an input that the application is behind in: the table of its offset is nowhere any more."""
     pytest.importorskip("pyiceberg")
-    monkeypatch.setattr("millpond_spark.moving_cut._PROOF_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("millpond_spark.cuts.moving_cut._PROOF_TIMEOUT_S", 1.0)
     source, now_ms = f"{app_id}-in", int(time.time() * 1000)
     kafka.create_topic(cleaning_broker, source, PARTITIONS, AGGRESSIVE)
     kafka.produce(cleaning_broker, source, [("k", "old", now_ms, 0), ("l", "x", now_ms, 0)])

@@ -17,7 +17,7 @@ from millpond.runtime.offsets.metadata import CommittedOffset, OffsetMetadata, P
 from millpond.runtime.ownership.takeover import OffsetStore, commit_under
 from tests.support import kafka
 from tests.support.broker import OwnBroker
-from tests.support.kafka_cluster import KafkaCluster
+from tests.support.clusters.kafka import KafkaCluster
 
 GROUP, ROW = "app", Partition("in", 0)
 OWNER = OffsetMetadata("w0", 1, topology="h")

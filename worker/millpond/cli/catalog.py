@@ -19,7 +19,7 @@ from millpond.catalog.as_of import choose
 from millpond.catalog.indexes import CatalogVersion
 from millpond.catalog.rows import python_rows
 from millpond.errors import ConfigError, SnapshotError
-from millpond.serdes.finite import readable_json
+from millpond.serdes.plain import readable_json
 from millpond.snapshots.locations import Location, open_location
 from millpond.times import iso
 

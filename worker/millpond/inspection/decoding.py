@@ -15,8 +15,7 @@ from millpond.runtime.restoring.global_tables import global_layout, reason_not_p
 from millpond.runtime.topics.plan import changelog_topic
 from millpond.serdes import Serde, Windowed
 from millpond.serdes.fail_fast import failing_fast
-from millpond.serdes.finite import readable_json
-from millpond.serdes.plain import plain_json
+from millpond.serdes.plain import plain_json, readable_json
 from millpond.snapshots.layouts import StoreKind, StoreLayout, covered, layout_of
 from millpond.snapshots.store_columns import split_function
 from millpond.state.builders import store_serdes

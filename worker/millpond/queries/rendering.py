@@ -18,8 +18,7 @@ import msgspec
 
 from millpond.errors import BrokerError, MillpondError
 from millpond.serdes import Serde, Windowed
-from millpond.serdes.finite import readable_json
-from millpond.serdes.plain import plain_json
+from millpond.serdes.plain import plain_json, readable_json
 from millpond.state.unreadable_rows import cure_of
 from millpond.texts import said
 

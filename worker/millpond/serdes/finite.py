@@ -6,14 +6,11 @@ import functools
 import math
 import re
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import msgspec
 
-from .plain import plain_json
-
-__all__ = ("finite_json", "named_numbers", "readable_json", "writes_json")
+__all__ = ("Encode", "finite_json", "not_finite", "writes_json")
 
 Encode = Callable[[Any], bytes]
 
@@ -31,36 +28,6 @@ def finite_json(encode: Encode) -> Encode:
     return functools.partial(_encode, encode)
 
 
-def readable_json(encode: Encode) -> Encode:
-    """Return a function that encodes values as JSON for people, with NaN and infinities as text.
-
-    Args:
-        encode: the method of an encoder of msgspec with `plain_json`.
-    """
-
-    def encoded(value: Any, /) -> bytes:
-        data = encode(value)
-        if b"null" not in data or _not_finite(value) is None:
-            return data
-        found = msgspec.to_builtins(value, str_keys=True, builtin_types=(Decimal,), enc_hook=plain_json)
-        return encode(named_numbers(found))
-
-    return encoded
-
-
-def named_numbers(value: Any) -> Any:
-    """Return a JSON value with text for the numbers that JSON does not have: NaN, Infinity and -Infinity."""
-    match value:
-        case float() if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        case dict():
-            return {key: named_numbers(each) for key, each in value.items()}
-        case list() | tuple():
-            return [named_numbers(each) for each in value]
-        case _:
-            return value
-
-
 def writes_json(function: object) -> bool:
     """Return whether a function is the method of a JSON encoder of msgspec, or `finite_json` of one."""
     if isinstance(function, functools.partial) and function.func is _encode:
@@ -70,12 +37,12 @@ def writes_json(function: object) -> bool:
 
 def _encode(encode: Encode, value: Any, /) -> bytes:
     data = encode(value)
-    if b"null" in data and (found := _not_finite(value)):
+    if b"null" in data and (found := not_finite(value)):
         raise ValueError(f"{found}, which JSON does not have: replace it, for example by None, or use MsgPack or Avro")
     return data
 
 
-def _not_finite(value: Any) -> str | None:
+def not_finite(value: Any) -> str | None:
     """Return where a value is NaN or infinite, such as `$.price is NaN`; None if it is finite."""
     try:
         if not _may_have_one(_packed(value)):

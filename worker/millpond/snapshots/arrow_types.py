@@ -25,8 +25,7 @@ import msgspec
 from msgspec import inspect
 
 from millpond.serdes import UUID, Boolean, ByteBuffer, Bytes, Double, Float, Int, Long, Serde, Short, String
-from millpond.serdes.finite import readable_json
-from millpond.serdes.plain import plain_json
+from millpond.serdes.plain import plain_json, readable_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,8 +30,8 @@ from millpond.serdes import (
     String,
     Windowed,
 )
-from millpond.serdes.finite import named_numbers, writes_json
-from millpond.serdes.plain import plain_json
+from millpond.serdes.finite import writes_json
+from millpond.serdes.plain import named_numbers, plain_json
 
 __all__ = (
     "FORMATS",

@@ -21,9 +21,9 @@ from millpond.runtime.kafka.group_events import read_committed_offsets
 from millpond.runtime.missing_rights import Access, Operation
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import TopicIdentity
+from millpond_spark.stores import ChangelogStore
 
 from .consistent_cut import find_cut
-from .stores import ChangelogStore
 
 __all__ = (
     "COMMON_CUT_S",

@@ -15,9 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 from millpond.broker import EmbeddedBroker
 from tests.ownership.watch import coordinating_partition
-
-from .broker import free_port
-from .kafka import eventually
+from tests.support.broker import free_port
+from tests.support.kafka import eventually
 
 __all__ = ("LED", "NODES", "KafkaCluster")
 

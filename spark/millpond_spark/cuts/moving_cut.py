@@ -20,6 +20,7 @@ from millpond.errors import SnapshotError
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.offsets.metadata import Partition
+from millpond_spark.stores import ChangelogStore
 
 from .boundaries import (
     COMMON_CUT_S,
@@ -31,7 +32,6 @@ from .boundaries import (
 )
 from .consistent_cut import find_cut
 from .log_tails import LogTails, TailRecord
-from .stores import ChangelogStore
 
 __all__ = ("FOLLOWED", "MovingCut")
 

@@ -1,0 +1,1 @@
+"""Where a snapshot ends: an offset for each changelog partition, between commits, where nothing is missing."""
