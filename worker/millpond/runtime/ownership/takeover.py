@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
@@ -51,7 +52,8 @@ UNOWNED = "unowned"
 _REQUEST_TIMEOUT_S = 2.0
 _LONGEST_REQUEST_S = 20.0
 _LOGGED_AFTER_S = 5.0
-#: After a silence of this length an answer may be outdated. A broker that continues knows its successor within 0.2 s.
+#: After a silence of this length an answer may be outdated: a broker that continues knows its successor within 0.2 s.
+#: New clients are slower, since they connect first.
 _SILENCE_S = 0.25
 _CATCH_UP_S = 0.5
 _PAUSE_S = 0.02
@@ -98,6 +100,7 @@ class OffsetStore:
         access: Access = _UNKNOWN,
     ) -> None:
         self.marks: Marks = Marks()
+        self._answered = threading.local()  # the consumer that got an answer last
         self._consumer = consumer
         self._forget_consumer = forget_consumer
         self._surveyor = surveyor
@@ -112,14 +115,15 @@ class OffsetStore:
             BrokerError: the group coordinator did not answer in time, or rejected the request.
         """
         return self._retry(
-            lambda timeout_s: self._check_marks(_committed(self._consumer(), partitions, timeout_s)),
+            lambda timeout_s: self._check_marks(self._ask(partitions, timeout_s)),
             self._forget_consumer,
+            kept=self._consumer() is getattr(self._answered, "consumer", None),
         )
 
     def try_read(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset] | None:
         """Return committed offsets like `read`, without a retry; None without an up-to-date answer in time."""
         try:
-            return self._check_marks(_committed(self._consumer(), partitions, timeout_s))
+            return self._check_marks(self._ask(partitions, timeout_s))
         except KafkaException:
             return None
 
@@ -147,32 +151,39 @@ class OffsetStore:
         finally:
             close_in_background(consumer)
 
+    def _ask(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset]:
+        consumer = self._consumer()
+        found = _committed(consumer, partitions, timeout_s)
+        self._answered.consumer = consumer
+        return found
+
     def _check_marks(self, found: dict[Partition, CommittedOffset]) -> dict[Partition, CommittedOffset]:
         if self.marks.outdated(found):
             raise _OutOfDate(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
         return found
 
-    def _retry(self, request: Callable[[float], T], unanswered: Callable[[], None]) -> T:
+    def _retry(self, request: Callable[[float], T], unanswered: Callable[[], None], *, kept: bool = False) -> T:
         """Send a request until it is answered.
 
-        An answer after a silence may be of a broker that was frozen and does not know yet that another one has taken
-        its place (docs/decisions/0064-offsets-of-a-frozen-broker.md): a moment later, a new client asks again.
+        A late answer to a client that knows the coordinator may be of a broker that was frozen, and does not know yet
+        that another one has taken its place: a moment later, a new client asks again
+        (docs/decisions/0064-offsets-of-a-frozen-broker.md).
 
         Args:
             request: sends it, and waits for the given number of seconds.
             unanswered: called after a request that got no answer, so that a new client sends the next one.
+            kept: whether the client of the first request has got an answer before.
         """
         began = time.monotonic()
         timeout_s = _REQUEST_TIMEOUT_S
         logged = False
-        confirming = False
         while True:
             requested = time.monotonic()
             try:
                 answer = request(timeout_s)
-                if confirming or time.monotonic() - began < _SILENCE_S or self._stopping():
+                if not kept or time.monotonic() - requested < _SILENCE_S or self._stopping():
                     return answer
-                confirming = True
+                kept = False
                 unanswered()
                 time.sleep(_CATCH_UP_S)
             except KafkaException as error:
@@ -187,6 +198,7 @@ class OffsetStore:
                     logged = True
                     log.warning("committed offsets: no answer for %.1f s (%s); retrying", waited, cause.str())
                 if time.monotonic() - requested >= timeout_s:
+                    kept = False
                     unanswered()
                     timeout_s = min(2 * timeout_s, _LONGEST_REQUEST_S)
                 time.sleep(_PAUSE_S)  # some errors are raised at once
