@@ -43,6 +43,7 @@ WARNING_REASONS = (
     "SecretMissing",
     "SpecificationInvalid",
     "StatefulSetDiffers",
+    "TopicsUnreplicated",
     "TopologyInvalid",
     "Unschedulable",
     "VolumeNotExpandable",

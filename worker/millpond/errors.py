@@ -13,6 +13,7 @@ __all__ = (
     "StateCorrupted",
     "StateDirectoryLocked",
     "StateError",
+    "TopicAtRisk",
     "TopicChanged",
     "TopicError",
     "TopologyError",
@@ -70,6 +71,10 @@ class TopicError(BrokerError):
 
 class TopicChanged(TopicError):
     """A topic has new partitions that the running application does not read."""
+
+
+class TopicAtRisk(TopicError):
+    """A topic has fewer replicas than it should have; it is a warning, and the application runs."""
 
 
 class OwnershipError(MillpondError):

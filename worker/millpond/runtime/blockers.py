@@ -23,19 +23,22 @@ class Blockers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._blockers: dict[str, tuple[float, float, MillpondError]] = {}
+        self._blockers: dict[str, tuple[bool, float, float, MillpondError]] = {}
 
-    def add(self, name: str, error: MillpondError, reported_after_s: float = _REPORTED_AFTER_S) -> None:
+    def add(
+        self, name: str, error: MillpondError, reported_after_s: float = _REPORTED_AFTER_S, *, warning: bool = False
+    ) -> None:
         """Add a blocker, or replace the reason of an existing one.
 
         Args:
             name: a name for the thing that the worker waits for.
             error: the reason, with its cure.
             reported_after_s: the age at which the blocker is reported, in seconds.
+            warning: whether the worker does not wait for it: it is reported while there is no other one.
         """
         with self._lock:
-            since, _, _ = self._blockers.get(name, (time.monotonic(), 0.0, None))
-            self._blockers[name] = (since, reported_after_s, error)
+            _, since, _, _ = self._blockers.get(name, (warning, time.monotonic(), 0.0, None))
+            self._blockers[name] = (warning, since, reported_after_s, error)
 
     def remove(self, name: str) -> None:
         """Remove the blocker with this name, if any."""
@@ -64,11 +67,11 @@ class Blockers:
         now = time.monotonic()
         with self._lock:
             reported = [
-                (since, error)
-                for since, reported_after_s, error in self._blockers.values()
+                (warning, since, error)
+                for warning, since, reported_after_s, error in self._blockers.values()
                 if now - since >= (reported_after_s if after_s is None else after_s)
             ]
         if not reported:
             return None
-        _, error = min(reported, key=lambda each: each[0])
+        _, _, error = min(reported, key=lambda each: each[:2])
         return Trouble(type(error).__name__, said(error))

@@ -41,18 +41,22 @@ _BY_ERROR = {
     "BrokerError": ("BrokerUnreachable", "Check spec.kafka.bootstrapServers, and that the brokers can be reached."),
     "TopicError": ("TopicInvalid", "Create or correct the topic."),
     "TopicChanged": ("PartitionsUnread", ""),
+    "TopicAtRisk": ("TopicsUnreplicated", ""),
     "OwnershipError": ("OwnershipLost", "Make sure that no other application uses this applicationId."),
     "StateError": ("StateUnusable", "See the worker's log."),
     "StateDirectoryLocked": ("StateUnusable", "See the worker's log."),
     "StateCorrupted": ("StateUnusable", "See the worker's log."),
     "ProcessingFailed": ("ProcessingFailed", "Correct the application or set processing.exception.handler."),
 }
+#: Errors that a worker does not wait for.
+_WARNINGS = frozenset({"TopicAtRisk", "TopicChanged"})
 #: Problems of the environment, which another revision would have as well: a rollout is not rolled back because of them.
 _NOT_THE_REVISIONS = frozenset(
     {
         "ApplicationIdTaken",
         "BrokerUnreachable",
         "PartitionsUnread",
+        "TopicsUnreplicated",
         "Unschedulable",
         "VolumeNotExpandable",
         "WorkerSilent",
@@ -137,7 +141,8 @@ def of_worker(name: str, reason: str, message: str) -> Problem:
         message: the error's message.
     """
     known, cure = _BY_ERROR.get(reason, ("WorkerWaits", ""))
-    return Problem(known, f"Worker {name} is waiting: {shortened(message)} {cure}".rstrip())
+    does = "runs, and warns" if reason in _WARNINGS else "is waiting"
+    return Problem(known, f"Worker {name} {does}: {shortened(message)} {cure}".rstrip())
 
 
 def silence(name: str, node: str, session_timeout: str) -> Problem:

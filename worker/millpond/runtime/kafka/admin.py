@@ -84,6 +84,7 @@ class KafkaAdmin:
     Attributes:
         id: the id of the cluster, as last received from a broker; empty before. May be read from any thread.
         access: names the user in sentences about missing rights.
+        on_listing: called with each list of the cluster's topics, in any thread.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class KafkaAdmin:
         """
         self.id: str = ""
         self.access: Access = Access.of(settings)
+        self.on_listing: Callable[[ClusterMetadata], None] = lambda _listing: None
         self._settings = settings
         try:
             self._admin = self._new_client()
@@ -200,6 +202,7 @@ class KafkaAdmin:
     def _read(self, listing: ClusterMetadata) -> dict[str, int]:
         """Store the cluster's id, and return the partition count of every topic."""
         self.id = listing.cluster_id or self.id
+        self.on_listing(listing)
         return {name: len(topic.partitions) for name, topic in listing.topics.items() if topic.error is None}
 
     def _note_error(self, error: KafkaError) -> None:

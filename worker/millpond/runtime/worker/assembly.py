@@ -38,6 +38,7 @@ from millpond.runtime.topics.left_changelogs import warn_of_left_changelogs
 from millpond.runtime.topics.lost_changelogs import check_changelogs
 from millpond.runtime.topics.plan import Plan, outside_topics, plan_with
 from millpond.runtime.topics.renamed_back import warn_of_stores_renamed_back
+from millpond.runtime.topics.replicas import ReplicaCheck
 from millpond.runtime.topics.state_of_earlier_life import check_no_earlier_life
 from millpond.runtime.topics.state_sources import state_sources, warn_of_deletions
 from millpond.runtime.topics.watch import TopicWatch
@@ -154,6 +155,8 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
     check_no_earlier_life(plan, newest, offsets.survey, cluster.ranges, starts.from_beginning)
     windows = window_changelogs(plan)
     cluster.ensure(without_limit(plan.internal, windows), newest, config.replication_factor)
+    cluster.on_listing = ReplicaCheck([each.name for each in plan.internal], config.replication_factor, blockers)
+    cluster.topics()  # with the replicas of new ones
     stores.time_limits = keep_records(windows, newest, cluster)
     of_globals = [(each.store, each.source.topics[0]) for each in topology.global_stores]
     warn_of_deletions(state_sources(plan, of_globals), cluster.configs)
