@@ -258,17 +258,19 @@ def test_a_revision_that_is_rolled_back_is_stalled_afterwards():
 
 
 def test_problems_that_stay_come_first():
-    """Problems of terminating pods do not count, unless their node is lost."""
+    """Warnings come last. Problems of terminating pods do not count, unless their node is lost."""
+    warning = Problem("TopicsUnreplicated", "Worker app-0 warns.")
     passing, staying = Problem("WorkerFailed", "Once."), Problem("ImageNotPullable", "No.", persistent=True)
     silent = Problem("WorkerSilent", "It is silent.")
     pods = (
+        ObservedPod("app-first", 0, "r", "u", problem=warning),
         ObservedPod("app-0", 0, "r", "u", problem=passing),
         ObservedPod("app-1", 1, "r", "u", problem=staying),
         ObservedPod("app-2", 2, "r", "u", problem=staying, terminating=True),
         ObservedPod("app-3", 3, "r", "u", problem=silent, terminating=True, containers_ready=True),
     )
     found = problems(ObservedApp(pods))
-    assert found == [("app-1", staying), ("app-0", passing), ("app-3", silent)]
+    assert found == [("app-1", staying), ("app-0", passing), ("app-3", silent), ("app-first", warning)]
 
 
 def _pending(reason: str, message: str) -> dict:

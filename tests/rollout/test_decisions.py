@@ -191,6 +191,15 @@ def test_worker_that_restores_is_not_blamed_for_taking_long():
     assert failed.reason == "NoProgress"
 
 
+@pytest.mark.parametrize("reason", ["PartitionsUnread", "TopicsUnreplicated"])
+def test_a_warning_does_not_excuse_a_revision_that_is_stuck(reason):
+    """A worker runs all the same with such a problem, so it is not the reason why this one does not."""
+    stuck = _failing(Problem(reason, "Worker app-1 warns."), waited=DEADLINE * 10, restoring=False)
+    failed = _decide(stuck, _rolling(restarting=True)).status.failed
+    assert failed is not None
+    assert failed.reason == "NoProgress"
+
+
 def test_revision_is_not_blamed_for_a_refusal_of_its_predecessor():
     """The coordinator remembers rejections for a while; the pod has another revision since then."""
     refusal = {"alive": False, "rejection": RejectedWorker("IncompatibleTopology", "It has another store.", "r1")}

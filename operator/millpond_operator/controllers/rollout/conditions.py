@@ -86,7 +86,7 @@ def conditions(inputs: ConditionInputs, before: AppStatus, generation: int, now:
 
 
 def problems(observed: ObservedApp) -> list[tuple[str, Problem]]:
-    """Return the problems by pod name: persistent ones first, then those of missing pods, then by ordinal."""
+    """Return the problems by pod name: persistent ones first, warnings last, then those of missing pods, by ordinal."""
     found = list(observed.missing.items())
     for pod in observed.pods:
         worker = observed.workers.get(pod.name)
@@ -98,7 +98,7 @@ def problems(observed: ObservedApp) -> list[tuple[str, Problem]]:
             found.append((pod.name, Problem(worker.rejection.reason, worker.rejection.message, persistent=True)))
         elif worker.problem is not None:
             found.append((pod.name, worker.problem))
-    return sorted(found, key=lambda each: not each[1].persistent)
+    return sorted(found, key=lambda each: (not each[1].persistent, each[1].is_warning))
 
 
 _Condition = tuple[bool | None, str, str]

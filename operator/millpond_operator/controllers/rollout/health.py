@@ -50,6 +50,8 @@ def failure(state: RolloutState, pod: ObservedPod, since: str) -> Problem | None
     if rejected is not None:
         return _rejection_failure(state, rejected, waited)
     problem = pod.problem or (worker.problem if worker is not None else None)
+    if problem is not None and problem.is_warning:
+        problem = None
     if problem is not None and not problem.blames_revision:
         return None
     if problem is not None and problem.persistent and waited > _PERSISTENT_PROBLEM_TIMEOUT:

@@ -48,8 +48,8 @@ _BY_ERROR = {
     "StateCorrupted": ("StateUnusable", "See the worker's log."),
     "ProcessingFailed": ("ProcessingFailed", "Correct the application or set processing.exception.handler."),
 }
-#: Errors that a worker does not wait for.
-_WARNINGS = frozenset({"TopicAtRisk", "TopicChanged"})
+#: Problems that stop no worker.
+_WARNINGS = frozenset({"PartitionsUnread", "TopicsUnreplicated"})
 #: Problems of the environment, which another revision would have as well: a rollout is not rolled back because of them.
 _NOT_THE_REVISIONS = frozenset(
     {
@@ -101,6 +101,11 @@ class Problem:
         return _SILENT_FOR if self.reason == "WorkerSilent" else _TRANSIENT_FOR
 
     @property
+    def is_warning(self) -> bool:
+        """Whether the worker runs all the same."""
+        return self.reason in _WARNINGS
+
+    @property
     def blames_revision(self) -> bool:
         """Whether the revision may be the cause, so that another one might not have the problem."""
         return self.reason not in _NOT_THE_REVISIONS
@@ -141,7 +146,7 @@ def of_worker(name: str, reason: str, message: str) -> Problem:
         message: the error's message.
     """
     known, cure = _BY_ERROR.get(reason, ("WorkerWaits", ""))
-    does = "runs, and warns" if reason in _WARNINGS else "is waiting"
+    does = "runs, and warns" if known in _WARNINGS else "is waiting"
     return Problem(known, f"Worker {name} {does}: {shortened(message)} {cure}".rstrip())
 
 
