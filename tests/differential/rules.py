@@ -51,6 +51,30 @@ def _extractors(case: Case, answer: Answer) -> None:
 
 
 @_rule(
+    "records that a versioned store rejects",
+    "Kafka Streams also writes a put to the changelog that the store rejects, since its time is further behind than "
+    "the store keeps history. millpond writes what the store has. Both restore the same rows.",
+)
+def _rejected_versions(case: Case, answer: Answer) -> None:
+    kept = {step["name"]: step["retention"] for step in case["steps"] if step.get("kind") == "versioned"}
+    stores = (step["store"] for step in case["steps"] if "versioned" in step.get("store", {}))
+    kept |= {store["name"]: store["versioned"] for store in stores if "name" in store}
+    newest: dict[str, int] = {}
+    for topics in answer.get("outputs", ()):
+        for name, kept_ms in kept.items():
+            topic = f"app-{name}-changelog"
+            accepted = []
+            for row in topics.get(topic, ()):
+                newest[topic] = max(newest.get(topic, 0), row[2])
+                if row[2] >= newest[topic] - kept_ms:
+                    accepted.append(row)
+            if accepted:
+                topics[topic] = accepted
+            else:
+                topics.pop(topic, None)
+
+
+@_rule(
     "one changelog record per key and commit",
     "Kafka Streams writes each put of a store to its changelog at once. millpond writes the last put of a key when it "
     "commits, so a changelog has the same last record of each key at each commit.",

@@ -295,12 +295,12 @@ def test_a_worker_that_leaves_hands_over_though_a_commit_fails(broker, create_to
         (task,) = fleet.workers["w1"].worker._parts.executor.tasks
         leaving = fleet.workers.pop("w1")
 
-        def once_refused(self, offsets):
+        def once_refused(self, offsets, expected):
             if leaving.worker._parts.offset_sink is self and leaving.worker._parts.stop.is_set() and not failed:
                 failed.append(offsets)
                 self._answers.put(CommitFailed("the broker went away for a moment"))
             else:
-                start(self, offsets)
+                start(self, offsets, expected)
 
         monkeypatch.setattr(TransactionCommitter, "start", once_refused)
         monkeypatch.setattr(claims_module, "_FIRST_INIT", timedelta(milliseconds=1))  # the broker answers late
