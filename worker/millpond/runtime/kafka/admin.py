@@ -29,13 +29,7 @@ from millpond.runtime.blockers import Blockers
 from millpond.runtime.error_codes import Kind, Request, kind_of, may_repeat
 from millpond.runtime.missing_rights import Access, Operation, Resource
 from millpond.runtime.offsets.metadata import Partition
-from millpond.runtime.topics.identity import (
-    TopicIdentity,
-    existing_ids,
-    identity_of,
-    topic_configs,
-    topic_ids,
-)
+from millpond.runtime.topics.identity import TopicIdentity, existing_ids, identity_of, topic_configs, topic_ids
 from millpond.runtime.topics.plan import TopicSpec
 
 from .clients import log as client_log
