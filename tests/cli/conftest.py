@@ -37,8 +37,8 @@ Application = Callable[[str], str]
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test its own current directory and environment."""
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give each test its own current directory and environment, and forget the modules that it imports from there."""
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("MILLPOND_") and not name.startswith(("MILLPOND_TEST", "MILLPOND_CACHE")):
@@ -47,6 +47,10 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("SCHEMA_REGISTRY_URL", "")  # commands set it; so it ends with the test
+    yield
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or os.devnull).is_relative_to(tmp_path):
+            del sys.modules[name]
 
 
 @pytest.fixture

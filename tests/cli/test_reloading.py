@@ -31,8 +31,6 @@ def _write(path: Path, text: str) -> None:
 def _modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    for name in ("app", "helper", "elsewhere"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 def _topics() -> set[str]:

@@ -6,6 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import millpond as mp
+from millpond import serdes
+from millpond.state import KeyValueStoreBuilder
 
 _SECOND = timedelta(seconds=1)
 
@@ -105,3 +107,31 @@ def test_a_processor_of_values_sends_null() -> None:
         assert driver.create_output_topic("out", key=mp.String, value=mp.String).read_key_values_to_list() == [
             ("k", None)
         ]
+
+
+def test_a_processor_writes_to_its_store_before_the_first_record() -> None:
+    """In Kafka Streams a `put` in `init` ended with a NullPointerException, since no record was being processed.
+
+    https://github.com/apache/kafka/pull/20403 (KAFKA-19638)
+    """
+
+    class Filling(mp.Processor[str, str, str, int]):
+        def init(self, context: Any) -> None:
+            self.context, self.store = context, context.get_state_store("s")
+            self.store.put("k", 41)
+
+        def process(self, record: mp.Record[str, str]) -> None:
+            self.store.put(record.key, self.store.get(record.key) + 1)
+            self.context.forward(record.with_value(self.store.get(record.key)))
+
+    for caching in (True, False):
+        builder = mp.StreamsBuilder()
+        builder.add_state_store(
+            KeyValueStoreBuilder(name="s", key=serdes.String, value=serdes.Long, caching=caching, timestamped=False)
+        )
+        stream = builder.stream("in", key=mp.String, value=mp.String).process(Filling, stores=["s"])
+        stream.to("out", key=mp.String, value=mp.Long)
+        with mp.testing.TopologyTestDriver(builder.build()) as driver:
+            driver.create_input_topic("in", key=mp.String, value=mp.String).pipe_input("k", "v")
+            out = driver.create_output_topic("out", key=mp.String, value=mp.Long)
+            assert out.read_key_values_to_list() == [("k", 42)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -220,3 +221,50 @@ def test_a_message_path_with_a_negative_index_is_refused() -> None:
     for count in (b"\x02\x01", b"\x01"):
         with pytest.raises(ValueError, match="a length or a count in the data is malformed"):
             wire.skip_message_path(framed + count + b"value")
+
+
+_JSON: dict[str, Any] = {"title": "User", "type": "object", "properties": {"id": {"type": "integer"}}}
+_USER = {"type": "record", "name": "User", "fields": [{"name": "id", "type": "int"}]}
+
+
+@pytest.mark.parametrize(
+    "make", [lambda to: Avro(registry=to, schema=_USER), lambda to: JsonSchema(registry=to, schema=_JSON)]
+)
+def test_a_tombstone_of_a_registry_serde_is_null_and_asks_no_registry(
+    make: Callable[[SchemaRegistry], Any], registry: SchemaRegistry, server: RegistryServer
+) -> None:
+    """Clients of C# looked for the id of a schema in a tombstone, and failed; or asked the registry about it.
+
+    https://github.com/thomhurst/Dekaf/issues/2564
+    """
+    builder = mp.StreamsBuilder()
+    builder.stream("in", key=mp.String, value=make(registry)).to("out", key=mp.String, value=mp.Bytes)
+    topology = builder.build()
+    server.requests.clear()
+    with mp.testing.TopologyTestDriver(topology) as driver:
+        driver.create_input_topic("in", key=mp.String, value=mp.Bytes).pipe_input("k", None)
+        out = driver.create_output_topic("out", key=mp.String, value=mp.Bytes)
+        assert out.read_key_values_to_list() == [("k", None)]
+    assert server.requests == []
+
+
+def test_data_of_a_schema_with_references_is_read_with_the_expanded_schema(registry: SchemaRegistry) -> None:
+    """confluent-kafka-python 2.8.2 and later cannot read records whose schema the registry has with references.
+
+    https://github.com/confluentinc/confluent-kafka-python/issues/2173
+    """
+    address = {"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}
+    Avro(registry=registry, schema=address, subject=record_name).for_topic("t").serialize({"city": ""})
+    outer = {
+        "type": "record", "name": "User", "namespace": "shop", "fields": [
+            {"name": "home", "type": "shop.Address"},
+            {"name": "work", "type": ["null", "shop.Address"], "default": None},
+        ],
+    }  # fmt: skip
+    references = [Reference("shop.Address", "shop.Address", 1)]
+    written = Avro(registry=registry, schema=outer, references=references).for_topic("t")
+    value = {"home": {"city": "Bern"}, "work": {"city": "Chur"}}
+    data = written.serialize(value)
+    expanded = {**outer, "fields": [{"name": "home", "type": address}, outer["fields"][1]]}  # type: ignore[index]
+    for reading in (Avro(registry=registry), Avro(registry=registry, schema=expanded)):
+        assert reading.for_topic("t").deserialize(data) == value

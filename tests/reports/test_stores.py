@@ -10,7 +10,7 @@ import pytest
 import millpond as mp
 from millpond import serdes
 from millpond.serdes import Windowed
-from millpond.state import KeyValueStoreBuilder, SessionStoreBuilder, WindowStoreBuilder, reversed_ranges
+from millpond.state import KeyValueStoreBuilder, SessionStoreBuilder, StateFile, WindowStoreBuilder, reversed_ranges
 from tests.state import helpers
 
 Reads = list[Callable[[], Iterator[Any]]]
@@ -132,3 +132,26 @@ def test_a_query_from_above_to_below_has_no_rows_and_says_so_once(
     ]  # fmt: skip
     [line] = _lines(caplog)
     assert line.startswith("store counts: the range from '\"c\"' to '\"a\"' has no rows")
+
+
+def test_iterators_of_one_moment_are_counted_one_by_one(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Kafka Streams the oldest open iterator was lost when another one of the same millisecond was closed.
+
+    https://github.com/apache/kafka/pull/23126 (KAFKA-20902)
+    """
+    monkeypatch.setattr("time.monotonic", lambda: 1_000.0)
+    with StateFile.open(tmp_path) as state:
+        store = KeyValueStoreBuilder(name="s", key=serdes.String, value=serdes.Long).build(0, state)
+        for key in "abc":
+            store.put(key, 1)
+        helpers.commit(store, state)
+        first, second = store.all(), store.all()
+        for each in (first, second):
+            next(each)
+        monkeypatch.setattr("time.monotonic", lambda: 1_007.0)
+        assert state.usage()["open_iterators"] == 2
+        second.close()
+        usage = state.usage()
+        assert (usage["open_iterators"], usage["oldest_iterator_age_seconds"]) == (1, 7)
+        first.close()
+        assert state.usage()["open_iterators"] == 0

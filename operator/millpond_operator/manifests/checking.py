@@ -85,6 +85,7 @@ class Application:
         line: the line of `spec.topology`.
         variables: the environment of its workers, without the variables whose values the cluster knows.
         config_lines: the lines of the settings in `spec.config`.
+        secret: the Secret with settings of its Kafka clients; empty without one.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Application:
     line: int
     variables: Mapping[str, str]
     config_lines: Mapping[str, int]
+    secret: str = ""
 
 
 @dataclass
@@ -274,4 +276,5 @@ def _application(app: StreamApp, template: dict[str, Any], document: Document) -
         if "value" in each and "$(" not in each["value"].replace("$$", "") and each["name"] not in _ELSEWHERE
     }
     config_lines = {key: document.line(f"spec.config.{key}") for key in app.spec.config or ()}
-    return Application(app.name, app.spec.topology, document.line("spec.topology"), variables, config_lines)
+    secret = app.spec.kafka.credentials_secret or ""
+    return Application(app.name, app.spec.topology, document.line("spec.topology"), variables, config_lines, secret)

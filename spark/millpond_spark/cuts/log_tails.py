@@ -12,20 +12,19 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Self
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, Message, TopicPartition
 
 from millpond.errors import BrokerError, SnapshotError
 from millpond.runtime import error_codes
 from millpond.runtime.config.model import Config
 from millpond.runtime.error_codes import Request, may_repeat
-from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, log
+from millpond.runtime.kafka.clients import make_log_reader
 from millpond.runtime.missing_rights import Access
 from millpond.runtime.offsets.metadata import Partition
 
 __all__ = ("LogTails", "Tail", "TailRecord")
 
 _BATCH = 10_000
-_OUT_OF_RANGE = (KafkaError.OFFSET_OUT_OF_RANGE, error_codes.AUTO_OFFSET_RESET)
 
 
 class TailRecord(NamedTuple):
@@ -108,24 +107,9 @@ class LogTails:
         self.bytes: int = 0
         self.tails: dict[Partition, Tail] = {each: Tail(first) for each, first in firsts.items()}
         self._with_headers = frozenset(with_headers)
-        fixed: dict[str, Any] = {
-            "group.id": config.application_id,
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            # Another replica may know an earlier end than the one that was read before.
-            "client.rack": "",
-            # The end of a partition is only seen when a fetch finds no record.
-            "fetch.wait.max.ms": 5,
-            "error_cb": lambda _error: None,
-        }
-        defaults: dict[str, Any] = {**CLIENT_DEFAULTS, "fetch.queue.backoff.ms": 5}
-        settings = config.consumer_settings(defaults=defaults, fixed=fixed)
-        self._access = Access.of(settings)
+        self._access = Access.of(config.consumer_settings())
         self._failing_since: float | None = None
-        self._consumer = Consumer(dict(settings), logger=log)
+        self._consumer = make_log_reader(config)
         self._consumer.assign([TopicPartition(*each, first) for each, first in firsts.items()])
 
     def __enter__(self) -> Self:
@@ -150,7 +134,7 @@ class LogTails:
                 self._take(message)
             elif error.code() == error_codes.PARTITION_EOF:
                 self.tails[_partition(message)].add_end(_offset(message))
-            elif error.code() in _OUT_OF_RANGE:
+            elif error.code() in error_codes.RECORDS_GONE:
                 raise SnapshotError(
                     f"records of topic '{message.topic()}' were deleted while it was read, by 'retention.ms' of the "
                     "topic or by hand: make the snapshot again."

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AclOperation, ResourceType
+from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
 
 from millpond.errors import BrokerError, TopicError
 from millpond.inspection.tails import Changelogs
 from millpond.runtime.config.model import Config
+from millpond.runtime.kafka.clients import log
+from millpond.runtime.kafka.dry_run import default_replication_factor
 from millpond.runtime.offsets.metadata import Partition
 from tests.cli.acls.conftest import Scene, options_of
 from tests.support import kafka
@@ -148,3 +150,45 @@ def test_list_of_topics_lacks_something_without_each_right(scene: Scene) -> None
     assert whole == listed(rules)
     for rule in rules:
         assert listed([each for each in rules if each != rule]) != whole, scene.named(rule)
+
+
+def test_check_names_the_rights_that_a_worker_would_lack(scene: Scene) -> None:
+    """All at once, before anything is created; without those that only warn, a worker can start."""
+    servers = scene.guarded.bootstrap_servers
+    options = ["--connect", *scene.options]
+
+    def checked(without: set[tuple[str, str, str]]) -> tuple[int, str]:
+        rules = [each for each in scene.rules() if scene.named(each) not in without]
+        with scene.guarded.allowing("alice", rules):
+            ended = scene.millpond("check", scene.target, *options)
+        return ended.status, ended.out + ended.err
+
+    status, said = checked(set())
+    assert (status, "lacks" in said) == (0, False), said
+    status, said = checked({("topic", "{}-*", "Create"), ("group", "{}", "Read")})
+    assert status == 1
+    for sentence in (f"Create on topic '{scene.name}-by-label-repartition'", f"Read on group '{scene.name}'"):
+        assert f"User:alice lacks {sentence}: grant it, as `millpond acls` prints it." in said
+    assert not kafka.topic_names(servers, prefix=f"{scene.name}-")
+    seen = [(ResourceType.TOPIC, f"{scene.name}.{each}", False, AclOperation.DESCRIBE) for each in ("in", "out")]
+    lacking = {("topic", "{}.in", "Read"), ("topic", "{}.out", "Write"), ("topic", "{}.labels", "DescribeConfigs")}
+    with scene.guarded.allowing("alice", seen):
+        status, said = checked(lacking)
+    assert status == 1
+    for sentence in (f"Read on topic '{scene.name}.in'", f"Write on topic '{scene.name}.out'"):
+        assert (
+            f"User:alice lacks {sentence}: grant it, as `millpond acls` prints it. Without it: it does not st" in said
+        )
+    status, said = checked({("topic", "{}.labels", "DescribeConfigs")})
+    assert status == 0
+    assert f"note: User:alice lacks DescribeConfigs on topic '{scene.name}.labels'" in said
+
+
+def test_check_knows_the_default_of_replicas_by_its_right(scene: Scene) -> None:
+    """Without the right that is printed for it, the default is unknown; it is no error."""
+    admin = AdminClient(scene.guarded.settings("bob"), logger=log)
+    assert default_replication_factor(admin, 1, 10.0) is None
+    rules = scene.rules("--for", "check", user="bob")
+    assert [each[3] for each in rules] == [AclOperation.DESCRIBE_CONFIGS]
+    with scene.guarded.allowing("bob", rules):
+        assert default_replication_factor(admin, 1, 10.0) == 1

@@ -83,9 +83,10 @@ raise SystemExit(1)
 DROPS = "2026-01-01T00:00:00.000Z WARNING x node 'a' dropped a late record at in-0.\n"
 SERVES = """
 import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+# A handler could run just before `signal.pause`, which then waits for ever: `sigwait` takes the blocked signal.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 print(f'{{"level": "INFO", "message": "metrics on http://127.0.0.1:{sys.argv[1]}/metrics"}}', flush=True)
-signal.pause()
+signal.sigwait([signal.SIGTERM])
 """
 
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import NewTopic
 import millpond as mp
 from millpond.errors import BrokerError, TopicAtRisk
 from millpond.runtime.blockers import Blockers
-from millpond.runtime.topics.replicas import ReplicaCheck
+from millpond.runtime.topics.replicas import ReplicaCheck, risks
 from tests.runtime.running import Running
 from tests.support import kafka
 from tests.support.broker import OwnBroker
@@ -53,6 +53,27 @@ def test_single_replicas_are_told_where_three_brokers_could_have_more(
         assert trouble.reason == "TopicAtRisk"
         assert trouble.message.startswith(f"1 internal topic ('{LOG}') has one replica, on a cluster of 3 brokers")
         assert "'replication.factor' to 3" in trouble.message
+
+
+@pytest.mark.parametrize(
+    ("default", "told"),
+    [
+        (3, []),
+        (1, [f"1 internal topic ('{OTHER}') would be created with one replica, the default of these 3 brokers: "]),
+        (None, [f"1 internal topic ('{OTHER}') would be created with as many replicas as the default of the br"]),
+    ],
+)
+def test_new_topics_get_the_replicas_that_brokers_give_by_default(default: int | None, told: list[str]) -> None:
+    """Asked only where the answer matters: not of two brokers, and not if the settings name a number."""
+    found = list(risks(_listing(3, app_counts_changelog=3), [LOG, OTHER], -1, lambda: default))
+    assert [each for each in found if not each.startswith(tuple(told))] == []
+    assert len(found) == len(told)
+
+    def asked() -> int:
+        raise AssertionError("asked")
+
+    assert list(risks(_listing(2), [LOG, OTHER], -1, asked)) == []
+    assert list(risks(_listing(3), [LOG, OTHER], 3, asked)) == []
 
 
 def test_the_warning_is_logged_once_and_ends_with_its_cause(caplog: pytest.LogCaptureFixture) -> None:
@@ -94,7 +115,7 @@ def _counts() -> mp.Topology:
 @pytest.mark.timeout(300)
 def test_a_stock_cluster_of_three_is_told(stock: KafkaCluster, app_id: str, tmp_path: Path) -> None:
     """The changelog that the worker creates has one replica there; with `replication.factor` it has three."""
-    kafka.answer(stock.admin.create_topics([NewTopic("in", 1, 3)])["in"], "the input is created")
+    stock.create_topics(NewTopic("in", 1, 3))
     with Running(_counts(), stock.bootstrap_servers, app_id, tmp_path / "one") as running:
         kafka.eventually(lambda: running.worker.waiting.trouble() is not None, "the worker warns")
         trouble = running.worker.waiting.trouble()

@@ -8,14 +8,14 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from millpond.errors import BrokerError
 from millpond.runtime import error_codes
 from millpond.runtime.config.model import Config
 from millpond.runtime.error_codes import Request, may_repeat
 from millpond.runtime.kafka.admin import KafkaAdmin
-from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, log
+from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, make_log_reader
 from millpond.runtime.kafka.end_offsets import offset_in
 from millpond.runtime.missing_rights import Access, Operation
 from millpond.runtime.offsets.metadata import Partition
@@ -31,8 +31,6 @@ __all__ = ("Changelogs", "Tail")
 _TIMEOUT_S = 30.0
 _BATCH = 10_000
 _POLL_S = 0.5
-# confluent-kafka names librdkafka's public error codes with an underscore.
-_OUT_OF_RANGE = (KafkaError.OFFSET_OUT_OF_RANGE, error_codes.AUTO_OFFSET_RESET)
 
 
 class Changelogs:
@@ -47,21 +45,8 @@ class Changelogs:
         self._cluster = KafkaAdmin(
             config.admin_settings(CLIENT_DEFAULTS), patience=timedelta(seconds=_TIMEOUT_S), stopping=lambda: False
         )
-        # Not `make_consumer`: only committed records are compared, under every processing guarantee.
-        fixed: dict[str, Any] = {
-            "group.id": config.application_id,
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "error_cb": lambda _error: None,
-        }
-        # Short waits: most reads end at the end of the partition.
-        defaults: dict[str, Any] = {**CLIENT_DEFAULTS, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 5}
-        settings = config.consumer_settings(defaults=defaults, fixed=fixed)
-        self._access = Access.of(settings)
-        self._consumer = Consumer(dict(settings), logger=log)
+        self._access = Access.of(config.consumer_settings())
+        self._consumer = make_log_reader(config)
 
     def logs(self, topics: Collection[str], partitions: Collection[Partition]) -> dict[Partition, ChangelogFacts]:
         """Return the offset range and topic of changelog partitions, without topics that no longer exist.
@@ -120,7 +105,7 @@ class Changelogs:
                         at = _offset(message) + 1
                     elif error.code() == error_codes.PARTITION_EOF:
                         at = max(at, _offset(message))
-                    elif error.code() in _OUT_OF_RANGE:
+                    elif error.code() in error_codes.RECORDS_GONE:
                         raise NotReadable(f"{partition} no longer has the records from offset {first} on")
                     elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                         pass  # the group that the client looks for is not used

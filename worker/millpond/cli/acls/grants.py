@@ -9,12 +9,14 @@ from millpond.runtime.config.model import Config
 from millpond.runtime.missing_rights import Operation, Resource
 from millpond.runtime.ownership.presence import presence_group
 from millpond.runtime.processing.handlers import continue_on_error, fail_on_error
+from millpond.runtime.topics.plan import Plan
+from millpond.runtime.topics.window_changelogs import window_changelogs
 from millpond.state.builders import SessionStoreBuilder, WindowStoreBuilder
 from millpond.topology import Topology
 
 from .table import RIGHTS, Part, Right, Scope
 
-__all__ = ("Grant", "Grants", "grants_of")
+__all__ = ("Grant", "Grants", "grants_of", "topics_of_rights")
 
 _DESCRIBES = {Operation.READ, Operation.WRITE, Operation.DELETE}
 
@@ -64,6 +66,33 @@ def grants_of(
         needed, _without(_merged(rights, names, optional=True), needed),
         tuple(" ".join(each.split()) for each in unknown),  # a pattern may have several lines
     )  # fmt: skip
+
+
+def topics_of_rights(topology: Topology, config: Config, plan: Plan) -> dict[Right, list[str]]:
+    """Return the rights to topics that a worker needs after its topics are created, each with these topics.
+
+    Args:
+        topology: the topology.
+        config: the settings, with `application.id`.
+        plan: its plan on the cluster, with the topics that match patterns.
+    """
+    internal = {each.name for each in plan.internal}
+    repartition, windows = set(plan.repartition), {each.topic for each in window_changelogs(plan).values()}
+    names = {
+        **_names(topology, config, set(plan.partitions) - internal, set()),
+        Scope.INTERNAL: internal,
+        Scope.PURGED: repartition | windows,
+        Scope.REPARTITION: repartition,
+        Scope.CHANGELOGS: internal - repartition,
+    }
+    return {
+        right: sorted(names[right.scope])
+        for right in RIGHTS
+        if right.part is Part.WORKER
+        and right.scope.resource is Resource.TOPIC
+        and right.operation is not Operation.CREATE
+        and not right.optional
+    }
 
 
 def _names(topology: Topology, config: Config, reads: set[str], writes: set[str]) -> Mapping[Scope, set[str]]:

@@ -27,6 +27,7 @@ class Part(enum.Enum):
     DELETE_TOPICS = "topics-delete"
     PRODUCE = "produce"
     CONSUME = "consume"
+    CHECK = "check"
 
     @property
     def described(self) -> str:
@@ -45,6 +46,7 @@ _DESCRIBED = {
     Part.DELETE_TOPICS: "`millpond topics --delete`",
     Part.PRODUCE: "`millpond produce`",
     Part.CONSUME: "`millpond consume`",
+    Part.CHECK: "`millpond check --connect`, beside the rights of a worker, which it checks",
 }
 
 
@@ -96,6 +98,11 @@ class Right:
     """What happens without it."""
     optional: bool = False
     """Whether it is needed in a case only that neither code nor settings show; `why` says which."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether a worker does not start, or ends, without it."""
+        return self.without in (_STARTS_NOT, _ENDS)
 
 
 def _rights(part: Part, *rows: tuple[Scope, Operation, str, str]) -> tuple[Right, ...]:
@@ -242,6 +249,15 @@ RIGHTS: tuple[Right, ...] = (
     *_rights(
         Part.CONSUME,
         *((each, Operation.READ, "read records", _FAILS) for each in (*_KINDS, Scope.INTERNAL)),
+    ),
+    *_rights(
+        Part.CHECK,
+        (
+            Scope.CLUSTER,
+            Operation.DESCRIBE_CONFIGS,
+            "know how many replicas topics get by default, where `replication.factor` is -1",
+            "a note",
+        ),
     ),
 )
 """All rights, by part. Read, Write and Delete include Describe; AlterConfigs includes DescribeConfigs."""

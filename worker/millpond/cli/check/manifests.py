@@ -78,7 +78,13 @@ def _check_application(app: Application, path: Path, report: Report) -> bool:
         report.lines.append(f"{place}: note: {app.topology} was not checked, since its module is not in {Path.cwd()}")
         return True
     report.overridden(f"{path}: StreamApp {app.name}", environ)
-    return report.application(app.topology, place=place, environ=environ)
+    good = report.application(app.topology, place=place, environ=environ)
+    if report.connects and app.secret and not good:
+        report.lines.append(
+            f"{place}: note: brokers were asked without the Secret '{app.secret}', which is not read: give the "
+            "settings in it by --config, a file, or by --set."
+        )
+    return good
 
 
 def _is_here(topology: str) -> bool:

@@ -25,14 +25,17 @@ class Report:
     Args:
         file: the configuration file that is named on the command line.
         flags: settings of the command line.
+        connect: see `connects`.
 
     Attributes:
+        connects: whether the brokers are asked, too.
         lines: what is in order, and notes.
         faults: what is not.
     """
 
-    def __init__(self, file: Path | None, flags: Mapping[str, object]) -> None:
+    def __init__(self, file: Path | None, flags: Mapping[str, object], *, connect: bool = False) -> None:
         self._file = config_file(file)
+        self.connects: bool = connect
         self._flags = flags
         self.lines: list[str] = []
         self.faults: list[str] = []
@@ -54,8 +57,10 @@ class Report:
             Whether it could.
         """
         where = f"{place}: " if place else ""
+        required = ("application.id", "bootstrap.servers") if self.connects else ()
+        faults, notes = list[str](), list[str]()
         try:
-            early = load_without_imports(self._file, environ, self._flags, required=())
+            early = load_without_imports(self._file, environ, self._flags, required=required)
             address = early.schema_registry_url
             if not address and environ is None:
                 address = registry_of_session(early.application_id, early.bootstrap_servers)
@@ -64,11 +69,19 @@ class Report:
                 topology = load_topology(target, early.topology_optimization)
                 config = with_imports(early, self._file, environ, self._flags)
             check_startable(topology, config)
+            if self.connects:
+                from .brokers import check_on_brokers
+
+                faults, notes = check_on_brokers(topology, config)
         except MillpondError as error:
-            self.faults.append(f"{where}{target}: {error}")
+            faults.append(str(error))
+        self.faults.extend(f"{where}{target}: {each}" for each in faults)
+        if faults:
             return False
         settings = f" with {self._file}" if self._file else ""
-        self.lines.append(f"{where}{target}: a worker can start{settings}")
+        brokers = f" on {config.bootstrap_servers}" if self.connects else ""
+        self.lines.append(f"{where}{target}: a worker can start{brokers}{settings}")
+        self.lines.extend(f"{where}{target}: note: {each}" for each in notes)
         if str(topology.unnamed) and not config.ensure_explicit_internal_resource_naming:
             self.lines.append(
                 f"{where}{target}: note: names are generated for {topology.unnamed}, and change when operators are "

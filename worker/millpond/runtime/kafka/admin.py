@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -30,9 +30,10 @@ from millpond.runtime.error_codes import Kind, Request, kind_of, may_repeat
 from millpond.runtime.missing_rights import Access, Operation, Resource
 from millpond.runtime.offsets.metadata import Partition
 from millpond.runtime.topics.identity import TopicIdentity, existing_ids, identity_of, topic_configs, topic_ids
-from millpond.runtime.topics.plan import TopicSpec
+from millpond.runtime.topics.plan import TopicSpec, check_counts
 
 from .clients import log as client_log
+from .dry_run import new_topics
 from .end_offsets import ask_offsets, offset_at, read_offsets
 from .purging import Purges
 from .reconnect import answers
@@ -190,7 +191,7 @@ class KafkaAdmin:
             TopicError: whether a topic exists may not be seen.
             BrokerError: no broker answered in time.
         """
-        if hidden := self._retry(lambda admin, timeout_s: unseen(admin, topics, timeout_s), "which topics exist"):
+        if hidden := self.ask(lambda admin, timeout_s: unseen(admin, topics, timeout_s), "which topics exist"):
             raise may_not_be_seen({each: topics[each] for each in hidden}, self.access)
 
     def _read(self, listing: ClusterMetadata) -> dict[str, int]:
@@ -238,7 +239,7 @@ class KafkaAdmin:
             self.check_seen({topic: Operation.WRITE})
             raise TopicError(f"topic '{topic}' does not exist: create it, or correct the name.") from None
 
-    def ensure(self, topics: Iterable[TopicSpec], existing: Mapping[str, int], replication_factor: int) -> list[str]:
+    def ensure(self, topics: Collection[TopicSpec], existing: Mapping[str, int], replication_factor: int) -> list[str]:
         """Create the internal topics that are missing, and check those that exist.
 
         Returns:
@@ -248,17 +249,8 @@ class KafkaAdmin:
             TopicError: an internal topic has another partition count than the plan.
             BrokerError: the broker rejected the creation of a topic, or a new topic got no leader in time.
         """
-        new: list[NewTopic] = []
-        for topic in topics:
-            count = existing.get(topic.name)
-            if count is None:
-                new.append(NewTopic(topic.name, topic.partitions, replication_factor, config=dict(topic.config)))
-            elif count != topic.partitions:
-                raise TopicError(
-                    f"internal topic '{topic.name}' has {count} partitions, but the topology needs {topic.partitions}: "
-                    f"the inputs' partition counts changed, or another application has the same 'application.id'. "
-                    f"Restore the old counts, or run 'millpond reset' to process the inputs from the beginning."
-                )
+        check_counts(topics, existing)
+        new = new_topics(topics, existing, replication_factor)
         for name, future in (self._admin.create_topics(new) if new else {}).items():
             try:
                 future.result()
@@ -302,7 +294,7 @@ class KafkaAdmin:
             end = read_offsets(admin, wanted, OffsetSpec.latest(), timeout_s)  # type: ignore[no-untyped-call]
             return {each: (first[each], end[each]) for each in wanted}
 
-        return self._retry(request, "the first and last offsets of topics", {each.topic for each in wanted})
+        return self.ask(request, "the first and last offsets of topics", {each.topic for each in wanted})
 
     def offsets_at(self, times: Mapping[Partition, int]) -> dict[Partition, int | None]:
         """Return the offset of the first record from a time on, in epoch ms, of each partition. Safe from any thread.
@@ -319,7 +311,7 @@ class KafkaAdmin:
             specs = {each: OffsetSpec.for_timestamp(time_ms) for each, time_ms in times.items()}
             return {each: offset_at(found) for each, found in ask_offsets(admin, specs, timeout_s).items()}
 
-        return self._retry(request, "the offsets of records by their time", {each.topic for each in times})
+        return self.ask(request, "the offsets of records by their time", {each.topic for each in times})
 
     def facts(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
         """Return the identity of each topic. Safe from any thread.
@@ -336,7 +328,7 @@ class KafkaAdmin:
             self._warn_of_unknown(set(topics) - configs.keys())
             return {name: identity_of(ids[name], configs.get(name)) for name in topics}
 
-        return self._retry(request, "the ids and configurations of topics", topics)
+        return self.ask(request, "the ids and configurations of topics", topics)
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the id of each topic, empty if brokers have no ids. Safe from any thread.
@@ -346,7 +338,7 @@ class KafkaAdmin:
         """
         if not topics:
             return {}
-        return self._retry(lambda admin, timeout_s: topic_ids(admin, topics, timeout_s), "the ids of topics", topics)
+        return self.ask(lambda admin, timeout_s: topic_ids(admin, topics, timeout_s), "the ids of topics", topics)
 
     def try_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the ids of those topics that a broker returns within 5 s. Safe from any thread."""
@@ -358,7 +350,7 @@ class KafkaAdmin:
         Raises:
             BrokerError: no broker answered in time.
         """
-        return self._retry(
+        return self.ask(
             lambda admin, timeout_s: topic_configs(admin, topics, timeout_s), "the configurations of topics"
         )
 
@@ -378,7 +370,7 @@ class KafkaAdmin:
         Raises:
             BrokerError: no broker answered in time.
         """
-        return self._retry(
+        return self.ask(
             lambda admin, timeout_s: [
                 each.group_id for each in admin.list_consumer_groups(request_timeout=timeout_s).result().valid
             ],
@@ -409,8 +401,8 @@ class KafkaAdmin:
             return None
         return None if found is None else int(found)
 
-    def _retry(self, request: Callable[[AdminClient, float], T], what: str, topics: Collection[str] = ()) -> T:
-        """Send a request, and repeat it until a broker answers.
+    def ask(self, request: Callable[[AdminClient, float], T], what: str, topics: Collection[str] = ()) -> T:
+        """Send a request that reads, and repeat it until a broker answers. Safe from any thread.
 
         Args:
             request: sends it with a client, and waits for the given number of seconds.

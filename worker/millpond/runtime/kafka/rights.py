@@ -10,10 +10,22 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from millpond.errors import BrokerError, TopicError
+from millpond.runtime import error_codes
 from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.missing_rights import Access, Operation, Resource
 
-__all__ = ("errors_of", "may_not_be_seen", "not_created", "try_unseen", "unseen", "without_right")
+from . import group_requests
+
+__all__ = (
+    "errors_of",
+    "may_not_be_seen",
+    "may_use_group",
+    "not_created",
+    "operations_on",
+    "try_unseen",
+    "unseen",
+    "without_right",
+)
 
 K = TypeVar("K")
 
@@ -27,9 +39,21 @@ def without_right(admin: AdminClient, topics: Collection[str], operation: AclOpe
         operation: the right, such as `AclOperation.WRITE`.
         timeout_s: how long to wait, in seconds.
     """
+    allowed = operations_on(admin, topics, timeout_s)
+    return sorted(topic for topic, operations in allowed.items() if operation not in operations)
+
+
+def operations_on(admin: AdminClient, topics: Collection[str], timeout_s: float) -> dict[str, Collection[AclOperation]]:
+    """Return what the user may do with each topic. One that brokers do not answer for is left out.
+
+    Args:
+        admin: an admin client of this user.
+        topics: the topics.
+        timeout_s: how long to wait, in seconds.
+    """
     if not topics:
-        return []
-    found = []
+        return {}
+    found: dict[str, Collection[AclOperation]] = {}
     answers = admin.describe_topics(
         TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=timeout_s
     )
@@ -38,11 +62,31 @@ def without_right(admin: AdminClient, topics: Collection[str], operation: AclOpe
             allowed = future.result().authorized_operations
         except KafkaException as error:
             if kind_of(error.args[0]) is Kind.FORBIDDEN:
-                found.append(topic)
+                found[topic] = ()
         else:
-            if allowed and operation not in allowed:
-                found.append(topic)
-    return sorted(found)
+            if allowed:
+                found[topic] = allowed
+    return found
+
+
+def may_use_group(admin: AdminClient, group: str, timeout_s: float) -> bool:
+    """Return whether the user may read and commit offsets of a group, as far as brokers tell.
+
+    They tell nothing about a group that does not exist, unless the user may not even see it.
+
+    Raises:
+        KafkaException: no broker answered in time; then the caller drops the client.
+    """
+    asked = admin.describe_consumer_groups(
+        [group], include_authorized_operations=True, request_timeout=group_requests.REQUEST_TIMEOUT_S
+    )
+    try:
+        allowed = group_requests.answer(asked[group], timeout_s).authorized_operations
+    except KafkaException as error:
+        return kind_of(error.args[0]) is not Kind.FORBIDDEN
+    except group_requests.FutureTimeout as error:
+        raise KafkaException(KafkaError(error_codes.TIMED_OUT)) from error
+    return not allowed or AclOperation.READ in allowed
 
 
 def unseen(admin: AdminClient, topics: Collection[str], timeout_s: float) -> list[str]:

@@ -6,7 +6,7 @@ Pure functions of a topology and the partition counts of the existing topics.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,17 @@ from millpond.runtime.missing_rights import Operation
 from millpond.runtime.offsets.metadata import Partition
 from millpond.topology import Subtopology, TaskId, Topology, decorate
 
-__all__ = ("Plan", "TopicSpec", "Unread", "changelog_topic", "make_plan", "outside_topics", "plan_with", "summary")
+__all__ = (
+    "Plan",
+    "TopicSpec",
+    "Unread",
+    "changelog_topic",
+    "check_counts",
+    "make_plan",
+    "outside_topics",
+    "plan_with",
+    "summary",
+)
 
 #: Topic settings of repartition topics. They keep records for ever, since the application purges them itself.
 REPARTITION_CONFIG: Mapping[str, str] = {
@@ -199,6 +209,22 @@ def plan_with(topology: Topology, existing: Mapping[str, int], config: Config) -
     )
 
 
+def check_counts(topics: Iterable[TopicSpec], existing: Mapping[str, int]) -> None:
+    """Check that the internal topics that exist have the partition counts of the plan.
+
+    Raises:
+        TopicError: one has another.
+    """
+    for topic in topics:
+        count = existing.get(topic.name, topic.partitions)
+        if count != topic.partitions:
+            raise TopicError(
+                f"internal topic '{topic.name}' has {count} partitions, but the topology needs {topic.partitions}: "
+                f"the inputs' partition counts changed, or another application has the same 'application.id'. "
+                f"Restore the old counts, or run 'millpond reset' to process the inputs from the beginning."
+            )
+
+
 def _keep_task_counts(
     subtopologies: list[Subtopology],
     repartition: Mapping[str, Any],
@@ -213,7 +239,7 @@ def _keep_task_counts(
         internal |= {topic for topic, _ in _changelogs(subtopology, frozenset(repartition), application_id)}
         counts = {existing[topic] for topic in internal if topic in existing}
         if len(counts) != 1:
-            continue  # none exists yet; or their counts differ, which `KafkaAdmin.ensure` rejects
+            continue  # none exists yet; or their counts differ, which `check_counts` rejects
         (count,) = counts
         for topic in sorted(subtopology.source_topics):
             if topic not in repartition and known[topic] > count:
