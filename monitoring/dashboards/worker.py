@@ -211,9 +211,10 @@ _KAFKA = (
     ),
     TimeSeries(
         title="Brokers silent, clients replaced",
-        text="Time since a broker answered, and Kafka clients that lost their brokers and were replaced.",
+        text="Time since a broker answered, single brokers that do not answer, and Kafka clients that were replaced.",
         queries=[
             Query(f"max by (worker) (millpond_worker_brokers_silent_seconds{{{WORKER}}})", "silent, {{worker}}"),
+            Query(f"max by (worker) (millpond_worker_brokers_missing{{{WORKER}}})", "missing, {{worker}}"),
             Query(f"sum(increase(millpond_worker_clients_replaced_total{{{WORKER}}}[$__rate_interval]))", "clients replaced"),
         ],
     ),

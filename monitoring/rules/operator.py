@@ -11,6 +11,7 @@ __all__ = ("CRITICAL_REASONS", "GROUPS", "WARNING_REASONS")
 CRITICAL_REASONS = (
     "BrokerUnreachable",
     "NotServed",
+    "OffsetsLost",
     "OutOfMemory",
     "OwnershipLost",
     "PartitionsUnread",

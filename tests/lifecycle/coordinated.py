@@ -98,13 +98,20 @@ class Worker:
         fenced_by_brokers: whether brokers fence a worker whose task was taken over (exactly_once).
         rejections: whether the coordinator may reject the worker.
         outages: whether brokers may go away.
+        missing: whether some brokers may not answer, so that the task may be taken over although others do.
     """
 
     def __init__(
-        self, assignments: Collection[str], *, fenced_by_brokers: bool, rejections: bool = False, outages: bool = False
+        self,
+        assignments: Collection[str],
+        *,
+        fenced_by_brokers: bool,
+        rejections: bool = False,
+        outages: bool = False,
+        missing: bool = False,
     ) -> None:
         self.assignments = assignments
-        self.rejections, self.outages = rejections, outages
+        self.rejections, self.outages, self.missing = rejections, outages, missing
         self.now = 1_000.0
         self.lifecycle = TaskLifecycle()
         self.follower = AssignmentFollower(
@@ -122,6 +129,7 @@ class Worker:
         self.heard = True
         self.rejected = False
         self.brokers = Brokers.ANSWERING
+        self.doubtful = False
         self.lapses = 0
 
     def copied(self) -> Worker:
@@ -176,7 +184,7 @@ class Worker:
                 record.caught_up,
             ),
             requests, self.committing, self.fenced, self.owner, epoch[self.epoch], self.heard, self.rejected,
-            self.brokers,
+            self.brokers, self.doubtful,
             None if answer is None else (
                 tuple(answer.tasks.items()), tuple(answer.release), tuple(each.previous for each in answer.take_over)
             ),
@@ -248,7 +256,8 @@ class Worker:
         """Ask the ownership check."""
         if self.check is None:
             return True
-        allowed, instructions = self.check.may_write(SessionSeen(self.now, not self.heard, self.lapses, self.brokers))
+        lapsed = not self.heard or self.doubtful
+        allowed, instructions = self.check.may_write(SessionSeen(self.now, lapsed, self.lapses, self.brokers))
         self.perform(instructions)
         return allowed
 
@@ -317,7 +326,7 @@ class Worker:
     def _turn(self) -> None:
         self.now += _TURN_S
         connected_at = self.now if self.heard else self.now - 1_000
-        self.tell(Turn(self.now, connected_at, self.rejected, self.brokers))
+        self.tell(Turn(self.now, connected_at, self.rejected, self.brokers, self.doubtful))
         self.may_write()
 
     def _answer(self, answer: Answer) -> None:
@@ -392,7 +401,10 @@ class Worker:
             yield "the coordinator rejects the worker, or admits it", False, Worker._toggle_rejected
         if self.outages:
             yield "brokers go away, or are back", False, Worker._toggle_brokers
-        if self.owner == ME and (self.check is None or not self.heard or self.brokers is Brokers.LOST):
+        if self.missing:
+            yield "some brokers go missing, or are back", False, Worker._toggle_missing
+        in_doubt = not self.heard or self.brokers is Brokers.LOST or self.doubtful
+        if self.owner == ME and (self.check is None or in_doubt):
             yield "the other takes over", False, Worker._taken_over
         if self.owner == OTHER:
             yield "the other hands over", False, lambda world: world.owned_by(ME)
@@ -416,6 +428,11 @@ class Worker:
 
     def _toggle_brokers(self) -> None:
         self.brokers = Brokers.ANSWERING if self.brokers is Brokers.LOST else Brokers.LOST
+        self._turn()
+
+    def _toggle_missing(self) -> None:
+        self.doubtful = not self.doubtful
+        self.lapses += not self.doubtful
         self._turn()
 
     def _taken_over(self) -> None:

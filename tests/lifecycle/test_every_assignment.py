@@ -122,6 +122,7 @@ def test_no_order_breaks_an_invariant_of_exactly_once(assignments: list[str], ci
     ("assignments", "circumstances"),
     [
         (["active"], {"outages": True}),
+        (["active"], {"missing": True}),
         (["nothing", "active"], {}),
         (["nothing", "active"], {"rejections": True}),
         (["nothing", "claim"], {}),

@@ -173,7 +173,7 @@ def test_failed_revision_is_rolled_back_only_where_that_is_wanted(auto_rollback)
     assert ("RollingBack" in {reason for _, reason, _ in decision.events}) == auto_rollback
 
 
-@pytest.mark.parametrize("reason", ["BrokerUnreachable", "Unschedulable", "VolumeNotExpandable"])
+@pytest.mark.parametrize("reason", ["BrokerUnreachable", "OffsetsLost", "Unschedulable", "VolumeNotExpandable"])
 def test_revision_is_not_blamed_for_the_cluster(reason):
     """Another revision would have the same problem."""
     problem = Problem(reason, "The cluster has no room.", persistent=True)

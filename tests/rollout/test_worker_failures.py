@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond_operator.controllers.rollout.observation import ObservedApp, ObservedPod, pods_of
-from millpond_operator.controllers.rollout.problems import Problem
+from millpond_operator.controllers.rollout.problems import Problem, of_pod
 from millpond_operator.controllers.rollout.worker_failures import WorkerFailure, failures, lasting_problems
 
 _ENDED = {"terminated": {"exitCode": 1, "message": '{"reason": "ApplicationError", "message": "It cannot start."}'}}
@@ -54,6 +54,16 @@ def test_worker_that_cannot_start_stays_a_problem(moment):
     before, during, after = _reported([[_raw(_BACKS_OFF, _ENDED)], moment, [_raw(_BACKS_OFF, _ENDED)]])
     assert before == after == ("ApplicationNotImportable", True)
     assert during is not None and during[1]
+
+
+@pytest.mark.parametrize("error", ["BrokerError", "OffsetsLost"])
+def test_errors_of_brokers_are_not_those_of_the_revision(error):
+    """Each revision would end with them, so none is rolled back; and the reason leads to the cure."""
+    ended = {"terminated": {"exitCode": 1, "message": f'{{"reason": "{error}", "message": "It is lost."}}'}}
+    problem = of_pod(_raw(_BACKS_OFF, ended))
+    assert problem is not None
+    assert problem.reason != "WorkerFailed"
+    assert not problem.blames_revision
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import msgspec
 
 from millpond.protocol import (
     Answer,
+    BrokerReach,
     Brokers,
     Epoch,
     Heartbeat,
@@ -42,11 +43,11 @@ class Kafka:
         self.history: dict[str, set[str]] = {}
 
     def move(self, task: str, previous: str | None, owner: str) -> str:
-        """Compare and swap; return the owner afterwards."""
+        """Compare and swap; return the owner afterwards, empty for none."""
         if self.owners.get(task) == previous:
             self.owners[task] = owner
             self.history.setdefault(task, set()).add(owner)
-        return self.owners[task]
+        return self.owners.get(task, "")
 
 
 class Worker:
@@ -58,6 +59,8 @@ class Worker:
         epochs: of the accepted answers, oldest first.
         refusal: of its last heartbeat.
         reaches: the id of the Kafka cluster that it reports.
+        reach: the brokers that answer it, as it reports them.
+        commits: whether its commits succeed: without them it hands nothing over.
     """
 
     def __init__(self, id: str, kafka: Kafka, summary: TopologySummary, start: int = 1, catch_up: int = 3) -> None:
@@ -69,6 +72,8 @@ class Worker:
         self.leaving = False
         self.brokers = Brokers.ANSWERING
         self.reaches = ""
+        self.reach: BrokerReach | None = None
+        self.commits = True
         self.held: dict[str, TaskReport] = {}
         self.on_disk: dict[str, int] = {}
         self.answer: Answer | None = None
@@ -98,6 +103,7 @@ class Worker:
             "taken_over": {task: owner for task, (owner, _) in self._found.items()},
             "leaving": self.leaving,
             "brokers": self.brokers,
+            "reach": self.reach,
             "kafka_cluster": self.reaches,
             "tags": self.tags,
         }
@@ -139,7 +145,7 @@ class Worker:
             for task, owner in order.owners.items():
                 self._find(task, kafka.move(task, order.previous, owner))
         for task, owner in answer.release.items():
-            if task in self.held and self.held[task].role is Role.ACTIVE:
+            if self.commits and task in self.held and self.held[task].role is Role.ACTIVE:
                 self._find(task, kafka.move(task, self.id, owner))
                 del self.held[task]
                 self.on_disk[task] = 20_000
@@ -150,8 +156,8 @@ class Worker:
                 if owner == self.id:
                     if held is None or held.role is not Role.ACTIVE:
                         self.held[task] = _RUNS
-                elif owner is not None:
-                    self._find(task, owner)
+                else:
+                    self._find(task, owner or "")  # its offsets were deleted
             elif held is None or held.role is not Role.ACTIVE:
                 lag = held.lag if held is not None else 20_000 - self.on_disk.pop(task, 0)
                 self.held[task] = TaskReport(role, TaskState.RUNNING, lag, 20_000 - (lag or 0))

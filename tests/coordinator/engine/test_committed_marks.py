@@ -105,6 +105,40 @@ def test_application_that_ended_in_order_may_be_set_back() -> None:
     assert not _answer(driver, after).committed
 
 
+def test_marks_of_a_worker_that_did_not_leave_outlive_the_others() -> None:
+    """It has ended because commits were lost, and all others are stopped until a person has chosen."""
+    kafka = Kafka()
+    driver, (lost, other) = _two(kafka)
+    for each in (lost, other):
+        driver.beat(each)
+    driver.engine.declare_dead(lost.id, driver.now_ms)
+    driver.engine.heartbeat(other.heartbeat(ended=True), driver.now_ms)
+    for before in (lost, other):
+        after = Worker(before.id, kafka, topology(), start=2)
+        after.held = dict.fromkeys(before.marks, ACQUIRING["0_0"])  # type: ignore[attr-defined]
+        assert after.held
+        told = before.marks if before is lost else {}  # type: ignore[attr-defined]
+        assert {task: mark for task, mark in _answer(driver, after).committed.items() if task in after.held} == told
+
+
+def test_marks_follow_offsets_that_were_reset_after_a_kill() -> None:
+    """A worker knows the marks when it claims a task, so what it reports then counts: the next owner is not misled."""
+    kafka = Kafka()
+    driver, workers = _two(kafka)
+    driver.rounds(workers, 50)
+    before = {task: mark for each in workers for task, mark in each.marks.items()}  # type: ignore[attr-defined]
+    driver.pass_time(2 * SESSION_MS)
+    kafka.owners.clear()
+    after: list[Worker] = [Marking("w0", kafka, start=2), Marking("w1", kafka, start=2)]
+    settled(driver, after)
+    driver.rounds(after, 3)
+    now = {task: mark for each in after for task, mark in each.marks.items()}  # type: ignore[attr-defined]
+    assert now.keys() == before.keys()
+    assert all(now[task] < before[task] for task in now)
+    kept = driver.engine._group.marks._last
+    assert {task: kept[task] for task in now if kept[task] > now[task]} == {}
+
+
 def test_marks_of_tasks_that_do_not_exist_are_not_kept() -> None:
     """Invented tasks take no memory."""
     kafka = Kafka()

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from millpond.protocol import Brokers
+from millpond.protocol import BrokerReach, Brokers
 from millpond.runtime.blockers import Blockers
-from millpond.runtime.kafka import broker_contact
-from millpond.runtime.kafka.broker_contact import BrokerContact, make_probe
+from millpond.runtime.kafka import broker_probe
+from millpond.runtime.kafka.broker_contact import BrokerContact
+from millpond.runtime.kafka.broker_probe import BrokerProbe
 
 LOST_AFTER_S = 30.0
 PERIOD_S = 3.0
@@ -24,12 +25,20 @@ class _Scene:
         self.answers = True
         self.frozen_s = 0.0
         self.waiting = Blockers()
-        self.contact = BrokerContact(self._ask, LOST_AFTER_S, self.waiting, "kafka:9092", lambda: self.now)
+        self.each: dict[int, bool] = {}
+        self.contact = BrokerContact(
+            self._ask, LOST_AFTER_S, self.waiting, "kafka:9092", lambda: self.now, self._ask_each
+        )
 
     def _ask(self, timeout_s: float) -> bool:
         if not self.answers:
             self.now += 2 * timeout_s + self.frozen_s
         return self.answers
+
+    def _ask_each(self, timeout_s: float) -> dict[int, bool]:
+        if not all(self.each.values()):
+            self.now += timeout_s + self.frozen_s
+        return dict(self.each)
 
     def pass_time(self, seconds: float) -> None:
         """Check as often as the thread would."""
@@ -90,13 +99,116 @@ def test_frozen_worker_has_not_lost_its_brokers(scene: _Scene) -> None:
     assert scene.contact.silent_s <= LOST_AFTER_S / 2
 
 
+def test_broker_that_alone_does_not_answer_is_missing_after_half_of_the_timeout(scene: _Scene) -> None:
+    """So its tasks have moved within the timeout, whether or not the worker can still commit."""
+    scene.each = {1: True, 2: True}
+    scene.pass_time(LOST_AFTER_S)
+    assert scene.contact.reach == BrokerReach((1, 2), (), settled=True, limit_ms=30_000)
+    scene.each[2] = False
+    scene.pass_time(LOST_AFTER_S / 4)
+    assert scene.contact.reach == BrokerReach((1,), (), settled=False, limit_ms=30_000)
+    assert not scene.contact.doubtful
+    scene.pass_time(LOST_AFTER_S / 2)
+    assert scene.contact.reach == BrokerReach((1,), (2,), settled=True, limit_ms=30_000)
+    assert scene.contact.brokers is Brokers.ANSWERING
+    assert scene.contact.doubtful
+    trouble = scene.waiting.trouble()
+    assert trouble is not None
+    assert "broker 2 does not answer this worker, although other brokers do" in trouble.message
+
+
+def test_broker_that_answers_again_is_neither_missing_nor_reached_at_first(scene: _Scene) -> None:
+    """A worker that notices first that a broker is back must not be preferred to one that has not checked yet."""
+    scene.each = {1: True, 2: False}
+    scene.pass_time(LOST_AFTER_S)
+    scene.each[2] = True
+    scene.pass_time(PERIOD_S)
+    assert scene.contact.reach == BrokerReach((1,), (), settled=False, limit_ms=30_000)
+    assert scene.waiting.trouble() is None
+    assert scene.contact.doubtful, "its tasks may be taken over until the coordinator counts it as connected"
+    scene.pass_time(LOST_AFTER_S)
+    assert scene.contact.reach == BrokerReach((1, 2), (), settled=True, limit_ms=30_000)
+    assert not scene.contact.doubtful
+
+
+def test_doubt_lasts_as_long_as_the_timeout(scene: _Scene) -> None:
+    """The coordinator counts a worker as cut off for that long."""
+    scene.each = {1: True, 2: False}
+    while not scene.contact.reach.missing:
+        scene.pass_time(PERIOD_S)
+    scene.each[2] = True
+    scene.pass_time(LOST_AFTER_S / 2 + PERIOD_S)
+    assert scene.contact.reach.settled
+    assert scene.contact.doubtful
+    scene.pass_time(LOST_AFTER_S / 2)
+    assert not scene.contact.doubtful
+
+
+def test_broker_is_missing_at_half_of_the_timeout_even_during_a_check(scene: _Scene) -> None:
+    """A check of silent brokers takes long, and the worker must not write meanwhile without asking for its owner."""
+    scene.each = {1: True, 2: False}
+    scene.contact.check()
+    assert not scene.contact.doubtful
+    scene.now += LOST_AFTER_S / 2
+    assert scene.contact.reach.missing == (2,)
+    assert scene.contact.doubtful
+    scene.each[2] = True
+    scene.contact.check()
+    assert not scene.contact.reach.missing
+    assert (scene.contact.doubtful, scene.contact.doubts) == (True, 0), "the coordinator may have heard of it"
+    scene.pass_time(LOST_AFTER_S)
+    assert (scene.contact.doubtful, scene.contact.doubts) == (False, 1)
+
+
+def test_broker_is_not_reached_during_a_check_that_takes_long(scene: _Scene) -> None:
+    """It may have stopped for all workers, and one that has noticed must not lose its tasks to one that waits."""
+    scene.each = {1: True, 2: True}
+    scene.pass_time(LOST_AFTER_S)
+    scene.now += PERIOD_S + LOST_AFTER_S / 6  # the longest time between two answers
+    assert scene.contact.reach == BrokerReach((1, 2), (), settled=True, limit_ms=30_000)
+    scene.now += LOST_AFTER_S / 6
+    assert scene.contact.reach == BrokerReach((), (), settled=False, limit_ms=30_000)
+    scene.contact.check()
+    assert scene.contact.reach == BrokerReach((1, 2), (), settled=True, limit_ms=30_000)
+
+
+def test_broker_that_is_not_needed_any_more_is_not_missing(scene: _Scene) -> None:
+    """Its partitions have other leaders now, so nothing waits for it."""
+    scene.each = {1: True, 2: False}
+    scene.pass_time(LOST_AFTER_S)
+    assert scene.contact.reach.missing == (2,)
+    del scene.each[2]
+    scene.pass_time(PERIOD_S)
+    assert scene.contact.reach == BrokerReach((1,), (), settled=True, limit_ms=30_000)
+    assert scene.waiting.trouble() is None
+
+
+def test_worker_without_brokers_misses_none_in_particular(scene: _Scene) -> None:
+    """That is told as the loss of all."""
+    scene.each = {1: True, 2: True}
+    scene.pass_time(LOST_AFTER_S)
+    scene.answers = False
+    scene.pass_time(2 * LOST_AFTER_S)
+    assert scene.contact.reach == BrokerReach((), (), settled=False, limit_ms=30_000)
+    trouble = scene.waiting.trouble(0.0)
+    assert trouble is not None
+    assert "no broker at" in trouble.message
+
+
+def test_frozen_worker_misses_no_broker(scene: _Scene) -> None:
+    """As above: its own time stood still."""
+    scene.each, scene.frozen_s = {1: True, 2: False}, 10 * LOST_AFTER_S
+    scene.contact.check()
+    assert not scene.contact.reach.missing
+
+
 def test_client_that_gives_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client may not reconnect; one that answers is kept."""
     made: list[Any] = []
     dead: set[Any] = set()
-    monkeypatch.setattr(broker_contact, "AdminClient", lambda *_, **__: made.append(object()) or made[-1])
-    monkeypatch.setattr(broker_contact, "answers", lambda client, *_: client not in dead)
-    ask = make_probe({})
+    monkeypatch.setattr(broker_probe, "AdminClient", lambda *_, **__: made.append(object()) or made[-1])
+    monkeypatch.setattr(broker_probe, "answers", lambda client, *_: client not in dead)
+    ask = BrokerProbe({}, tuple, {}).any_answers
     assert ask(1.0)
     assert ask(1.0)
     assert len(made) == 1

@@ -49,6 +49,7 @@ from .loads import WorkerLoad
 from .messages import (
     PROTOCOL_VERSION,
     Answer,
+    BrokerReach,
     Brokers,
     Epoch,
     Heartbeat,
@@ -125,6 +126,7 @@ class CoordinatorClient:
         ca_file: Path | None = None,
         trouble: Callable[[], Trouble | None] = lambda: None,
         brokers: Callable[[], Brokers] = lambda: Brokers.ANSWERING,
+        reach: Callable[[], BrokerReach | None] = lambda: None,
         kafka_cluster: Callable[[], str] = lambda: "",
         credentials_changed: Callable[[], bool] = lambda: False,
         load: Callable[[], WorkerLoad | None] = lambda: None,
@@ -139,10 +141,9 @@ class CoordinatorClient:
         self._token_file = token_file
         self._ca_file = ca_file
         self._tls = _context(ca_file) if parts.scheme == "https" else None
-        self._base = base
-        self._topology = topology
+        self._base, self._topology = base, topology
         self._trouble = trouble
-        self._brokers = brokers
+        self._brokers, self._reach = brokers, reach
         self._kafka_cluster = kafka_cluster
         self._credentials_changed = credentials_changed
         self._load = load
@@ -383,6 +384,7 @@ class CoordinatorClient:
                 leaving=self._leaving,
                 trouble=self._trouble(),
                 brokers=self._brokers(),
+                reach=self._reach(),
                 kafka_cluster=self._kafka_cluster(),
                 credentials_changed=self._credentials_changed(),
                 clock_ms=int(clock.unix_time() * 1000),

@@ -27,6 +27,7 @@ __all__ = (
     "NOBODY",
     "PROTOCOL_VERSION",
     "Answer",
+    "BrokerReach",
     "Brokers",
     "Epoch",
     "Heartbeat",
@@ -85,6 +86,22 @@ class Brokers(enum.StrEnum):
     """The brokers do not answer, or did not answer a moment ago: a broker may be restarting."""
     LOST = "lost"
     """The brokers have not answered for `brokers.unreachable.timeout.ms`: another worker should run the tasks."""
+
+
+class BrokerReach(msgspec.Struct, frozen=True):
+    """Which of the brokers that the application needs answer a worker, by broker id.
+
+    A broker that has changed its state within half of the limit is in neither tuple.
+    """
+
+    reached: tuple[int, ...]
+    """Brokers that have answered for at least half of the limit."""
+    missing: tuple[int, ...]
+    """Brokers that have not answered for at least half of the limit, although they lead partitions."""
+    settled: bool
+    """Whether each broker is in one of the two tuples."""
+    limit_ms: Annotated[int, msgspec.Meta(gt=0)]
+    """`brokers.unreachable.timeout.ms` of the worker."""
 
 
 class Epoch(NamedTuple):
@@ -147,7 +164,7 @@ def without_lags(tasks: Mapping[str, TaskReport]) -> dict[str, TaskReport]:
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """The reason why a worker makes no progress."""
+    """The reason why a worker makes no progress, or a warning that it gives while it works."""
 
     reason: str
     """The kind of trouble, named like the class of an error: `BrokerError`."""
@@ -215,6 +232,8 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     graph: TopologyOverview | None = None
     """The drawing of the topology, sent together with `topology` and when an answer requests it; None for a topology
     that is too large to draw."""
+    reach: BrokerReach | None = None
+    """Which brokers answer the worker; None while this is not known."""
 
 
 class TakeOver(msgspec.Struct, frozen=True):
@@ -309,6 +328,8 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     """Name of the worker's revision, set by its deployment."""
     brokers: Brokers = Brokers.ANSWERING
     """Whether Kafka answers the worker."""
+    cut_off: bool = False
+    """Whether it gets no tasks, because brokers that another worker reaches do not answer it."""
     trouble: Trouble | None = None
     """The reason why the worker makes no progress, if any. A worker that has one and is not alive is starting."""
     credentials_changed: bool = False

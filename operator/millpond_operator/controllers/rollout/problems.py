@@ -42,6 +42,7 @@ _BY_ERROR = {
     "TopicError": ("TopicInvalid", "Create or correct the topic."),
     "TopicChanged": ("PartitionsUnread", ""),
     "TopicAtRisk": ("TopicsUnreplicated", ""),
+    "OffsetsLost": ("OffsetsLost", "See the worker's log for the commands, and choose one."),
     "OwnershipError": ("OwnershipLost", "Make sure that no other application uses this applicationId."),
     "StateError": ("StateUnusable", "See the worker's log."),
     "StateDirectoryLocked": ("StateUnusable", "See the worker's log."),
@@ -55,6 +56,7 @@ _NOT_THE_REVISIONS = frozenset(
     {
         "ApplicationIdTaken",
         "BrokerUnreachable",
+        "OffsetsLost",
         "PartitionsUnread",
         "TopicsUnreplicated",
         "Unschedulable",

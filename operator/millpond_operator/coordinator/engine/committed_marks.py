@@ -6,7 +6,7 @@ The next owner of a task compares its mark with the offsets that Kafka returns, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from millpond.protocol import Mark, Role
 
@@ -25,6 +25,10 @@ class CommittedMarks:
         """Keep marks that a worker stops reporting: it handed the tasks over, lost them, or ended."""
         for task, mark in marks.items():
             self._last[task] = max(mark, self._last.get(task, mark))
+
+    def replace(self, marks: Mapping[str, Mark]) -> None:
+        """Keep marks of tasks that a worker has claimed: it knew the former marks, and has accepted these."""
+        self._last.update({task: mark for task, mark in marks.items() if task in self._last})
 
     def for_orders(self, member: Membership, orders: Orders, members: Mapping[str, Membership]) -> dict[str, Mark]:
         """Return the marks that belong into an answer.
@@ -67,8 +71,12 @@ class CommittedMarks:
                 found[task] = max(mark, found.get(task, mark))
         return found
 
+    def keep_only(self, tasks: Collection[str]) -> None:
+        """Forget the marks of all other tasks: their owners ended in order, and the next may start elsewhere."""
+        self._last = {task: mark for task, mark in self._last.items() if task in tasks}
+
     def clear(self) -> None:
-        """Forget all marks: all workers ended in order, and the next may start elsewhere; or the tasks changed."""
+        """Forget all marks: the tasks changed."""
         self._last.clear()
 
 

@@ -171,7 +171,7 @@ class Engine:
             return False
         # A heartbeat that it sent before its death may still arrive. If it is alive after all, a later one counts.
         self._sessions.ignore_for_now(member, now_ms)
-        self._group.end(member, "was reported dead")
+        self._group.end(member, "was reported dead", now_ms)
         return True
 
     def note_rejected(self, worker: str, rejected: RejectedMember) -> None:
@@ -218,9 +218,10 @@ class Engine:
                 how = self._sessions.end_of(member, now_ms)
                 if how is not None:
                     self.deaths += 1
-                    self._group.end(member, how)
+                    self._group.end(member, how, now_ms)
             elif now_ms - member.heard_ms > _DEAD_MEMBER_RETENTION_MS and member.id not in self.owners.values():
                 del self._group.members[member.id]
+        self._group.exclude(now_ms)
         self._pass_barrier(now_ms)
 
     # Settings

@@ -9,6 +9,7 @@ from millpond.protocol.overview import TopologyOverview
 from millpond_operator.assignment import Instructions, Situation
 
 from .committed_marks import CommittedMarks
+from .cut_off import CutOffWorkers
 from .members import HeartbeatChanges, Membership, Orders, usable_members, without_brokers
 from .ownership import KnownOwners
 from .plan_lifecycle import PlanLifecycle
@@ -50,6 +51,7 @@ class WorkerGroup:
         self._plans = plans
         self._barrier = barrier
         self._events = events
+        self._cut_off = CutOffWorkers()
 
     def take_in(self, heartbeat: Heartbeat, member: Membership | None, now_ms: int, wall_ms: int) -> None:
         """Update the membership from the heartbeat of an admitted worker."""
@@ -64,9 +66,10 @@ class WorkerGroup:
             self._events.append(f"worker {member.id}: restarted")
         elif not member.alive:
             self._events.append(f"worker {member.id}: alive again")
+        member.left = False
         first = not member.confirmed or member.incarnation != heartbeat.incarnation
         returned = not first and not member.alive
-        reached = None if first else (member.alive, member.brokers)
+        reached = None if first else (member.alive, member.brokers, member.reach)
         changes = member.apply(heartbeat, now_ms, wall_ms, self._plans.options.acceptable_lag)
         self._learn(member, changes, first=first, returned=returned)
         if changes.placement:
@@ -75,17 +78,19 @@ class WorkerGroup:
         if changes.copies:
             self._plans.request_plan()
         self.changes += changes.copies or changes.details
-        if reached != (member.alive, member.brokers):  # it looks at all workers, too long for every heartbeat
-            self._exclude_cut_off()
+        if reached != (member.alive, member.brokers, member.reach):  # too long for every heartbeat
+            self.exclude(now_ms)
 
     def leave(self, member: Membership, heartbeat: Heartbeat, now_ms: int, wall_ms: int) -> None:
         """End a session by the worker's last heartbeat."""
         # Its last hand-overs first, or its tasks would count as left behind.
         changes = member.apply(heartbeat, now_ms, wall_ms, self._plans.options.acceptable_lag)
         self._learn(member, changes, first=False, returned=not member.alive)
-        self.end(member, "left")
+        self.end(member, "left", now_ms)
+        member.left = True
         if not any(each.alive for each in self.members.values()):
-            self.marks.clear()
+            ended = {each.id for each in self.members.values() if not each.left}
+            self.marks.keep_only({str(task) for task, owner in self.ownership.owners.items() if owner in ended})
 
     def adopt_topology(self, topology: TopologySummary | None) -> None:
         """Use the topology of an admitted worker if it differs."""
@@ -131,16 +136,19 @@ class WorkerGroup:
             former = self.members.get(self.ownership.owners.get(ids[task], "")) if task in ids else None
             if former is not None and former is not member and task in former.committed:
                 self.marks.keep({task: former.committed[task]})
+        if not (first or returned):  # or it may have begun with the offsets of a former owner, and know no mark
+            self.marks.replace({task: member.committed[task] for task in changes.claimed & member.committed.keys()})
         if self.ownership.learn(member, changes, first=first, returned=returned):
             self.regrant_requested = True
             self._plans.request_plan()
             self.changes += 1
 
-    def end(self, member: Membership, how: str) -> None:
+    def end(self, member: Membership, how: str, now_ms: int) -> None:
         """Count a worker as dead.
 
         Args:
             member: the worker.
+            now_ms: a monotonic clock.
             how: how the session ended, for the log line "worker …: ".
         """
         self._barrier.ended(member.id)
@@ -155,27 +163,33 @@ class WorkerGroup:
         member.committed = {}
         self._events.append(f"worker {member.id}: {how}")
         self.membership_changed()
-        self._exclude_cut_off()
+        self.exclude(now_ms)
 
     def membership_changed(self) -> None:
         """Invalidate plans: workers joined or left, or may have other tasks than before."""
         self._plans.membership_changed()
         self.changes += 1
 
-    def _exclude_cut_off(self) -> None:
-        """Exclude workers that lost their brokers while others reach them, and include those that reach them again."""
+    def exclude(self, now_ms: int) -> None:
+        """Decide which workers get no tasks because of brokers that do not answer them. Call it with each tick."""
+        changed = self._cut_off.update(self.members, now_ms)
+        for member in changed:
+            self._events.append(_cut_off_event(member))
+            self.membership_changed()
         lost = without_brokers(self.members)
         for member in self.members.values():
-            if member.excluded == (member.id in lost):
+            excluded = member.id in lost or member.id in self._cut_off.unable
+            if member.excluded == excluded:
                 continue
-            member.excluded = not member.excluded
+            member.excluded = excluded
             if member.excluded:
-                self._events.append(
-                    f"worker {member.id}: lost its brokers, which other workers reach; they take over its tasks"
+                why = (
+                    "lost its brokers, which other workers reach" if member.id in lost else "cannot hand its tasks over"
                 )
+                self._events.append(f"worker {member.id}: {why}; they are taken over")
                 member.instructions, member.orders = Instructions(), Orders()
                 member.revision += 1
-            elif member.alive:
+            elif member.alive and not any(each is member for each in changed):
                 self._events.append(f"worker {member.id}: reaches its brokers again; it can get tasks")
             self.membership_changed()
 
@@ -190,3 +204,10 @@ class WorkerGroup:
             on_disk={id: each.disk(ids) for id, each in usable.items() if each.confirmed},
             owners=dict(self.ownership.owners),
         )
+
+
+def _cut_off_event(member: Membership) -> str:
+    if not member.cut_off:
+        return f"worker {member.id}: no longer cut off from brokers; it can get tasks"
+    missing = ", ".join(map(str, member.reach.missing)) if member.reach is not None else ""
+    return f"worker {member.id}: cut off from brokers that another worker reaches ({missing}); it hands its tasks over"

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from millpond.protocol import Brokers, Heartbeat, Mark, Member, Role, TakeOver, TaskReport, TaskState, Trouble
+from millpond.protocol import (
+    BrokerReach,
+    Brokers,
+    Heartbeat,
+    Mark,
+    Member,
+    Role,
+    TakeOver,
+    TaskReport,
+    TaskState,
+    Trouble,
+)
 from millpond.topology import TaskId
 from millpond_operator.assignment import AssignableWorker, Copy, Instructions
 
@@ -87,7 +98,13 @@ class Membership:
     brokers: Brokers = Brokers.ANSWERING
     credentials_changed: bool = False
     excluded: bool = False
-    """Whether it lost its brokers while other workers reach them. Those take over its tasks."""
+    """Whether it lost its brokers while other workers reach them, or is cut off and cannot hand its tasks over. Other
+    workers take its tasks over."""
+    left: bool = False
+    """Whether its last session ended in order, by its own report."""
+    reach: BrokerReach | None = None
+    cut_off: bool = False
+    """Whether brokers do not answer it that another worker reaches (`CutOffWorkers`). It hands its tasks over."""
     tasks: Mapping[str, TaskReport] = field(default_factory=dict)
     on_disk: Mapping[str, int] = field(default_factory=dict)
     committed: Mapping[str, Mark] = field(default_factory=dict)
@@ -168,6 +185,7 @@ class Membership:
         self.clock_skew_ms = heartbeat.clock_ms - wall_ms if heartbeat.clock_ms else 0
         self.address, self.tags, self.rack = heartbeat.address, heartbeat.tags, heartbeat.rack
         self.pod_revision, self.trouble, self.brokers = heartbeat.revision, heartbeat.trouble, heartbeat.brokers
+        self.reach = heartbeat.reach
         self.credentials_changed = heartbeat.credentials_changed
         self.leaving = heartbeat.leaving
         self.alive = self.confirmed = True
@@ -213,7 +231,7 @@ class Membership:
             self.id,
             tags=self.tags,
             rack=self.rack,
-            placeable=not (self.draining or self.leaving),
+            placeable=not (self.draining or self.leaving or self.cut_off),
             leaving=self.leaving,
         )
 
@@ -249,6 +267,7 @@ class Membership:
             replaced=self.replaced,
             revision=self.pod_revision if now_ms is not None else "",
             brokers=self.brokers if now_ms is not None else Brokers.ANSWERING,
+            cut_off=self.cut_off and now_ms is not None,
             trouble=self.trouble if now_ms is not None else None,
             credentials_changed=self.credentials_changed and now_ms is not None,
             load=self.loads.load(self.heard_ms) if now_ms is not None and self.alive else None,

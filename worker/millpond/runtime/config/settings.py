@@ -155,7 +155,8 @@ class WorkerSettings:
     brokers_unreachable_timeout_ms: int = _setting(
         "brokers.unreachable.timeout.ms", as_duration_ms(1_000, 3_600_000), 30_000,
         "How long a worker may be without an answer from any broker. After that it is not ready, and its tasks move to "
-        "workers that reach the brokers. If no worker reaches them, tasks stay where they are.",
+        "workers that reach the brokers. If no worker reaches them, tasks stay where they are. A worker that some "
+        "brokers do not answer hands its tasks over after half of this time, if another worker reaches these brokers.",
     )  # fmt: skip
     shutdown_timeout_ms: int = _setting(
         "shutdown.timeout.ms", as_duration_ms(0), 30_000,

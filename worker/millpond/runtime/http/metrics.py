@@ -408,6 +408,15 @@ class WorkerMetrics:
         yield from families(
             [silent], labels, [], [((), 0.0 if self._worker is None else self._worker.contact.silent_s)]
         )
+        missing = MetricRow(
+            "millpond_worker_brokers_missing",
+            "Brokers that lead partitions of the application and have not answered for half of "
+            "brokers.unreachable.timeout.ms, while others answer. Bad when it is above 0: if another worker reaches "
+            "them, the tasks of this worker move.",
+            float,
+        )
+        absent = 0 if self._worker is None else len(self._worker.contact.reach.missing)
+        yield from families([missing], labels, [], [((), absent)])
         unread = MetricRow(
             "millpond_worker_unread_partitions",
             "Partitions of input topics that no task reads, since they were added while the application ran. Bad "

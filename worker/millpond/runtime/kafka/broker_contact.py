@@ -1,7 +1,8 @@
 """Checks in a thread whether brokers answer this worker (docs/decisions/0025-workers-without-brokers.md).
 
 Without brokers, polls are empty, and without a commit, nothing fails. So a thread sends a request every
-few seconds. Its result goes to the coordinator, to `/readyz` and to the metrics.
+few seconds. Its result goes to the coordinator, to `/readyz` and to the metrics. If a broker answers, each
+broker that the application needs is asked, too.
 """
 
 from __future__ import annotations
@@ -9,19 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
-
-from confluent_kafka.admin import AdminClient
+from collections.abc import Callable, Mapping
 
 from millpond.errors import BrokerError
-from millpond.protocol import Brokers
+from millpond.protocol import BrokerReach, Brokers
 from millpond.runtime.blockers import Blockers
 
-from .clients import log as client_log
-from .reconnect import COMMON_TOPIC, answers
+from .leading_brokers import BrokerAnswers
 
-__all__ = ("BrokerContact", "make_probe")
+__all__ = ("BrokerContact",)
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -35,6 +32,7 @@ _ANSWER_SHARE = 1 / 6
 _SETTLED_SHARE = 0.5
 _REPORTED_AFTER_S = 10.0
 _BLOCKER = "brokers of a running worker"
+_MISSING = "some brokers of a running worker"
 
 
 class BrokerContact:
@@ -46,17 +44,27 @@ class BrokerContact:
         blockers: the worker's blockers, to which unreachable brokers are added.
         servers: the brokers' addresses, for messages.
         now: returns the time of a clock, in seconds.
+        each: returns which of the brokers that the application needs answer within a number of seconds, by broker id.
+
+    Attributes:
+        doubts: how often the worker was `doubtful` and is no longer; it grows before that.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each argument has one use, in one call
         self,
         probe: Callable[[float], bool],
         lost_after_s: float,
         blockers: Blockers,
         servers: str,
         now: Callable[[], float] = time.monotonic,
+        each: Callable[[float], Mapping[int, bool]] = lambda _: {},
     ) -> None:
         self._probe = probe
+        self._each = each
+        self._answers = BrokerAnswers(lost_after_s)
+        self._missing: tuple[int, ...] = ()
+        self.doubts: int = 0
+        self._doubtful_since: float | None = None
         self._lost_after_s = lost_after_s
         self._blockers = blockers
         self._servers = servers
@@ -95,6 +103,16 @@ class BrokerContact:
         settled = self._now() - since >= self._lost_after_s * _SETTLED_SHARE
         return Brokers.ANSWERING if settled else Brokers.SILENT
 
+    @property
+    def reach(self) -> BrokerReach:
+        """The brokers that answer, as reported to the coordinator."""
+        return self._answers.reach(self._now())
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether other workers may have taken tasks over, because brokers are missing or were a moment ago."""
+        return self._doubtful_since is not None or bool(self.reach.missing)
+
     def check(self) -> None:
         """Check the brokers once."""
         requested_at = self._now()
@@ -105,7 +123,9 @@ class BrokerContact:
                 if self._logged:
                     log.info("brokers at %s: answering again", self._servers)
                 self._logged = False
+            self._check_each()
             return
+        self._note({}, requested_at)
         if self._answering_since is not None:
             # At most the time of a check: if the process was suspended meanwhile, the brokers are not lost yet.
             self._silent_since = max(requested_at, self._now() - 2 * self._answer_s)
@@ -114,6 +134,37 @@ class BrokerContact:
         if self.lost and not self._logged:
             self._logged = True
             log.warning("%s", self._error())
+
+    def _check_each(self) -> None:
+        requested_at = self._now()
+        self._note(self._each(self._answer_s), requested_at)
+
+    def _note(self, answers: Mapping[int, bool], requested_at: float) -> None:
+        now = self._now()
+        self._doubt(self._answers.reach(now), now)
+        # At most the time of a check, as above.
+        self._answers.note(answers, max(requested_at, now - self._answer_s), now)
+        reach = self._answers.reach(now)
+        self._doubt(reach, now)
+        if reach.missing == self._missing:
+            return
+        if reach.missing:
+            error = _missing_error(reach.missing)
+            self._blockers.add(_MISSING, error, 0.0)
+            log.warning("%s", error)
+        else:
+            self._blockers.remove(_MISSING)
+            log.info("brokers %s: no longer missing", ", ".join(map(str, self._missing)))
+        self._missing = reach.missing
+
+    def _doubt(self, reach: BrokerReach, now: float) -> None:
+        """Begin or end the doubt, as the coordinator decides that the worker is cut off."""
+        since = self._doubtful_since
+        if reach.missing:
+            self._doubtful_since = now if since is None else since
+        elif since is not None and reach.settled and now - since >= self._lost_after_s:
+            self.doubts += 1
+            self._doubtful_since = None
 
     def _error(self) -> BrokerError:
         # Always the same sentence: a changed one would look like news.
@@ -130,22 +181,9 @@ class BrokerContact:
                 log.exception("brokers at %s: cannot check whether they answer; checking again", self._servers)
 
 
-def make_probe(settings: dict[str, Any]) -> Callable[[float], bool]:
-    """Return a function that returns whether a broker answers within a number of seconds.
-
-    The function keeps a connection. If that gives no answer, it tries a new client, since a client may not reconnect to
-    brokers that were down (see `reconnect.py`).
-
-    Args:
-        settings: properties of an admin client.
-    """
-    client: AdminClient | None = None
-
-    def probe(timeout_s: float) -> bool:
-        nonlocal client
-        if client is not None and answers(client, COMMON_TOPIC, timeout_s):
-            return True
-        client = AdminClient(dict(settings), logger=client_log)
-        return answers(client, COMMON_TOPIC, timeout_s)
-
-    return probe
+def _missing_error(missing: tuple[int, ...]) -> BrokerError:
+    brokers, do, these = ("broker", "does", "it") if len(missing) == 1 else ("brokers", "do", "them")
+    return BrokerError(
+        f"{brokers} {', '.join(map(str, missing))} {do} not answer this worker, although other brokers do. If another "
+        f"worker reaches {these}, the tasks of this worker move. Check the network between this worker and {these}."
+    )

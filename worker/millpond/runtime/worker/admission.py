@@ -120,6 +120,7 @@ class Admission:
             ca_file=config.coordinator_ca_file,
             trouble=self._blockers.trouble,
             brokers=lambda: self._contact.brokers,
+            reach=lambda: self._contact.reach,
             kafka_cluster=lambda: self.kafka_cluster(),
             credentials_changed=self._credentials.changed,
             load=lambda: self.load(),

@@ -122,6 +122,22 @@ class WorkerParts:
         """The executor of tasks."""
         return self.assembly.executor
 
+    @property
+    def written_topics(self) -> set[str]:
+        """The topics that the application writes, by their names in Kafka; without those that records choose."""
+        plan, dead_letters = self.assembly.plan, self.config.errors_dead_letter_queue_topic_name
+        written = {each.name for each in plan.internal} | ({dead_letters} if dead_letters else set())
+        for part in plan.subtopologies:
+            written |= set(map(self.assembly.environment.real_topic, part.sink_topics))
+        return written
+
+    @property
+    def used_topics(self) -> set[str]:
+        """The topics that the application reads or writes; none before they are known. Safe from any thread."""
+        if not hasattr(self, "assembly"):
+            return set()
+        return self.written_topics | set(self.assembly.plan.partitions)
+
     def become(self, state: WorkerState) -> None:
         """Change the state and notify the listener, if the transition is allowed."""
         if may_follow(self.state, state):

@@ -168,10 +168,7 @@ class Recovery:
         lacking = self._parts.access.cure(cause) if kind_of(cause) is Kind.FORBIDDEN else ""
         if cause.code() not in (KafkaError.TOPIC_AUTHORIZATION_FAILED, error_codes.INCONSISTENT):
             return cause, lacking
-        assembly, dead_letters = self._parts.assembly, self._parts.config.errors_dead_letter_queue_topic_name
-        written = {each.name for each in assembly.plan.internal} | ({dead_letters} if dead_letters else set())
-        for part in assembly.plan.subtopologies:
-            written |= set(map(assembly.environment.real_topic, part.sink_topics))
+        assembly, written = self._parts.assembly, self._parts.written_topics
         for topics, operation in ((written, Operation.WRITE), (set(assembly.plan.partitions), Operation.READ)):
             if denied := assembly.cluster.without_right(topics, operation):
                 code = KafkaError.TOPIC_AUTHORIZATION_FAILED

@@ -24,8 +24,8 @@ from millpond.runtime.config.model import Config, check_config
 from millpond.runtime.http.metrics import WorkerMetrics
 from millpond.runtime.http.query_catalog import store_catalog
 from millpond.runtime.http.query_server import query_interface
-from millpond.runtime.kafka.broker_contact import BrokerContact, make_probe
-from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
+from millpond.runtime.kafka.broker_contact import BrokerContact
+from millpond.runtime.kafka.broker_probe import make_contact
 from millpond.runtime.listeners import WorkerListener, check_listener
 from millpond.runtime.loading import check_not_loading
 from millpond.runtime.missing_rights import Access
@@ -113,12 +113,7 @@ class Worker:
         self._catalog: StoreCatalog | None = None
         self.metrics: WorkerMetrics = WorkerMetrics(config)
         self.waiting: Blockers = Blockers()
-        self.contact: BrokerContact = BrokerContact(
-            make_probe(dict(config.admin_settings(CLIENT_DEFAULTS))),
-            config.brokers_unreachable_timeout_ms / 1000,
-            self.waiting,
-            config.bootstrap_servers,
-        )
+        self.contact: BrokerContact = make_contact(config, self.waiting, lambda: self._parts.used_topics)
         self._queries, self._query_site = query_interface(config, self.metrics.http, self.metrics.registry)
         site = self._query_site
         self._parts = parts = WorkerParts(

@@ -1,0 +1,337 @@
+"""Workers that some brokers do not answer: their tasks move, if another worker reaches these brokers."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from millpond.protocol import BrokerReach
+from millpond.runtime.kafka.leading_brokers import BrokerAnswers
+from millpond_operator.coordinator.engine import cut_off
+from millpond_operator.coordinator.engine.members import Membership
+from tests.coordinator.engine.simulation import Driver, Kafka, Worker, fleet, settled
+from tests.coordinator.engine.test_membership import actives
+from tests.coordinator.support import topology
+
+LIMIT_MS = 12_000
+HALF_MS = LIMIT_MS // 2
+_STEP_MS = 500
+#: The steps in which orders are followed and copies catch up.
+_MOVE_MS = 8 * _STEP_MS
+
+
+def _reach(*missing: int, brokers: tuple[int, ...] = (1, 2, 3)) -> BrokerReach:
+    return BrokerReach(tuple(each for each in brokers if each not in missing), missing, settled=True, limit_ms=LIMIT_MS)
+
+
+UNSETTLED = BrokerReach((1, 3), (), settled=False, limit_ms=LIMIT_MS)
+"""Broker 2 has changed its state a moment ago."""
+
+
+def _set_up(count: int = 3) -> tuple[Kafka, Driver, list[Worker]]:
+    kafka = Kafka()
+    driver, workers = Driver(), fleet(kafka, count)
+    for each in workers:
+        each.reach = _reach()
+    settled(driver, workers)
+    return kafka, driver, workers
+
+
+def _pass(driver: Driver, workers: list[Worker], milliseconds: int) -> None:
+    driver.rounds(workers, milliseconds // _STEP_MS, _STEP_MS)
+
+
+def test_tasks_of_a_cut_off_worker_are_handed_over() -> None:
+    """It can commit, so nothing is taken over; and it stays a live member that gets nothing."""
+    kafka, driver, workers = _set_up()
+    workers[1].reach = _reach(2)
+    _pass(driver, workers, _MOVE_MS)
+    assert "w1" not in kafka.owners.values()
+    assert driver.engine.members["w1"].cut_off
+    assert not driver.engine.members["w1"].excluded, "its tasks moved by hand-over"
+    (told,) = [each for each in driver.engine.view(driver.now_ms).members if each.worker == "w1"]
+    assert told.alive
+    assert told.cut_off
+
+
+def test_tasks_of_a_cut_off_worker_that_cannot_commit_are_taken_over() -> None:
+    """Half of the limit after it was asked to hand them over, and not before."""
+    kafka, driver, workers = _set_up()
+    before = dict(kafka.owners)
+    workers[1].reach, workers[1].commits = _reach(2), False
+    _pass(driver, workers, HALF_MS - _STEP_MS)
+    assert kafka.owners == before
+    _pass(driver, workers, _MOVE_MS + _STEP_MS)
+    assert "w1" not in kafka.owners.values()
+    assert driver.engine.members["w1"].alive
+
+
+def test_broker_that_nobody_reaches_moves_nothing() -> None:
+    """The workers notice at different times that it is away, and that it is back."""
+    kafka, driver, workers = _set_up()
+    before, epoch = dict(kafka.owners), driver.engine.epoch
+    for reach in (UNSETTLED, _reach(2), UNSETTLED, _reach()):
+        for each in workers:
+            each.reach = reach
+            _pass(driver, workers, _STEP_MS)
+    _pass(driver, workers, 2 * LIMIT_MS)
+    assert (kafka.owners, driver.engine.epoch) == (before, epoch)
+
+
+def test_one_worker_has_to_reach_all_missing_brokers() -> None:
+    """Two that reach one each could not run the tasks either."""
+    kafka, driver, workers = _set_up()
+    before = dict(kafka.owners)
+    for each in workers:
+        each.reach = UNSETTLED
+    _pass(driver, workers, HALF_MS)
+    workers[0].reach, workers[1].reach, workers[2].reach = _reach(2, 3), _reach(2), _reach(3)
+    _pass(driver, workers, 2 * LIMIT_MS)
+    assert kafka.owners == before
+    assert not any("cut off" in event for event in driver.engine.events)
+
+
+def test_reports_from_before_a_silence_cut_no_worker_off() -> None:
+    """A broker and the workers of its machine stop: these have told that they reach it, and get no tasks for it."""
+    kafka, driver, workers = _set_up()
+    before = dict(kafka.owners)
+    _pass(driver, workers[1:2], LIMIT_MS // 4)
+    assert all(each.alive for each in driver.engine.members.values())
+    workers[1].reach = _reach(2)
+    _pass(driver, workers[1:2], _STEP_MS)
+    assert not driver.engine.members["w1"].cut_off
+    workers[0].reach = workers[2].reach = UNSETTLED
+    _pass(driver, workers, 2 * LIMIT_MS)
+    assert kafka.owners == before
+
+
+def test_many_workers_that_miss_a_broker_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not each beside each other one, with each heartbeat: all of them may miss it at the same time."""
+    _, driver, workers = _set_up(4)
+    looked: list[str] = []
+
+    def able(member: Membership) -> bool:
+        looked.append(member.id)
+        return member.alive
+
+    monkeypatch.setattr(cut_off, "_able", able)
+    for each in workers:
+        each.reach = _reach(2)
+    _pass(driver, workers, _STEP_MS)
+    looked.clear()
+    driver.engine._group.exclude(driver.now_ms)
+    assert looked == [each.id for each in workers]
+
+
+def test_broker_that_dies_for_all_later_moves_nothing_back() -> None:
+    """The worker that took the tasks misses the broker, too, and would otherwise not count as the better one."""
+    kafka, driver, workers = _set_up()
+    workers[1].reach = _reach(2)
+    _pass(driver, workers, _MOVE_MS)
+    moved = dict(kafka.owners)
+    for reach in (UNSETTLED, _reach(2)):
+        for each in workers:
+            each.reach = reach if each is not workers[1] else _reach(2)
+        _pass(driver, workers, 3 * LIMIT_MS)
+    assert kafka.owners == moved
+
+
+def test_worker_gets_its_share_when_all_its_brokers_have_answered_for_long() -> None:
+    """Not while one has only begun to answer, and not within the limit."""
+    _, driver, workers = _set_up()
+    workers[1].reach = _reach(2)
+    _pass(driver, workers, _MOVE_MS)
+    workers[1].reach = _reach()
+    _pass(driver, workers, LIMIT_MS - _MOVE_MS - _STEP_MS)
+    assert "w1" not in actives(driver)
+    workers[1].reach = UNSETTLED
+    _pass(driver, workers, LIMIT_MS)
+    assert "w1" not in actives(driver)
+    workers[1].reach = _reach()
+    settled(driver, workers)
+    assert actives(driver)["w1"]
+
+
+def test_worker_that_is_cut_off_again_at_once_keeps_its_tasks_for_a_limit() -> None:
+    """Otherwise a connection that comes and goes would move tasks each time."""
+    kafka, driver, workers = _set_up()
+    workers[1].reach = _reach(2)
+    _pass(driver, workers, LIMIT_MS)
+    workers[1].reach = _reach()
+    settled(driver, workers)
+    workers[1].reach = _reach(2)
+    _pass(driver, workers, _MOVE_MS)
+    assert "w1" in kafka.owners.values()
+    _pass(driver, workers, LIMIT_MS)
+    assert "w1" not in kafka.owners.values()
+
+
+@pytest.mark.parametrize("end", ["dies", "drains"])
+def test_cut_off_worker_gets_tasks_if_no_other_worker_is_left(end: str) -> None:
+    """It reaches some brokers, which is better than nothing."""
+    kafka, driver, workers = _set_up(2)
+    workers[1].reach = _reach(2)
+    _pass(driver, workers, _MOVE_MS)
+    assert set(kafka.owners.values()) == {"w0"}
+    if end == "dies":
+        driver.engine.declare_dead("w0", driver.now_ms)
+        workers = workers[1:]
+    else:
+        driver.engine.drain("w0")
+    _pass(driver, workers, 2 * _MOVE_MS)
+    assert set(kafka.owners.values()) == {"w1"}
+
+
+def test_workers_of_earlier_versions_are_treated_as_before() -> None:
+    """They report nothing: they are not cut off, and nobody is cut off because of them."""
+    kafka, driver, workers = _set_up(2)
+    before = dict(kafka.owners)
+    for each in workers:
+        each.reach = UNSETTLED
+    _pass(driver, workers, HALF_MS)
+    workers[0].reach, workers[1].reach = None, _reach(2)
+    _pass(driver, workers, 2 * LIMIT_MS)
+    assert kafka.owners == before
+    workers[0].reach = _reach()
+    _pass(driver, workers, _MOVE_MS)
+    assert set(kafka.owners.values()) == {"w0"}
+    workers[1].reach = None  # it was replaced by an earlier version
+    _pass(driver, workers, LIMIT_MS)
+    settled(driver, workers)
+    assert set(kafka.owners.values()) == {"w0", "w1"}
+
+
+def test_later_coordinator_cuts_the_worker_off_again() -> None:
+    """It knows nothing of the earlier one's decision, and must give the worker no tasks meanwhile."""
+    kafka, driver, workers = _set_up()
+    workers[1].reach = _reach(2)
+    _pass(driver, workers, _MOVE_MS)
+    moved = dict(kafka.owners)
+    later = Driver(2, "c2", store=driver.store, now_ms=driver.now_ms)
+    _pass(later, workers, _MOVE_MS)
+    assert later.engine.members["w1"].cut_off
+    assert kafka.owners == moved
+
+
+#: How late a check may be.
+_LATE_MS = 8 * _STEP_MS
+
+
+class _Network:
+    """Workers, brokers and the links between them, at random, in virtual time."""
+
+    def __init__(self, seed: int, *, links_break: bool) -> None:
+        self.random = random.Random(seed)
+        self.kafka = Kafka()
+        self.driver = Driver(max_warm_ups=self.random.randint(0, 3))
+        summary = topology(self.random.randint(2, 8), stateful=self.random.random() < 0.5)
+        self.workers = fleet(self.kafka, self.random.randint(2, 4), summary)
+        self.brokers = range(1, self.random.randint(2, 4) + 1)
+        self.answers = {each.id: BrokerAnswers(LIMIT_MS / 1000) for each in self.workers}
+        self.committing = {each.id: self.random.choice(self.brokers) for each in self.workers}
+        self.links_break = links_break
+        self.down_until: dict[int | tuple[str, int], int] = {}
+        """Until when a broker, or the link of a worker to a broker, is away."""
+        self.up_since: dict[tuple[str, int], int] = {}
+        self.reached: dict[tuple[str, int], int] = {}
+        """When a worker had last reached a broker for nearly half of the limit."""
+        self.changed: dict[str, int] = {}
+
+    def reaches(self, worker: str, broker: int) -> bool:
+        now = self.driver.now_ms
+        return max(self.down_until.get(broker, 0), self.down_until.get((worker, broker), 0)) <= now
+
+    def break_something(self) -> None:
+        broker, lasting_ms = self.random.choice(self.brokers), self.random.randint(1, 4 * LIMIT_MS)
+        if not self.links_break or self.random.random() < 0.2:
+            self.down_until[broker] = self.driver.now_ms + lasting_ms
+        else:
+            self.down_until[self.random.choice(self.workers).id, broker] = self.driver.now_ms + lasting_ms
+
+    def step(self) -> None:
+        now_ms = self.driver.now_ms
+        for each in self.workers:
+            found = {broker: self.reaches(each.id, broker) for broker in self.brokers}
+            for broker, up in found.items():
+                if not up:
+                    self.up_since.pop((each.id, broker), None)
+                elif now_ms - self.up_since.setdefault((each.id, broker), now_ms) >= HALF_MS - _LATE_MS:
+                    self.reached[each.id, broker] = now_ms
+            if self.random.random() < 0.7:  # checks take their time
+                self.answers[each.id].note(found, now_ms / 1000, now_ms / 1000)
+            each.reach = self.answers[each.id].reach(now_ms / 1000)
+            each.commits = found[self.committing[each.id]]
+        self.driver.rounds(self.workers, 1, _STEP_MS)
+        self.check()
+
+    def check(self) -> None:
+        """Assert what holds at any time."""
+        now_ms, members = self.driver.now_ms, self.driver.engine.members
+        active: dict[str, list[str]] = {}
+        for each in self.workers:
+            for task, role in self.driver.engine.answer_for(each.id).tasks.items():
+                if role.value == "active":
+                    active.setdefault(task, []).append(each.id)
+        assert all(len(owners) == 1 for owners in active.values()), active
+        alone = not any(not each.cut_off for each in members.values())
+        for worker, member in members.items():
+            if member.cut_off == (worker in self.changed and self.changed[worker] > 0):
+                continue
+            last = abs(self.changed.get(worker, 0))
+            assert alone or not last or now_ms - last >= LIMIT_MS - _STEP_MS, f"{worker} moves again within the limit"
+            self.changed[worker] = now_ms if member.cut_off else -now_ms
+            if member.cut_off:
+                assert member.reach is not None
+                missing = member.reach.missing
+                assert missing
+                assert any(
+                    all(now_ms - self.reached.get((other, each), -LIMIT_MS) <= _LATE_MS for each in missing)
+                    for other in members
+                ), f"{worker} is cut off from {missing}, which nobody reaches"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_tasks_move_at_most_once_per_limit_and_settle(seed: int) -> None:
+    """Brokers and links come and go at random: no task has two owners, and in the end every worker has its share."""
+    network = _Network(seed, links_break=True)
+    for _ in range(600):
+        if network.random.random() < 0.04:
+            network.break_something()
+        network.step()
+    network.down_until.clear()
+    for _ in range(3 * LIMIT_MS // _STEP_MS):
+        network.step()
+    settled(network.driver, network.workers, 60)
+    assert not any(each.cut_off for each in network.driver.engine.members.values())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_brokers_that_stop_for_all_workers_never_move_a_task(seed: int) -> None:
+    """They are away for moments and for minutes, one after another and together."""
+    network = _Network(seed, links_break=False)
+    for _ in range(2 * LIMIT_MS // _STEP_MS):
+        network.step()
+    settled(network.driver, network.workers, 60)
+    before = dict(network.kafka.owners)
+    for _ in range(600):
+        if network.random.random() < 0.04:
+            network.break_something()
+        network.step()
+        assert network.kafka.owners == before
+
+
+def test_tasks_move_within_the_limit_whether_or_not_the_worker_commits() -> None:
+    """From the first request without an answer to the last task on another worker."""
+    for commits in (True, False):
+        network = _Network(3, links_break=True)
+        for _ in range(2 * LIMIT_MS // _STEP_MS):
+            network.step()
+        settled(network.driver, network.workers, 60)
+        cut, broker = network.workers[0].id, network.brokers[0]
+        network.committing[cut] = network.brokers[-1] if commits else broker
+        network.down_until[cut, broker] = network.driver.now_ms + 10 * LIMIT_MS
+        began = network.driver.now_ms
+        while cut in network.kafka.owners.values():
+            network.step()
+            assert network.driver.now_ms - began <= LIMIT_MS + _MOVE_MS
