@@ -53,7 +53,12 @@ class Found:
 
 def of_mutant(mutant: Mutant) -> Model:
     """The protocol with something left out: one task is enough to see what comes of it."""
-    return Model(frozenset({mutant}), tasks=(0,), expiry=mutant is Mutant.NO_REFRESH)
+    return Model(
+        frozenset({mutant}),
+        tasks=(0,),
+        expiry=mutant is Mutant.NO_REFRESH,
+        outdated=mutant is Mutant.NO_COMPARISON,
+    )
 
 
 def explore(model: Model, *, limit: int | None = None, lemma: bool = True) -> Found:
@@ -162,7 +167,7 @@ def liveness(model: Model, alone: Iterable[State]) -> tuple[int, list[State]]:
                 seen.add(after)
                 front.append(after)
     stuck: list[State] = []
-    for task in TASKS:
+    for task in model.tasks:
         able = set(moving[task])
         back = list(able)
         while back:

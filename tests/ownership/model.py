@@ -14,6 +14,7 @@ from tests.ownership.states import (
     IN_FLIGHT,
     NOBODY,
     NOTHING_KNOWN,
+    OPEN,
     TASKS,
     UNOWNED,
     WORKERS,
@@ -57,6 +58,7 @@ class Mutant(enum.Enum):
     NONE_IS_MINE = "a task without an owner counted as the worker's own"
     NO_REFRESH = "offsets that expire while their owner is idle"
     DUPLICATES = "a request of an earlier transaction that arrives in a later one of the same producer epoch"
+    NO_COMPARISON = "a commit that does not compare the offsets from which it goes on, where answers may be outdated"
     DROP_WHILE_COMMITTING = "a task dropped and looked up again while a commit of it is on its way"
 
 
@@ -75,12 +77,14 @@ class Model:
         fine: whether a transaction has a stage of its own between its first record and its offsets. It shows only to
             those who read a task's offsets for themselves, and to them an open transaction is aborted first: only
             mutants need it.
+        outdated: whether a broker that no longer coordinates the group may answer with committed offsets of the past.
     """
 
     mutants: frozenset[Mutant] = frozenset()
     tasks: tuple[int, ...] = TASKS
     expiry: bool = True
     fine: bool = True
+    outdated: bool = False
     _identities: list[Identity] = field(default_factory=list)
     _numbers: dict[Identity, int] = field(default_factory=dict)
     _moves: dict[tuple[int, ...], tuple[tuple[str, int, bool, bool], ...]] = field(default_factory=dict)
@@ -154,10 +158,11 @@ class Model:
         seen = (*owners, *stable, *logged, *lacking)
         for at in (*WORKERS, UNOWNED):
             number = state[2 + at]
-            key = (at, number, *seen)
+            misled = self.outdated and any(_is_misled(each) for other, each in enumerate(all_ids) if other != at)
+            key = (at, number, misled, *seen)
             moves = self._moves.get(key)
             if moves is None:
-                made = self._local(at, self._identities[number], owners, stable, logged, lacking)
+                made = self._local(at, self._identities[number], owners, stable, logged, lacking, misled=misled)
                 moves = self._moves[key] = tuple(
                     (label, there, own, late)
                     for label, after, own, late in made
@@ -182,8 +187,13 @@ class Model:
         stable: list[bool],
         logged: list[bool],
         lacking: list[bool],
+        *,
+        misled: bool = False,
     ) -> Iterator[tuple[str, Identity, bool, bool]]:
-        """Steps that change only one identity: label, what it becomes, whether they are its worker's own, and late."""
+        """Steps that change only one identity: label, what it becomes, whether they are its worker's own, and late.
+
+        `misled` is whether another identity goes on from an outdated answer: one at a time is enough.
+        """
         holder, knows, stage, contents, logs = identity
         mutants = self.mutants
         name, id_name = _NAMES[at], _IDS[at]
@@ -204,7 +214,7 @@ class Model:
             yield f"{name if holder is Holder.SELF else f'the executor for {id_name}'} crashes", gone, False, True
 
         # Brokers.
-        if stage in {Stage.BEGUN, Stage.PENDING}:
+        if stage in OPEN:
             yield f"the transaction of {id_name} times out", lost, False, False
         if stage is Stage.ABORTED:
             over = identity._replace(stage=Stage.NONE, contents=(None, None), logs=(False, False))
@@ -221,7 +231,14 @@ class Model:
         own = at != UNOWNED and holder is Holder.SELF
         if stage is Stage.BEGUN:
             yield f"the offsets that {id_name} sent become pending", identity._replace(stage=Stage.PENDING), own, late
-        if stage is Stage.PENDING:
+        compares = self.outdated and Mutant.NO_COMPARISON not in mutants
+        if stage is Stage.PENDING and compares:
+            if any(each is not None and (each.stale or owners[task] != at) for task, each in enumerate(contents)):
+                yield f"{id_name} finds other offsets committed, and aborts", lost, own, late
+            else:
+                compared = identity._replace(stage=Stage.COMPARED)
+                yield f"{id_name} finds the offsets committed from which it goes on", compared, own, late
+        elif stage in {Stage.PENDING, Stage.COMPARED}:
             decided = identity._replace(stage=Stage.COMMITTED)
             if holder is Holder.EXECUTOR:  # it is done
                 decided = decided._replace(holder=Holder.NONE, knows=Identity().knows)
@@ -232,7 +249,7 @@ class Model:
             yield f"{name} learns that its commit is through", learned, True, False
 
         # What is found out. A new producer can do so once the transaction that it found is decided.
-        open_ = stage in {Stage.BEGUN, Stage.PENDING}
+        open_ = stage in OPEN
         early = Mutant.LOOK_UP_BEFORE_INIT in mutants and open_
         free = holder is Holder.NONE and (
             not open_ or early or mutants & {Mutant.NO_INIT, Mutant.DROP_WHILE_COMMITTING}
@@ -249,6 +266,8 @@ class Model:
                 if executes and (owners[task] == at or Mutant.NO_OWNER_CHECK in mutants):
                     read = knowing(identity, task, Know.MINE)._replace(holder=Holder.EXECUTOR)
                     yield f"an executor that has the id of {id_name} {seen}", read, False, False
+            if know is Know.NOTHING and self.outdated and not misled:
+                yield from self._outdated(at, identity, task, free=free)
             if holder is Holder.SELF and know is Know.MINE:
                 if logged[task]:
                     yield f"{name} has restored {task} and runs it", knowing(identity, task, Know.RUNS), True, False
@@ -269,6 +288,16 @@ class Model:
         # A new transaction.
         if stage is Stage.NONE and not flying and holder is not Holder.NONE:
             yield from self._begun(at, identity)
+
+    def _outdated(
+        self, at: int, identity: Identity, task: int, *, free: bool
+    ) -> Iterator[tuple[str, Identity, bool, bool]]:
+        """Answers of a broker that coordinated the group once: it tells whoever asks that the task is still his."""
+        said = f"is told by an earlier coordinator that {task} is {_whose(at)}"
+        for holder, who in ((Holder.SELF, _NAMES[at]), (Holder.EXECUTOR, f"an executor that has the id of {_IDS[at]}")):
+            if (free or identity.holder is holder) and not (holder is Holder.SELF and at == UNOWNED):
+                knows = tuple((Know.MINE, True) if each == task else know for each, know in enumerate(identity.knows))
+                yield f"{who} {said}", identity._replace(holder=holder, knows=knows), holder is Holder.SELF, False
 
     def _counts_as_mine(self, at: int, owner: int) -> bool:
         return (
@@ -420,6 +449,7 @@ class Model:
         """Why the state contradicts what the proof rests on; None when it does not.
 
         Whoever holds an id and knows a task to be its own, or commits it, is whom Kafka names, at the offset committed.
+        Where answers may be outdated, that holds once it was compared.
         """
         for at in (*WORKERS, UNOWNED):
             identity = self._identities[state[2 + at]]
@@ -427,13 +457,20 @@ class Model:
                 know, stale = identity.knows[task]
                 content = identity.contents[task]
                 flying = know in {*IN_FLIGHT, Know.AHEAD}
-                if know is not Know.NOTHING and not flying and (state[task] != at or stale):
+                if know is not Know.NOTHING and not flying and not self.outdated and (state[task] != at or stale):
                     return (
                         f"{_IDS[at]} thinks it may commit {task}, which is {_whose(state[task])}{' further on' * stale}"
                     )
-                if identity.stage is not Stage.ABORTED and content is not None and (state[task] != at or content.stale):
+                uncompared = self.outdated and identity.stage in {Stage.BEGUN, Stage.PENDING}
+                if content is None or uncompared or identity.stage is Stage.ABORTED:
+                    continue
+                if state[task] != at or content.stale:
                     return f"{_IDS[at]} commits {task}, which is {_whose(state[task])}"
         return None
+
+
+def _is_misled(identity: Identity) -> bool:
+    return any(stale for _, stale in identity.knows) or any(each and each.stale for each in identity.contents)
 
 
 def _whose(owner: int) -> str:

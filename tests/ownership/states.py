@@ -18,6 +18,10 @@ Three workers, two tasks, and Kafka. What a state holds, and why no more is need
 - **Lookups** change nothing before Kafka reads for them, so request and reading are one step, possible whenever the
   offsets are stable. The answer travels: `Know.MINE` is an answer on its way or a task that restores. An answer to an
   older number is ignored, which is the same as no answer: it exists only in the mutant that accepts it.
+- **Outdated answers** (docs/decisions/0064-offsets-of-a-frozen-broker.md): a broker that coordinated the group once may
+  tell anybody that a task is still his, at an offset that others went on from. The model gives such an answer whenever
+  somebody may ask, also where no earlier commit would explain it, and its offset is always stale. The comparison
+  before a commit reads the truth.
 - **The coordinator** does not occur: every order is possible at any time. Hold, drop, release to anybody, take over
   from anybody for anybody, by any number of executors.
 - **Time** does not occur: a step may be put off for ever, so every pause and every timeout is possible at every point.
@@ -35,6 +39,7 @@ __all__ = (
     "IN_FLIGHT",
     "NOBODY",
     "NOTHING_KNOWN",
+    "OPEN",
     "TASKS",
     "UNOWNED",
     "WORKERS",
@@ -101,6 +106,11 @@ class Stage(enum.IntEnum):
     COMMITTED = 3
     """The transaction coordinator has decided; some marker is not written yet."""
     ABORTED = 4
+    COMPARED = 5
+    """Pending, and the offsets from which it goes on were still the committed ones. Only with outdated answers."""
+
+
+OPEN = frozenset({Stage.BEGUN, Stage.PENDING, Stage.COMPARED})
 
 
 class Content(NamedTuple):
@@ -166,7 +176,7 @@ def as_aborted(identity: Identity) -> Identity:
     """The identity after its transaction was aborted, by an initialisation of the id or a timeout."""
     if identity.stage is Stage.BEGUN:
         return identity._replace(stage=Stage.ABORTED, contents=(None, None))
-    if identity.stage is Stage.PENDING:
+    if identity.stage in {Stage.PENDING, Stage.COMPARED}:
         contents = tuple(None if each is None else Content(NOBODY, work=False) for each in identity.contents)
         return identity._replace(stage=Stage.ABORTED, contents=contents)
     return identity

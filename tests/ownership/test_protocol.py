@@ -67,6 +67,17 @@ def test_one_task_is_explored_with_every_stage_of_a_transaction() -> None:
     assert found.complete, str(found)
 
 
+@pytest.mark.slow
+def test_answers_of_an_earlier_coordinator_change_nothing() -> None:
+    """Whoever continues from offsets of the past commits nothing, and nobody waits for him for ever."""
+    model = Model(tasks=(0,), expiry=False, fine=False, outdated=True)
+    found = explore(model)
+    print(found)
+    assert found.complete, str(found)
+    _, stuck = liveness(model, found.alone)
+    assert not stuck
+
+
 @pytest.mark.share(3)
 @pytest.mark.parametrize("mutant", Mutant, ids=lambda each: each.name.lower())
 def test_dropping_any_rule_breaks_the_protocol(mutant: Mutant) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from millpond.runtime.kafka.leading_brokers import coordinating_partition
 from millpond.runtime.offsets.metadata import Partition, decode_metadata
 from tests.support import kafka
 from tests.support.kafka import end_offsets, eventually
@@ -25,7 +26,6 @@ __all__ = (
     "CommitSeen",
     "await_shown",
     "check_chains",
-    "coordinating_partition",
     "faults",
     "parse_commit",
     "read_chains",
@@ -108,20 +108,6 @@ def _ends(message: Message) -> bool:
     if error is not None and error.code() != KafkaError._PARTITION_EOF and not error.retriable():
         raise KafkaException(error)
     return error is not None and error.code() == KafkaError._PARTITION_EOF
-
-
-def coordinating_partition(group: str, partitions: int) -> int:
-    """Return the partition of an internal topic whose leader coordinates a group or a transactional id.
-
-    Kafka takes the hash that Java gives the name.
-    """
-    units = struct.unpack(f">{len(group.encode('utf-16-be')) // 2}H", group.encode("utf-16-be"))
-    code = 0
-    for unit in units:
-        code = (31 * code + unit) & 0xFFFF_FFFF
-    # Kafka clears the sign of the least integer by making it zero, of all others by negation.
-    signed = code - (1 << 32) if code & 1 << 31 else code
-    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
 
 
 def _add(chains: dict[Partition, list[CommitSeen]], group: str, message: Message) -> None:

@@ -6,6 +6,7 @@ __all__ = (
     "BrokerError",
     "ConfigError",
     "MillpondError",
+    "OffsetsLost",
     "OwnershipError",
     "ProcessingFailed",
     "SerializationError",
@@ -75,6 +76,10 @@ class TopicChanged(TopicError):
 
 class TopicAtRisk(TopicError):
     """A topic has fewer replicas than it should have; it is a warning, and the application runs."""
+
+
+class OffsetsLost(BrokerError):
+    """Brokers have lost commits: the committed offsets are those of an earlier one."""
 
 
 class OwnershipError(MillpondError):

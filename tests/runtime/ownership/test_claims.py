@@ -71,10 +71,11 @@ def test_take_over_fences_before_it_reads(kafka: Kafka) -> None:
         "committed",
         "begin_transaction w0",
         "send_offsets w0",
+        "survey",
         "commit w0",
     ]
     with pytest.raises(OwnershipError):
-        commit_under(former, "group", {IN_A: (11, _of("w0"))}, {})
+        commit_under(former, "group", {IN_A: (11, _of("w0"))}, {}, _store(kafka).check_unchanged)
 
 
 def test_take_over_changes_owner_and_epoch_only(kafka: Kafka) -> None:
@@ -151,7 +152,7 @@ def test_offsets_of_several_requests_are_one_transaction(kafka: Kafka) -> None:
     many = _many(2_000)
     producer = _fencing(kafka)("w0")
     kafka.journal.clear()
-    commit_under(producer, "group", many, {})
+    commit_under(producer, "group", many, {}, _store(kafka).check_unchanged)
     requests = kafka.journal.count("send_offsets w0")
     assert requests == len(portions(topic_partitions(many))) > 1
     assert kafka.journal == ["begin_transaction w0", *["send_offsets w0"] * requests, "commit w0"]

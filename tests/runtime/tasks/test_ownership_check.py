@@ -48,7 +48,7 @@ class _Scene:
         self.session = CoordinatorSession(SESSION_S)
         client: Any = _Client()
         client.session = self.session
-        self.contact = SimpleNamespace(lost=False, silent_s=0.0)
+        self.contact = SimpleNamespace(lost=False, silent_s=0.0, doubtful=False, doubts=0)
         contact: Any = self.contact
         self.coordination = Coordination(self.worker.executor, client, self.worker.config, frozenset({A}), contact)
         self.worker.own(A)
@@ -213,15 +213,30 @@ def test_worker_that_lost_its_brokers_asks_before_writing(scene: _Scene) -> None
     assert goes_back(scene.coordination)
 
 
+def test_worker_that_misses_some_brokers_asks_before_writing(scene: _Scene) -> None:
+    """The others answer, and yet its tasks may be taken over: it writes while Kafka names it, as one that is alone."""
+    scene.contact.doubtful = True
+    assert not scene.coordination.may_write()
+    scene.settle()
+    assert scene.coordination.may_write()
+    scene.pass_time(2.0)
+    scene.taken_over("w1")
+    scene.contact.doubts, scene.contact.doubtful = 1, False
+    assert not scene.coordination.may_write()
+    scene.settle()
+    assert goes_back(scene.coordination)
+
+
 def test_brokers_away_for_a_moment_are_no_doubt(scene: _Scene) -> None:
     """The coordinator moves only tasks of workers that have lost the brokers."""
     scene.contact.silent_s = 3.0
     assert scene.coordination.may_write()
 
 
-def test_output_of_tasks_given_away_is_dropped(scene: _Scene) -> None:
+@pytest.mark.parametrize("seen", [{"lost": True, "silent_s": 40.0}, {"doubtful": True}], ids=["all", "some"])
+def test_output_of_tasks_given_away_is_dropped(scene: _Scene, seen: dict[str, Any]) -> None:
     """Unsent records of its producer must not mix with those of the next owner: no broker fences it."""
-    scene.contact.lost, scene.contact.silent_s = True, 40.0
+    vars(scene.contact).update(seen)
     client: Any = scene.coordination._client
     client.tell()
     scene.coordination.turn(clock.monotonic())

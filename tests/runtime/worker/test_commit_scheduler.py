@@ -69,7 +69,7 @@ def test_state_is_written_after_the_offsets_are_committed(kafka: Kafka, worker: 
     """Records first, then offsets, then the transaction, and the state file last."""
     worker.commit()
     steps = list(dict.fromkeys(each.split(" w0")[0] for each in kafka.journal))
-    assert steps == ["begin_transaction", "produce", "send_offsets", "commit", "write state"]
+    assert steps == ["begin_transaction", "produce", "send_offsets", "survey", "commit", "write state"]
     assert _position(kafka) == 3
     assert kafka.values("out") == [("a", "3")]
     assert kafka.values("copy") == [("a", "0"), ("a", "1"), ("a", "2")]

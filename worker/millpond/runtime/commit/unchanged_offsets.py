@@ -6,21 +6,16 @@ past, from which records would be processed again (docs/decisions/0064-offsets-o
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from millpond.runtime.error_codes import Request, may_repeat
 from millpond.runtime.offsets.metadata import CommittedOffset, Partition
 
-__all__ = ("Committed", "OffsetCheck", "OffsetsChanged", "UnchangedOffsets", "unchecked")
+__all__ = ("Committed", "OffsetCheck", "OffsetsChanged", "later", "unordered")
 
 Committed = Mapping[Partition, CommittedOffset]
-
-_REQUEST_TIMEOUT_S = 2.0
-_PAUSE_S = 0.02
 
 
 class OffsetsChanged(KafkaException):
@@ -45,46 +40,36 @@ class OffsetCheck(Protocol):
     """Checks committed offsets while a transaction is open that has others for the same partitions."""
 
     def __call__(self, expected: Committed, left_s: Callable[[], float]) -> None:
-        """Return if the committed offsets are those expected.
+        """Return if the committed offsets are those expected, or those of a commit before.
 
         Args:
             expected: the committed offsets that were looked up.
             left_s: returns how long the transaction may still be open, in seconds.
 
         Raises:
-            OffsetsChanged: they are others.
+            OffsetsChanged: they are later ones, or it is not clear which were committed first.
             KafkaException: no broker answered in time, or one rejected the request.
         """
 
 
-def unchecked(expected: Committed, left_s: Callable[[], float]) -> None:
-    """Check nothing, for commits without a transaction."""
+def later(expected: Committed, found: Committed) -> tuple[Partition, CommittedOffset, CommittedOffset] | None:
+    """Return a partition, with both of its offsets, in which `found` was committed after `expected`; None without one.
 
-
-class UnchangedOffsets:
-    """Reads the committed offsets once more, with a client that has to find the group's coordinator first.
-
-    Args:
-        read: reads committed offsets with a new client, and does not wait for open transactions; it gets the
-            partitions and a timeout in seconds.
+    Offsets of Kafka Streams have no epoch, so a greater offset is a later one under each epoch.
     """
+    for partition, known in expected.items():
+        if found[partition].is_after(known):
+            return partition, known, found[partition]
+    return None
 
-    def __init__(self, read: Callable[[Sequence[Partition], float], Committed]) -> None:
-        self._read = read
 
-    def __call__(self, expected: Committed, left_s: Callable[[], float]) -> None:
-        """Check them, as `OffsetCheck` says."""
-        if not expected:
-            return
-        began = time.monotonic()
-        while True:
-            try:
-                found = self._read(list(expected), _REQUEST_TIMEOUT_S)
-                break
-            except KafkaException as error:
-                if left_s() <= 0 or not may_repeat(error.args[0], Request.READ, time.monotonic() - began):
-                    raise
-            time.sleep(_PAUSE_S)
-        for partition, known in expected.items():
-            if found[partition] != known:
-                raise OffsetsChanged(partition, known, found[partition])
+def unordered(expected: Committed, found: Committed) -> dict[Partition, tuple[CommittedOffset, CommittedOffset]]:
+    """Return the offsets that differ, if nothing tells which are the later ones, and nothing in `found` is `later`.
+
+    That is so if only metadata differs, as after commits of punctuators, and if something in `found` has no owner:
+    then a person may have reset offsets. All offsets of a group are in one log, so if one of the others was committed
+    before, all of them were.
+    """
+    changed = {each: (known, found[each]) for each, known in expected.items() if found[each] != known}
+    owned = all(other.metadata.owner is not None for _, other in changed.values())
+    return {} if owned and any(other.is_before(known) for known, other in changed.values()) else changed

@@ -109,6 +109,18 @@ class CommittedOffset(NamedTuple):
     offset: int | None
     metadata: OffsetMetadata
 
+    def is_after(self, other: CommittedOffset) -> bool:
+        """Return whether this cannot have been committed before `other`: owners' epochs and offsets only grow."""
+        return self.metadata.epoch > other.metadata.epoch or self._number > other._number
+
+    def is_before(self, other: CommittedOffset) -> bool:
+        """Return whether this was committed before `other`, if not `is_after`, and unless offsets were reset."""
+        return self.metadata.epoch < other.metadata.epoch or self._number < other._number
+
+    @property
+    def _number(self) -> int:
+        return -1 if self.offset is None else self.offset
+
     def of_other_topic(self, digest: str) -> bool:
         """Return whether the offset is in a former topic of that name; False if one of the topics is unknown."""
         return bool(self.metadata.topic and digest and self.metadata.topic != digest)

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, Producer
 
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime.commit.pipeline import Offsets
-from millpond.runtime.commit.unchanged_offsets import Committed, OffsetCheck, unchecked
+from millpond.runtime.commit.unchanged_offsets import Committed
 from millpond.runtime.error_codes import Kind, kind_of
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
@@ -87,7 +87,6 @@ class OwnershipLookups:
             the first record that is young enough.
         age_of: returns how old the first record may be of a partition without a committed offset, or None.
         topology: hash of the worker's topology.
-        check: checks committed offsets before a transaction with others is committed.
     """
 
     def __init__(  # noqa: PLR0913 - its collaborators
@@ -100,10 +99,8 @@ class OwnershipLookups:
         start_of: Callable[[Partition, tuple[int, int], int | None], int],
         age_of: Callable[[Partition], timedelta | None],
         topology: str,
-        check: OffsetCheck = unchecked,
     ) -> None:
         self._errands = errands
-        self._check = check
         self._cluster = cluster
         self._offsets = offsets
         self._partitions_of = partitions_of
@@ -193,7 +190,9 @@ class OwnershipLookups:
             if producer is None:
                 commit_directly(consumer, offsets)
             else:
-                commit_under(producer, consumer.consumer_group_metadata(), offsets, expected, self._check)
+                commit_under(
+                    producer, consumer.consumer_group_metadata(), offsets, expected, self._offsets.check_unchanged
+                )
 
         self._errands.run(run, again=False).result()
 
@@ -303,7 +302,7 @@ class OwnershipLookups:
         try:
             taken = take_over(
                 self._fencing, self._errands.consumer, self._offsets, inputs, owners, previous, start_of,
-                self._topology, self._check,
+                self._topology,
             )  # fmt: skip
         except OwnershipError:
             # Workers that start at the same time all claim the unowned tasks; one is first.

@@ -21,7 +21,7 @@ from millpond.backoff import Backoff
 from millpond.errors import BrokerError, OwnershipError
 from millpond.runtime import error_codes
 from millpond.runtime.commit.pipeline import Offsets, is_fenced, portions, topic_partitions
-from millpond.runtime.commit.unchanged_offsets import Committed, OffsetCheck, OffsetsChanged, unchecked
+from millpond.runtime.commit.unchanged_offsets import Committed, OffsetCheck, OffsetsChanged, later, unordered
 from millpond.runtime.error_codes import Request, may_repeat
 from millpond.runtime.kafka.group_events import told_by_events
 from millpond.runtime.kafka.replaceable_consumer import close_in_background
@@ -70,7 +70,7 @@ _UNKNOWN = Access()
 
 
 class _OutOfDate(KafkaException):
-    """A committed offset is below its mark. It is read again until `Marks` accepts it, after 30 s at most."""
+    """A committed offset is below its mark. It is read again until `Marks` accepts it or raises, after 30 s at most."""
 
 
 class OffsetStore:
@@ -84,6 +84,7 @@ class OffsetStore:
         stopping: returns whether to give up; called while waiting.
         patience_s: how long to wait for a broker, in seconds.
         access: see the attribute.
+        exactly_once: whether offsets that brokers have lost are an error.
 
     Attributes:
         access: names user and group in errors about missing rights.
@@ -98,9 +99,13 @@ class OffsetStore:
         stopping: Callable[[], bool],
         patience_s: float,
         access: Access = _UNKNOWN,
+        *,
+        exactly_once: bool = False,
     ) -> None:
-        self.marks: Marks = Marks()
+        self.marks: Marks = Marks(group=access.application_id if exactly_once else "")
         self._answered = threading.local()  # the consumer that got an answer last
+        # The pairs of expected and found offsets that were refused because their order is not clear.
+        self._refused: dict[Partition, tuple[CommittedOffset, CommittedOffset]] = {}
         self._consumer = consumer
         self._forget_consumer = forget_consumer
         self._surveyor = surveyor
@@ -113,6 +118,7 @@ class OffsetStore:
 
         Raises:
             BrokerError: the group coordinator did not answer in time, or rejected the request.
+            OffsetsLost: it has lost commits.
         """
         return self._retry(
             lambda timeout_s: self._check_marks(self._ask(partitions, timeout_s)),
@@ -121,7 +127,11 @@ class OffsetStore:
         )
 
     def try_read(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset] | None:
-        """Return committed offsets like `read`, without a retry; None without an up-to-date answer in time."""
+        """Return committed offsets like `read`, without a retry; None without an up-to-date answer in time.
+
+        Raises:
+            OffsetsLost: brokers have lost commits.
+        """
         try:
             return self._check_marks(self._ask(partitions, timeout_s))
         except KafkaException:
@@ -131,13 +141,14 @@ class OffsetStore:
         """Return committed offsets like `read`, without waiting for pending transactions unless they are out of date.
 
         A broker that served offsets while it loaded them answers such a request with earlier offsets until the next
-        commit, which may never happen. So an answer that is out of date is replaced by that of `read`.
+        commit, which may never happen. So an answer that is out of date is replaced by that of `read`, and proves no
+        loss of commits.
 
         Raises:
             BrokerError: the group coordinator did not answer in time, or rejected the request.
         """
         found = self._retry(lambda timeout_s: self.read_anew(partitions, timeout_s), lambda: None)
-        return self.read(partitions) if self.marks.outdated(found) else found
+        return self.read(partitions) if self.marks.behind(found) else found
 
     def read_anew(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset]:
         """Return committed offsets, with a new client and without waiting for pending transactions.
@@ -150,6 +161,33 @@ class OffsetStore:
             return _committed(consumer, partitions, timeout_s)
         finally:
             close_in_background(consumer)
+
+    def check_unchanged(self, expected: Committed, left_s: Callable[[], float]) -> None:
+        """Check committed offsets as an `OffsetCheck`, with clients that have to find the group's coordinator first.
+
+        Offsets before the expected ones prove nothing: a broker that served offsets while it loaded them keeps such
+        answers to reads of unstable offsets until the next commit, which this is (docs/decisions/0039). Where it is not
+        clear which of the two are later, they are refused once: if a lookup after that has the expected ones again,
+        these are the later ones.
+        """
+        if not expected:
+            return
+        began = time.monotonic()
+        while True:
+            try:
+                found = self.read_anew(list(expected), _REQUEST_TIMEOUT_S)
+                break
+            except KafkaException as error:
+                if left_s() <= 0 or not may_repeat(error.args[0], Request.READ, time.monotonic() - began):
+                    raise
+            time.sleep(_PAUSE_S)
+        if changed := later(expected, found):
+            raise OffsetsChanged(*changed)
+        refused, self._refused = self._refused, {**self._refused, **(unclear := unordered(expected, found))}
+        for partition, pair in unclear.items():
+            if refused.get(partition) != pair:
+                time.sleep(_CATCH_UP_S)  # no broker that was frozen answers the next lookup
+                raise OffsetsChanged(partition, *pair)
 
     def _ask(self, partitions: Sequence[Partition], timeout_s: float) -> dict[Partition, CommittedOffset]:
         consumer = self._consumer()
@@ -278,7 +316,6 @@ def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
     previous: str | None,
     start_of: Callable[[Partition], int],
     topology: str,
-    check: OffsetCheck = unchecked,
 ) -> Collection[TaskId]:
     """Commit new owners of those tasks that `previous` still owns: a compare-and-swap.
 
@@ -286,13 +323,12 @@ def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
         producer_of: makes a producer that fences the owner of a transactional id; None without transactions,
             where the compare-and-swap is not atomic.
         consumer: returns a consumer of the application's group. It is called after the reads, which may replace it.
-        store: reads the committed offsets, after the fencing.
+        store: reads the committed offsets, after the fencing, and compares them before the transaction is committed.
         inputs: the input partitions of each task.
         owners: the new owner of each task.
         previous: the worker that must still own the tasks; None for tasks without an owner.
         start_of: returns where a partition without a committed offset begins.
         topology: hash of the topology of the new owners.
-        check: checks before the transaction is committed that the offsets are still those that were read.
 
     Returns:
         the tasks that have new owners now.
@@ -323,16 +359,13 @@ def take_over(  # noqa: PLR0913 - the parts of one compare-and-swap
     if producer is None:
         commit_directly(consumer(), wanted)
     else:
-        commit_under(
-            producer, consumer().consumer_group_metadata(), wanted, {each: everything[each] for each in wanted}, check
-        )
+        group, expected = consumer().consumer_group_metadata(), {each: everything[each] for each in wanted}
+        commit_under(producer, group, wanted, expected, store.check_unchanged)
     log.info("owner %s: took over the tasks of %d input partitions", previous or UNOWNED, len(wanted))
     return taken
 
 
-def commit_under(
-    producer: Producer, group: Any, offsets: Offsets, expected: Committed, check: OffsetCheck = unchecked
-) -> None:
+def commit_under(producer: Producer, group: Any, offsets: Offsets, expected: Committed, check: OffsetCheck) -> None:
     """Commit offsets in a transaction of their own.
 
     Args:

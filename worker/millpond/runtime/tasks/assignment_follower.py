@@ -120,6 +120,7 @@ class AssignmentFollower:
         self._foreign_until: dict[TaskId, float] = {}
         self._rejected = False
         self._brokers = Brokers.ANSWERING
+        self._doubtful = False
         self._connected_at: float | None = None
         self._lags_unknown_until = 0.0
         self._retry_at = 0.0
@@ -159,6 +160,7 @@ class AssignmentFollower:
     def _turn(self, event: Turn) -> Iterable[Instruction]:
         now = event.now
         self._connected_at, self._brokers = event.connected_at, event.brokers
+        self._doubtful = event.doubtful or event.brokers is Brokers.LOST
         if event.rejected != self._rejected:
             self._rejected = event.rejected
             self.answer = None
@@ -277,7 +279,7 @@ class AssignmentFollower:
                 dropped.append(task)
             elif held.state is not TaskState.RELEASING:
                 self._suspects.add(task)
-                if not self._fenced_by_brokers and held.running and self._brokers is Brokers.LOST:
+                if not self._fenced_by_brokers and held.running and self._doubtful:
                     # Records that the producer has not sent must not mix with the output of the next owner.
                     yield GoBack()
         if dropped:

@@ -95,7 +95,7 @@ class Coordination:
             now=time.monotonic(),
         )
         self._ownership_check = (
-            None if config.exactly_once else OwnershipCheck(executor.lifecycle, client.session.lapses)
+            None if config.exactly_once else OwnershipCheck(executor.lifecycle, client.session.lapses + contact.doubts)
         )
         executor.claims.admitted = lambda: self._follower.admitted(time.monotonic())
         executor.on_not_owned = self._not_owned
@@ -128,8 +128,9 @@ class Coordination:
         if self._ownership_check is None:
             return True
         session = self._client.session
-        # `lapsed` before `lapses`: an answer increments the count before it ends the lapse.
-        seen = SessionSeen(clock.boottime(), session.lapsed, session.lapses, self._brokers())
+        # Before the counts: an answer, and the end of a doubt, increment them first.
+        lapsed = session.lapsed or self._contact.doubtful
+        seen = SessionSeen(clock.boottime(), lapsed, session.lapses + self._contact.doubts, self._brokers())
         allowed, instructions = self._ownership_check.may_write(seen)
         self._executor.perform(instructions)
         return allowed
@@ -150,7 +151,7 @@ class Coordination:
         answer, refusal = self._client.news(), self._client.refusal
         if refusal is not None and refusal.code is RefusalCode.REPLACED:
             raise OwnershipError(refusal.message)
-        self._handle(Turn(now, self._client.connected_at, self.rejected, self._brokers()))
+        self._handle(Turn(now, self._client.connected_at, self.rejected, self._brokers(), self._contact.doubtful))
         if answer is not None:
             self._handle(AnswerReceived(now, answer))
 

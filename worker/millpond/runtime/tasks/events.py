@@ -205,6 +205,8 @@ class Turn(Event):
     """Whether the coordinator rejects this worker's topology."""
     brokers: Brokers
     """Whether brokers answer this worker."""
+    doubtful: bool = False
+    """Whether its tasks may have been taken over because some brokers do not answer it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,6 @@ class TaskExecutor:
             self.start_positions.start_of,
             self.start_positions.age_of,
             self.topology,
-            resources.check,
         )  # fmt: skip
 
     # The held tasks
@@ -378,7 +377,8 @@ class TaskExecutor:
             self.renew_consumers()
         for held in self.held.values():
             if held.mark is not None:
-                self._marks.record(held.id, held.committed, held.mark)
+                offsets = {each: found.offset for each, found in held.committed.items() if found.offset is not None}
+                self._marks.record(held.id, held.committed, held.mark, offsets)
         self.handle(CommitFailed())
 
     def renew_consumers(self) -> None:

@@ -34,9 +34,9 @@ class SessionSeen:
     now: float
     """The time in seconds, of a clock that continues while the machine sleeps."""
     lapsed: bool
-    """Whether the session may have timed out by now."""
+    """Whether the session may have timed out by now, or the worker may be cut off from some brokers."""
     lapses: int
-    """How often the session may have timed out before the coordinator answered again."""
+    """How often that was so and has ended."""
     brokers: Brokers
     """Whether brokers answer this worker."""
 

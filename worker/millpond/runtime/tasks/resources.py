@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from confluent_kafka import Producer
 
-from millpond.runtime.commit.unchanged_offsets import OffsetCheck, unchecked
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
 from millpond.runtime.kafka.committed_ends import CommittedEnds
@@ -50,7 +49,5 @@ class TaskResources:
     """Restores stores from changelogs."""
     fencing: Callable[[str], Producer]
     """Makes a producer with the transactional id of an owner, which fences that owner's producer."""
-    check: OffsetCheck = unchecked
-    """Checks committed offsets before a transaction with others is committed."""
     snapshots: SnapshotRestorer | None = None
     """Restores stores from snapshots; None if the application has none."""

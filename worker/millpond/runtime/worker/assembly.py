@@ -13,7 +13,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from millpond.runtime.all_steps import take_all
 from millpond.runtime.blockers import Blockers
 from millpond.runtime.commit.pipeline import OffsetCommitter
-from millpond.runtime.commit.unchanged_offsets import OffsetCheck, UnchangedOffsets
 from millpond.runtime.config.memory_limit import row_cache_bytes
 from millpond.runtime.config.model import Config
 from millpond.runtime.kafka.admin import KafkaAdmin
@@ -21,7 +20,7 @@ from millpond.runtime.kafka.clients import CLIENT_DEFAULTS, COPY_AHEAD_KIB, make
 from millpond.runtime.kafka.committed_ends import CommittedEnds
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
 from millpond.runtime.kafka.replaceable_consumer import ReplaceableConsumer
-from millpond.runtime.missing_rights import Access, Operation
+from millpond.runtime.missing_rights import Access
 from millpond.runtime.ownership.takeover import OffsetStore
 from millpond.runtime.processing.environment import Environment
 from millpond.runtime.processing.handlers import Handlers
@@ -36,7 +35,8 @@ from millpond.runtime.tasks.task_stores import TaskStores
 from millpond.runtime.tasks.topic_ids import TopicIdWatch
 from millpond.runtime.topics.left_changelogs import warn_of_left_changelogs
 from millpond.runtime.topics.lost_changelogs import check_changelogs
-from millpond.runtime.topics.plan import Plan, outside_topics, plan_with
+from millpond.runtime.topics.plan import Plan, plan_with
+from millpond.runtime.topics.planning import plan_on
 from millpond.runtime.topics.renamed_back import warn_of_stores_renamed_back
 from millpond.runtime.topics.replicas import ReplicaCheck
 from millpond.runtime.topics.state_of_earlier_life import check_no_earlier_life
@@ -81,8 +81,8 @@ class Assembly:
     """Detects topics that were deleted and created again."""
     expired: ExpiredRecords
     """Deletes changelog records of windows that have expired."""
-    check: OffsetCheck
-    """Checks committed offsets before a transaction with others is committed."""
+    offsets: OffsetStore
+    """The committed offsets and their metadata."""
 
     def close(self) -> None:
         """Close the tasks, the state and the clients, whichever of them fail."""
@@ -130,10 +130,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
     def planned(topics: Mapping[str, int]) -> Plan:
         return plan_with(topology, topics, config)
 
-    outside = outside_topics(topology, config)
-    cluster.check_seen({each: needed for each, needed in outside.items() if each not in existing})
-    plan = planned(existing)
-    cluster.check_seen({each.name: Operation.READ for each in plan.internal if each.name not in existing})
+    plan = plan_on(cluster, existing, topology, config)
     state_file = _open_state(config)
     at_end.callback(state_file.close)
     threads = ConsumerThreads("millpond-registrar", _REQUEST_THREADS, lambda: make_offset_reader(config, on_error))
@@ -144,6 +141,7 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
         stopping,
         config.task_timeout_ms / 1000,
         Access.of(config.consumer_settings(), config.application_id),
+        exactly_once=config.exactly_once,
     )
     environment = _environment(topology, config, cluster, tracing)
     stores = TaskStores(plan, environment, state_file, cluster.ranges)
@@ -180,7 +178,6 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
     global_stores = GlobalStores(
         topology.global_stores, plan.partitions, environment, stores.of_builder, consumer, cluster, bootstrap
     )
-    check = UnchangedOffsets(offsets.read_anew)
     executor = TaskExecutor(
         TaskResources(
             plan=plan,
@@ -196,7 +193,6 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
             committed_ends=CommittedEnds(lambda: make_offset_reader(config, on_error, stable=False)),
             reader=reader,
             fencing=fencing,
-            check=check,
             snapshots=bootstrap,
         )
     )
@@ -212,7 +208,18 @@ def assemble(  # noqa: PLR0913 - callbacks to the parts of the worker
     ids = TopicIdWatch(executor, lambda topics: threads.run(lambda: cluster.try_ids(topics)))
     expired = ExpiredRecords(plan, windows, cluster, threads.run)
     return Assembly(
-        cluster, plan, environment, state_file, consumer, copier, offset_committer, executor, watch, ids, expired, check
+        cluster,
+        plan,
+        environment,
+        state_file,
+        consumer,
+        copier,
+        offset_committer,
+        executor,
+        watch,
+        ids,
+        expired,
+        offsets,
     )
 
 

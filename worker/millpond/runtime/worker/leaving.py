@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 
 from confluent_kafka import KafkaException
 
-from millpond.errors import OwnershipError
+from millpond.errors import OffsetsLost, OwnershipError
 from millpond.runtime.all_steps import take_all
 from millpond.runtime.commit.pipeline import CommitFailed
 
@@ -96,7 +96,7 @@ class Leaving:
                 committer.begin()
                 idle = committer.finish(deadline, COMMIT_POLL_S)
         except (CommitFailed, KafkaException, OwnershipError) as error:
-            log.warning("last commit: failed (%s); its records are processed again after the next start", error)
+            log.warning("last commit: failed (%s); the next start reads from Kafka what is committed", error)
             return
         if not idle:
             log.warning("last commit: not confirmed in time; the next start reads from Kafka whether it is complete")
@@ -111,7 +111,12 @@ class Leaving:
         try:
             take_all(
                 (
-                    lambda: self.sign_off(leave=parts.controls.leave_group),
+                    # Of workers that leave, the coordinator forgets the commits that brokers have, or may have, lost.
+                    lambda: self.sign_off(
+                        leave=parts.controls.leave_group
+                        and not isinstance(failure, OffsetsLost)
+                        and not parts.assembly.offsets.marks.rejecting
+                    ),
                     parts.close_offset_sink,
                     parts.client_errors.close,
                     parts.contact.close,

@@ -1,0 +1,91 @@
+"""Committed offsets that go back in an unclean leader election of `__consumer_offsets`, on a real cluster of three."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+import millpond as mp
+from millpond.errors import OffsetsLost
+from millpond.runtime.kafka.clients import log
+from tests.ownership.watch import coordinating_partition
+from tests.runtime.running import Running
+from tests.support import kafka
+from tests.support.broker import OwnBroker
+from tests.support.clusters.kafka import KafkaCluster
+
+_OFFSETS = "__consumer_offsets"
+#: Two replicas of each offset, one of which is enough, and leaders that lag: the third broker keeps a majority of the
+#: controllers while one of the two is down. All other topics have three replicas.
+_UNCLEAN = {
+    "offsets.topic.replication.factor": "2",
+    "unclean.leader.election.enable": "true",
+    "min.insync.replicas": "1",
+    "transaction.state.log.min.isr": "1",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+
+@pytest.fixture
+def cluster(own_brokers: type[OwnBroker], tmp_path: Path) -> Iterator[KafkaCluster]:
+    """Three brokers that elect leaders which lag."""
+    with KafkaCluster(tmp_path / "cluster", _UNCLEAN, make=own_brokers) as made:
+        yield made
+
+
+def _copied() -> mp.Topology:
+    builder = mp.StreamsBuilder()
+    builder.stream("in", key=mp.String, value=mp.String).to("out")
+    return builder.build()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_worker_stops_and_names_the_commits_that_were_lost(cluster: KafkaCluster, app_id: str, tmp_path: Path) -> None:
+    """No record is processed twice: the result of each is there once when the worker has ended."""
+    cluster.create_topics(NewTopic("in", 1, 3), NewTopic("out", 1, 3))
+    number = coordinating_partition(app_id, 6)
+    settings = {"processing.guarantee": "exactly_once", "task.timeout.ms": 120_000}
+
+    def produce(first: int, count: int) -> None:
+        kafka.produce(cluster.answering, "in", [("k", str(each)) for each in range(first, first + count)])
+
+    def committed() -> int:
+        return kafka.committed_offsets(cluster.answering, app_id, "in").get(0, (0, None))[0]
+
+    def offsets_partition() -> Any:
+        # A client that knows a frozen broker may wait for it.
+        found = kafka.admin(cluster.answering).list_topics(_OFFSETS, timeout=30)
+        return found.topics[_OFFSETS].partitions[number]
+
+    running = Running(_copied(), cluster.bootstrap_servers, app_id, tmp_path / "state", settings).start()
+    try:
+        produce(0, 100)
+        running.wait(lambda: committed() == 100, "100 records are committed", 90)
+        leader = offsets_partition().leader
+        (follower,) = set(offsets_partition().replicas) - {leader}
+        cluster.freeze(follower)
+        kafka.eventually(lambda: offsets_partition().isrs == [leader], "the follower is out of sync", 90)
+        produce(100, 100)
+        running.wait(lambda: committed() == 200, "200 records are committed, which one broker knows", 120)
+        cluster.brokers[leader].kill()
+        cluster.thaw(follower)
+        kafka.eventually(lambda: offsets_partition().leader == follower, "the follower leads", 90)
+        kafka.eventually(lambda: committed() == 100, "the commits are lost", 90)
+        # The worker would commit later offsets, from memory: it has to look them up.
+        other = Producer({"bootstrap.servers": cluster.answering, "transactional.id": f"{app_id}-w0"}, logger=log)
+        other.init_transactions(60)
+        produce(200, 10)
+        error = running.join(180)
+    finally:
+        running.worker.stop()
+        running.join(90)
+    assert isinstance(error, OffsetsLost), error
+    assert f"group '{app_id}' have gone back: in-0 at 100 instead of 200." in str(error)
+    assert [int(row.value or b"") for row in kafka.read(cluster.answering, "out")] == list(range(200))
