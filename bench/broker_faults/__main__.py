@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -20,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.broker_faults.evidence import input_faults, result_faults
-from bench.broker_faults.faults import FAULTS, Faults, Measured
+from bench.broker_faults.faults import FAULTS, Faults, Measured, until
 from bench.cluster import Cluster
 from bench.failover.analysis import Correctness
 from bench.failover.conduct import WORKERS
@@ -29,6 +28,7 @@ from bench.failover.millpond_side import MillpondFleet
 from bench.failover.records import PARTITIONS
 from bench.failover.traffic import Arrivals, Generator, Probe
 from bench.sides import RunFailed
+from millpond.times import moment
 from tests.ownership import watch
 from tests.support.clusters.kafka import KafkaCluster
 
@@ -121,32 +121,24 @@ class Run:
             probe.start()
             generator.start()
             try:
-                _until(lambda: all(probe.owner(each) for each in range(PARTITIONS)), check)
+                until(lambda: all(probe.owner(each) for each in range(PARTITIONS)), "first results", check, _SETTLE_S)
                 time.sleep(_QUIET_S)
                 for kind in kinds:
                     status.update(kind)
                     self.faults.append(causing.perform(kind))
                     console.log(_line(self.faults[-1]))
                     time.sleep(_QUIET_S)
-            except (RunFailed, TimeoutError) as error:
+            except RunFailed as error:
                 self.failure = str(error)
             status.update("waiting for the last results")
             sent = generator.stop()
-            with contextlib.suppress(TimeoutError):
-                _until(lambda: sum(map(probe.seen, range(PARTITIONS))) >= sum(sent), fleet.check, _END_S)
+            try:
+                until(lambda: sum(map(probe.seen, range(PARTITIONS))) >= sum(sent), "last results", fleet.check, _END_S)
+            except RunFailed as error:
+                self.failure = self.failure or str(error)
             time.sleep(1.0)  # a repeated result may come after the last one
             probe.stop()
         self.correctness = probe.finish(sent)
-
-
-def _until(reached: Callable[[], bool], check: Callable[[], None], seconds: float = _SETTLE_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not reached():
-        check()
-        if time.monotonic() > deadline:
-            message = f"no results within {seconds:.0f} s"
-            raise TimeoutError(message)
-        time.sleep(0.1)
 
 
 def _target(fault: Measured) -> float:
@@ -155,7 +147,8 @@ def _target(fault: Measured) -> float:
 
 def _line(fault: Measured) -> str:
     return (
-        f"{fault.kind} of {fault.node}: {fault.application_s:.1f} s "
+        f"{fault.kind} of {fault.node}: {fault.application_s:.1f} s, of partition {fault.partition} until "
+        f"{moment(fault.ended_us // 1000):%H:%M:%S} "
         f"(producer {fault.producer_s:.1f} s, wanted at most {_target(fault):.1f} s)"
     )
 

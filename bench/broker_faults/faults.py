@@ -42,6 +42,10 @@ class Measured:
     producer_s: float
     """Between two acknowledgements of a plain idempotent producer."""
     began_us: int
+    ended_us: int
+    """When the application's longest pause was over."""
+    partition: int
+    """The partition of that pause."""
 
 
 @dataclass
@@ -80,12 +84,15 @@ class Faults:
             self._in_sync()
         self._flow(now_us())
         ended = now_us()
+        pause, producer_pause = self.results.longest(began, ended), self.acknowledgements.longest(began, ended)
         return Measured(
             kind,
             " ".join(map(str, nodes)),
-            self.results.longest(began, ended),
-            self.acknowledgements.longest(began, ended),
+            pause.length_us / 1e6,
+            producer_pause.length_us / 1e6,
             began,
+            pause.end_us,
+            pause.partition,
         )
 
     def _one(self, kind: str, node: int) -> None:
@@ -138,9 +145,14 @@ class Faults:
         self._until(self.cluster.in_sync, "replicas are in sync")
 
     def _until(self, reached: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _FLOW_S
-        while not reached():
-            self.check()
-            if time.monotonic() > deadline:
-                raise RunFailed(f"not within {_FLOW_S:.0f} s: {what}")
-            time.sleep(_LOOK_S)
+        until(reached, what, self.check, _FLOW_S)
+
+
+def until(reached: Callable[[], bool], what: str, check: Callable[[], None], seconds: float) -> None:
+    """Wait until something is so, and call `check` meanwhile; raise RunFailed if it is not so in time."""
+    deadline = time.monotonic() + seconds
+    while not reached():
+        check()
+        if time.monotonic() > deadline:
+            raise RunFailed(f"not within {seconds:.0f} s: {what}")
+        time.sleep(_LOOK_S)

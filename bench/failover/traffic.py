@@ -10,11 +10,13 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 
 from bench.failover.analysis import GAP_FLOOR_US, Correctness, Gap, Move, Track
 from bench.failover.records import PARTITIONS, keys, now_us, parse, record
+from millpond.runtime.kafka.clients import CLIENT_DEFAULTS
 
 _TICK: Final = 0.002  # seconds between two small bursts: one record per partition at 4,000 per second
 _POLL: Final = 0.02
 _BATCH: Final = 1000
 _FLUSH: Final = 30.0
+_READER_SILENCE_MS: Final = 5_000  # otherwise a reader waits a minute for a frozen broker, and the pause is its own
 
 
 class Arrivals:
@@ -39,11 +41,14 @@ class Arrivals:
         """Return in how many partitions something arrived later than `at_us`."""
         return sum(last > at_us for last in list(self._last.values()))
 
-    def longest(self, from_us: int, to_us: int) -> float:
-        """Return the longest gap that ended in a time, in seconds; one that lasts counts up to its end."""
-        ended = [gap.length_us for gap in list(self._gaps) if from_us < gap.end_us <= to_us]
-        open_ = [to_us - last for last in list(self._last.values()) if last <= to_us]
-        return max([*ended, *open_], default=0) / 1e6
+    def longest(self, from_us: int, to_us: int) -> Gap:
+        """Return the longest gap that ended in a time; one that lasts counts up to its end.
+
+        There has to be an arrival before that end.
+        """
+        ended = [gap for gap in list(self._gaps) if from_us < gap.end_us <= to_us]
+        lasting = [Gap(each, to_us, to_us - last) for each, last in list(self._last.items()) if last <= to_us]
+        return max([*ended, *lasting], key=lambda gap: gap.length_us)
 
 
 class Generator(threading.Thread):
@@ -59,9 +64,19 @@ class Generator(threading.Thread):
             arrivals: gets the time of each acknowledgement.
         """
         super().__init__(name="generator", daemon=True)
-        # Idempotent: in order, and without repeats by retries, which would count against the side.
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1, "log_level": 3}
+            {
+                "bootstrap.servers": bootstrap,
+                # In order, and without repeats by retries, which would count against the side.
+                "enable.idempotence": True,
+                # When a leader moves, a later request may arrive before an earlier one that is sent again. The client
+                # then begins a new epoch and sends all of them again, also those that are stored.
+                "max.in.flight.requests.per.connection": 1,
+                "linger.ms": 1,
+                # Otherwise what a frozen broker leads has no input for a minute, whatever the application does.
+                "socket.timeout.ms": CLIENT_DEFAULTS["socket.timeout.ms"],
+                "log_level": 3,
+            }
         )
         self._topic = topic
         self._rate = rate
@@ -126,6 +141,7 @@ class Probe(threading.Thread):
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 10,
+                "socket.timeout.ms": _READER_SILENCE_MS,
                 "log_level": 3,
             }
         )

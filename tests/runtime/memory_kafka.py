@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -13,7 +13,6 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
 
-from millpond.runtime.commit.unchanged_offsets import Committed, OffsetsChanged
 from millpond.runtime.offsets.metadata import (
     CommittedOffset,
     OffsetMetadata,
@@ -84,12 +83,6 @@ class Kafka:
         """The committed offset of a partition."""
         offset, text = self.offsets.get(partition, (None, ""))
         return CommittedOffset(offset, decode_metadata(text))
-
-    def unchanged(self, expected: Committed, _left_s: Callable[[], float]) -> None:
-        """As `UnchangedOffsets`: raise if other offsets are committed."""
-        for partition, known in expected.items():
-            if (found := self.committed(partition)) != known:
-                raise OffsetsChanged(partition, known, found)
 
     def values(self, topic: str, partition: int = 0) -> list[tuple[str, str | None]]:
         """Committed keys and values of a partition."""
@@ -271,6 +264,14 @@ class Producer:
         self.kafka.offsets.update(self.kafka.pending.pop(self.id or "", {}))
         for record in self._records:
             record.stable = True
+        self._records.clear()
+
+    def abort_transaction(self, timeout: float = 0) -> None:
+        self._called("abort")
+        self._check()
+        self.kafka.pending.pop(self.id or "", None)
+        for record in self._records:
+            record.stable = False
         self._records.clear()
 
     def _called(self, method: str) -> None:

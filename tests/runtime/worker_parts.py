@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from millpond.runtime.commit.lost_connections import LostConnections
 from millpond.runtime.commit.pipeline import CommitPhase, CommitPipeline, OffsetCommitter, TransactionCommitter
 from millpond.runtime.commit.record_collector import RecordCollector
 from millpond.runtime.commit.transaction_size import TransactionSize
@@ -128,7 +130,7 @@ class Parts:
         )
         self.errands = Errands(kafka)
         errands: Any = self.errands
-        offsets = OffsetStore(
+        self.offsets = OffsetStore(
             errands.consumer, errands.forget_consumer, lambda: Consumer(kafka, stable=False), lambda: False, 1.0
         )
         self.reader = ChangelogReader(lambda _: None, WorkerListener(), environment.now_ms)
@@ -142,12 +144,11 @@ class Parts:
                 consumer=self.consumer,
                 copier=self.copier,
                 cluster=cluster,
-                offsets=offsets,
+                offsets=self.offsets,
                 threads=errands,
                 committed_ends=CommittedEnds(kafka),  # type: ignore[arg-type]
                 reader=self.reader,
                 fencing=self.producer_of,
-                check=kafka.unchanged,
             )
         )
         self._assembly: Any = SimpleNamespace(
@@ -183,7 +184,16 @@ class Parts:
         self.collector = RecordCollector(client, transactional=transactional)
         self.executor.active.outbox = self.collector.outbox
         sink: Any = (
-            TransactionCommitter(client, self.consumer, lambda: None, lambda: 10.0, 10.0, self.kafka.unchanged)
+            TransactionCommitter(
+                client,
+                self.consumer,
+                lambda: None,
+                lambda: 10.0,
+                10.0,
+                self.offsets.check_unchanged,
+                LostConnections(logging.getLogger(__name__)),
+                1.0,
+            )
             if transactional
             else OffsetCommitter(self.consumer)
         )

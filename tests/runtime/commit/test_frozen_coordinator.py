@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
 from millpond.runtime.commit.pipeline import topic_partitions
-from millpond.runtime.commit.unchanged_offsets import OffsetsChanged, UnchangedOffsets
+from millpond.runtime.commit.unchanged_offsets import OffsetsChanged
 from millpond.runtime.kafka.consumer_threads import ConsumerThreads
 from millpond.runtime.kafka.replaceable_consumer import close_in_background
 from millpond.runtime.offsets.metadata import CommittedOffset, OffsetMetadata, Partition
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 @pytest.fixture(scope="module")
 def cluster(own_brokers: type[OwnBroker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     with KafkaCluster(tmp_path_factory.mktemp("cluster"), make=own_brokers) as made:
-        kafka.answer(made.admin.create_topics([NewTopic(ROW.topic, 1, 3)])[ROW.topic], "a topic with three replicas")
+        made.create_topics(NewTopic(ROW.topic, 1, 3))
         made.await_all()
         yield made
 
@@ -84,7 +84,7 @@ def test_offsets_of_a_coordinator_that_was_frozen_are_not_used(cluster: KafkaClu
 
     producer = Producer({**servers, "transactional.id": f"{GROUP}-w0"}, logger=kafka.log)
     producer.init_transactions(60)
-    check, group = UnchangedOffsets(store.read_anew), _reader(cluster).consumer_group_metadata()
+    check, group = store.check_unchanged, _reader(cluster).consumer_group_metadata()
     with pytest.raises(OffsetsChanged, match=r"is 8 \(epoch 1\), and this worker continued from 5"):
         commit_under(producer, group, {ROW: (6, OWNER)}, {ROW: CommittedOffset(5, OWNER)}, check)
     commit_under(producer, group, {ROW: (9, OWNER)}, {ROW: CommittedOffset(8, OWNER)}, check)

@@ -11,10 +11,12 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond.runtime.commit.lost_connections import LostConnections
 from millpond.runtime.commit.pipeline import CommitFailed, TransactionCommitter
 from millpond.runtime.commit.throttling import Throttling
 from millpond.runtime.commit.transaction_size import TransactionSize
 from millpond.runtime.offsets.metadata import OffsetMetadata, Partition
+from tests.support import kafka
 
 TIMEOUT_S = 10.0
 
@@ -129,6 +131,9 @@ class _Client:
     def commit_transaction(self, timeout: float) -> None:
         self._call(timeout)
 
+    def poll(self, _timeout: float) -> None:
+        """Nothing arrives."""
+
     def _call(self, timeout: float) -> None:
         self.timeouts.append(timeout)
         if self.failures:
@@ -138,7 +143,8 @@ class _Client:
 
 def _commit(client: _Client, left_s: float, longest_call_s: float) -> None:
     consumer = SimpleNamespace(consumer_group_metadata=lambda: None)
-    given: Any = (client, consumer, lambda: None, lambda: left_s, longest_call_s)
+    connections = LostConnections(kafka.log)
+    given: Any = (client, consumer, lambda: None, lambda: left_s, longest_call_s, lambda *_: None, connections, 1.0)
     committer = TransactionCommitter(*given)
     committer.start({Partition("in", 0): (1, OffsetMetadata())}, {})
     committer.complete()

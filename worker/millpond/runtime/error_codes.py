@@ -25,6 +25,7 @@ __all__ = (
     "NOENT",
     "NOT_IMPLEMENTED",
     "PARTITION_EOF",
+    "RECORDS_GONE",
     "RESOLVE",
     "SSL",
     "STATE",
@@ -60,6 +61,8 @@ TRANSPORT = KafkaError._TRANSPORT
 UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION
 UNKNOWN_TOPIC = KafkaError._UNKNOWN_TOPIC
 WAIT_COORD = KafkaError._WAIT_COORD
+#: The codes of a client that is told to read records that the log no longer has, or does not have yet.
+RECORDS_GONE = (KafkaError.OFFSET_OUT_OF_RANGE, AUTO_OFFSET_RESET)
 
 
 class Kind(enum.Enum):

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import SimpleQueue
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -26,8 +26,9 @@ from millpond.runtime.offsets.metadata import OffsetMetadata, Partition, encode_
 from millpond.runtime.processing.tracing import RecordSpan
 from millpond.topology import TaskId
 
+from .lost_connections import LostConnections
 from .record_collector import RecordCollector
-from .unchanged_offsets import Committed, OffsetCheck, unchecked
+from .unchanged_offsets import Committed, OffsetCheck
 
 __all__ = ("Commit", "CommitFailed", "CommitPhase", "CommitPipeline", "OffsetCommitter", "TransactionCommitter")
 
@@ -38,7 +39,9 @@ Offsets = Mapping[Partition, tuple[int, OffsetMetadata]]
 _CAUSE_TIMEOUT_S = 1.0
 #: The shortest timeout of a call, however little time the transaction has left.
 _SHORTEST_CALL_S = 0.5
-#: When a broker dies, the client's calls sometimes exceed their timeout: so much later a call counts as stuck.
+#: Most calls return sooner: until then the loop does not poll the client, which would slow all threads down.
+_USUAL_CALL_S = 0.1
+#: The client's calls sometimes exceed their timeout: so much later a call counts as stuck.
 _STUCK_S = 2.0
 _MAX_REQUEST_BYTES = 256 * 1024
 _OFFSET_BYTES = 200
@@ -123,6 +126,14 @@ class Commit:
         self.spans: Sequence[RecordSpan] = spans
 
 
+class _Call(NamedTuple):
+    """A call of the client that has not returned: its name, and monotonic times in seconds."""
+
+    name: str
+    began: float
+    returns_by: float
+
+
 class OffsetSink(Protocol):
     """The interface for committing offsets without blocking the caller."""
 
@@ -189,6 +200,9 @@ class TransactionCommitter:
         left_s: returns how long the transaction may still be open, in seconds.
         longest_call_s: the maximum for one call, in seconds. A request that waits for longer may be sent twice.
         check: checks the committed offsets before the transaction is committed.
+        connections: the lost connections of the producer.
+        patience_s: after a lost connection, a call that waits for longer counts as stuck, in seconds
+            (docs/decisions/0065-commits-after-disconnects.md).
     """
 
     def __init__(  # noqa: PLR0913 - its collaborators
@@ -198,10 +212,14 @@ class TransactionCommitter:
         on_done: Callable[[], None],
         left_s: Callable[[], float],
         longest_call_s: float,
-        check: OffsetCheck = unchecked,
+        check: OffsetCheck,
+        connections: LostConnections,
+        patience_s: float,
     ) -> None:
         self._producer = producer
         self._check = check
+        self._connections = connections
+        self._patience_s = patience_s
         self._left_s = left_s
         self._longest_call_s = longest_call_s
         self._group = consumer.consumer_group_metadata()
@@ -211,7 +229,7 @@ class TransactionCommitter:
         self._deliveries: SimpleQueue[bool] = SimpleQueue()
         self._answers: SimpleQueue[CommitFailed | None] = SimpleQueue()
         self._closing = False
-        self._returns_by: float | None = None
+        self._call: _Call | None = None
         self._repeated = False
         self._thread = threading.Thread(target=self._work, name="millpond-commit", daemon=True)
         self._thread.start()
@@ -231,16 +249,30 @@ class TransactionCommitter:
             CommitFailed: the commit failed, or its outcome is unknown.
         """
         if self._answers.empty():
-            returns_by = self._returns_by
-            if returns_by is not None and time.monotonic() - returns_by > _STUCK_S:
-                raise CommitFailed(
-                    "a call of the client does not return, so the outcome of the commit is unknown", late=True
-                )
+            if (call := self._call) is not None:
+                self._check_stuck(call)
             return False
         failure = self._answers.get()
         if failure is not None:
             raise failure
         return True
+
+    def _check_stuck(self, call: _Call) -> None:
+        if time.monotonic() - call.began < _USUAL_CALL_S:
+            return
+        self._producer.poll(0)  # the client's log arrives with it
+        if not self._answers.empty():
+            return
+        now, since = time.monotonic(), self._connections.waits_since(call.began)
+        if since is not None and now - since > self._patience_s:
+            raise CommitFailed(
+                f"the client's {call.name} has not returned for {now - call.began:.1f} s, and it may wait for a "
+                "connection that it has lost, so the outcome of the commit is unknown"
+            )
+        if now - call.returns_by > _STUCK_S:
+            raise CommitFailed(
+                f"the client's {call.name} does not return, so the outcome of the commit is unknown", late=True
+            )
 
     def cause_of(self, error: KafkaError, offset: tuple[Partition, int]) -> KafkaError:
         """Return the reason of a failed transaction, for an error of `produce` that only reports the failure.
@@ -275,14 +307,16 @@ class TransactionCommitter:
             try:
                 for part in portions(topic_partitions(offsets)):
                     self._repeat(
+                        "send_offsets_to_transaction",
                         lambda timeout_s, part=part: self._producer.send_offsets_to_transaction(  # type: ignore[misc]
                             part, self._group, timeout_s
-                        )
+                        ),
                     )
+                self._connections.answered()  # by both coordinators
                 self._check(expected, self._left_s)
                 if not self._deliveries.get():
                     return
-                self._repeat(self._producer.commit_transaction)
+                self._repeat("commit_transaction", self._producer.commit_transaction)
                 answer = None
                 if self._repeated:
                     # It is committed. But the unanswered request may still arrive, in the next transaction with the
@@ -299,10 +333,11 @@ class TransactionCommitter:
             if answer is not None:
                 return
 
-    def _repeat(self, call: Callable[[float], None]) -> None:
+    def _repeat(self, name: str, call: Callable[[float], None]) -> None:
         while True:
             timeout_s = max(_SHORTEST_CALL_S, min(self._longest_call_s, self._left_s()))
-            self._returns_by = time.monotonic() + timeout_s
+            began = time.monotonic()
+            self._call = _Call(name, began, began + timeout_s)
             try:
                 call(timeout_s)
             except KafkaException as error:
@@ -315,7 +350,7 @@ class TransactionCommitter:
             else:
                 return
             finally:
-                self._returns_by = None
+                self._call = None
 
 
 class OffsetCommitter:

@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, ThrottleEvent
 
+from millpond.runtime.commit.lost_connections import LostConnections
 from millpond.runtime.config.model import Config
 
 from .log_filter import RepeatFilter
@@ -23,6 +24,7 @@ __all__ = (
     "log",
     "longest_call_s",
     "make_consumer",
+    "make_log_reader",
     "make_offset_reader",
     "make_producer",
     "transactional_id",
@@ -118,6 +120,25 @@ def make_offset_reader(config: Config, on_error: Callable[[KafkaError], None], *
     return Consumer(dict(config.consumer_settings(defaults=CLIENT_DEFAULTS, fixed=fixed)), logger=log)
 
 
+def make_log_reader(config: Config) -> Consumer:
+    """Return a consumer of committed records, under every processing guarantee, for reads up to the ends of logs."""
+    fixed: dict[str, Any] = {
+        "group.id": config.application_id,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        # Another replica may know an earlier end than the one that was read before.
+        "client.rack": "",
+        # The end of a partition is only seen when a fetch finds no record.
+        "fetch.wait.max.ms": 5,
+        "error_cb": lambda _error: None,
+    }
+    defaults: dict[str, Any] = {**CLIENT_DEFAULTS, "fetch.queue.backoff.ms": 5}
+    return Consumer(dict(config.consumer_settings(defaults=defaults, fixed=fixed)), logger=log)
+
+
 def largest_record(config: Config) -> int:
     """Return the maximum size of a record in the producer, key and value together, in bytes."""
     return int(config.producer_settings(defaults={"message.max.bytes": _LARGEST_RECORD})["message.max.bytes"])
@@ -142,6 +163,7 @@ def make_producer(  # noqa: PLR0913 - what differs between a worker's producers
     careful: bool = False,
     batch_bytes: int | None = None,
     on_throttle: Callable[[ThrottleEvent], None] | None = None,
+    connections: LostConnections | None = None,
 ) -> Producer:
     """Return a producer.
 
@@ -153,6 +175,7 @@ def make_producer(  # noqa: PLR0913 - what differs between a worker's producers
             (`runtime/commit/rejected_records.py`).
         batch_bytes: the maximum size of a batch, in bytes; None for the client's limit.
         on_throttle: called when a broker delays the producer because of a quota.
+        connections: notes the producer's lost connections.
     """
     defaults: dict[str, Any] = {
         **CLIENT_DEFAULTS,
@@ -177,4 +200,4 @@ def make_producer(  # noqa: PLR0913 - what differs between a worker's producers
         defaults["socket.timeout.ms"] = _transactional_silence_ms(config)
         fixed["transactional.id"] = transactional_id(config.application_id, owner)
         fixed["transaction.timeout.ms"] = config.transaction_timeout_ms
-    return Producer(dict(config.producer_settings(defaults=defaults, fixed=fixed)), logger=log)
+    return Producer(dict(config.producer_settings(defaults=defaults, fixed=fixed)), logger=connections or log)

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from confluent_kafka import Producer
 
+from millpond.runtime.commit.lost_connections import LostConnections, Patience
 from millpond.runtime.commit.pipeline import CommitPipeline, TransactionCommitter
 from millpond.runtime.commit.record_collector import RecordCollector
 from millpond.runtime.commit.rejected_changelog import RecordLimits
 from millpond.runtime.commit.rejected_records import CarefulCollector
-from millpond.runtime.kafka.clients import largest_record, longest_call_s, make_producer
+from millpond.runtime.kafka.clients import largest_record, log, longest_call_s, make_producer
 from millpond.runtime.kafka.reconnect import COMMON_TOPIC, answers
 from millpond.runtime.ownership.takeover import init_producer
 
@@ -33,6 +34,8 @@ class Producers:
 
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
+        self._connections = LostConnections(log)
+        self._patience = Patience()
 
     def start(self) -> None:
         """Make a producer that fences earlier ones of this worker's transactional id, and a commit scheduler for it.
@@ -53,7 +56,9 @@ class Producers:
             lambda: None,
             lambda: timeout_s - collector.transaction_s,
             longest_call_s(config),
-            parts.assembly.check,
+            parts.assembly.offsets.check_unchanged,
+            self._connections,
+            self._patience.next_s(parts.metrics.commits),
         )
         parts.offset_sink = offset_sink
         pipeline = CommitPipeline(parts.collector, offset_sink)
@@ -82,6 +87,7 @@ class Producers:
         parts, config = self._parts, self._parts.config
 
         def made() -> Producer:
+            self._connections = LostConnections(log)
             return _connected(
                 make_producer(
                     config,
@@ -90,10 +96,14 @@ class Producers:
                     careful=parts.rejected.careful,
                     batch_bytes=parts.rejected.batch_bytes,
                     on_throttle=parts.throttling.note,
+                    connections=self._connections,
                 )
             )
 
-        return self._initialised(made) if config.exactly_once else made()
+        producer = self._initialised(made) if config.exactly_once else made()
+        producer.poll(0)  # its log arrives: addresses to which it could not connect at first are no lost connections
+        self._connections.answered()
+        return producer
 
     def _careful(self, producer: Producer) -> CarefulCollector | None:
         parts = self._parts
