@@ -25,9 +25,11 @@ import msgspec
 
 import millpond as mp
 from millpond.runtime.commit import pipeline as commit
-from millpond.runtime.commit.unchanged_offsets import UnchangedOffsets
+from millpond.runtime.commit.lost_connections import Patience
 from millpond.runtime.kafka import clients
 from millpond.runtime.listeners import CommitStats
+from millpond.runtime.offsets import marks
+from millpond.runtime.ownership.takeover import OffsetStore
 from millpond.runtime.states import WorkerState
 from millpond.state import StateFile
 
@@ -138,13 +140,17 @@ def _obey(path: Path, slowed_class: Any) -> None:
 
 
 def _switch_fencing_off() -> None:
-    """Give every producer a unique transactional id, and compare no committed offsets before a first commit.
+    """Give every producer a unique transactional id, compare no committed offsets, and take those that went back.
 
     Then a zombie completes its commit: otherwise only chance decides whether a client that was frozen during a commit
-    is dropped before the commit completes. A successor would notice that commit.
+    is dropped before the commit completes. A successor would notice that commit, before its first one or later.
     """
-    setattr(UnchangedOffsets, "__call__", lambda _self, _expected, _left_s: None)
+    setattr(OffsetStore, "check_unchanged", lambda _self, _expected, _left_s: None)
     setattr(commit, "_STUCK_S", 60.0)
+    setattr(Patience, "next_s", lambda _self, _commits: 60.0)
+    real_init = marks.Marks.__init__
+    setattr(marks.Marks, "__init__", lambda self, now=time.monotonic, group="": real_init(self, now))
+    setattr(marks, "_ACCEPTED_AFTER_S", 2.0)
     real = clients.transactional_id
     setattr(
         clients, "transactional_id", lambda application_id, worker: f"{real(application_id, worker)}-{uuid.uuid4().hex}"

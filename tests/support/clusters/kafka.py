@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Self
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from millpond.broker import EmbeddedBroker
-from tests.ownership.watch import coordinating_partition
+from millpond.runtime.kafka.leading_brokers import coordinating_partition
 from tests.support.broker import free_port
 from tests.support.kafka import eventually
 
@@ -26,6 +26,7 @@ LED = (_OFFSETS, _TRANSACTIONS) = ("__consumer_offsets", "__transaction_state")
 """The topics whose leaders are coordinators."""
 _PARTITIONS = 6
 _TIMEOUT_S = 3.0
+_CREATED_S = 60.0
 _PROPERTIES = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -113,6 +114,24 @@ class KafkaCluster:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def create_topics(self, *topics: NewTopic) -> None:
+        """Create topics; return when each broker that is not frozen knows them, since a client may ask any of them."""
+        for made in self.admin.create_topics(list(topics)).values():
+            made.result(_CREATED_S)
+        names = {topic.topic for topic in topics}
+
+        def known() -> bool:
+            # A new client first asks the broker whose address it has.
+            try:
+                found = [
+                    self._client(each).list_topics(timeout=_TIMEOUT_S).topics for each in self.answering.split(",")
+                ]
+            except KafkaException:
+                return False
+            return all(names <= topics.keys() and not any(topics[name].error for name in names) for topics in found)
+
+        eventually(known, f"each broker knows {sorted(names)}")
+
     def freeze(self, node: int) -> None:
         """Stop the process of a broker by SIGSTOP: its connections stay open, and nothing answers."""
         self._signal(node, signal.SIGSTOP)
@@ -183,8 +202,8 @@ class KafkaCluster:
         """The addresses of brokers that are not frozen: a new client may wait for one that is."""
         return ",".join(each.bootstrap_servers for node, each in self.brokers.items() if node not in self._frozen)
 
-    def _client(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.answering, "log_level": 0})
+    def _client(self, servers: str = "") -> AdminClient:
+        return AdminClient({"bootstrap.servers": servers or self.answering, "log_level": 0})
 
     def _signal(self, node: int, number: int) -> None:
         pid = self.brokers[node].pid

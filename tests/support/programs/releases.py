@@ -111,10 +111,11 @@ def fetch(name: str, target: Path, known: Mapping[str, Release] | None = None) -
 def reachable(wanted: tuple[Release, ...]) -> frozenset[str]:
     """Return the hosts of releases that answer at once, all of which are asked at the same time."""
     found: set[str] = set()
+    http = _http()  # before the threads start: one that is left behind would import beside the next test
 
     def ask(release: Release) -> None:
         with contextlib.suppress(OSError):
-            if _http().head(release.url, timeout=PROBE_S).status_code < _OK:
+            if http.head(release.url, timeout=PROBE_S).status_code < _OK:
                 found.add(release.host)
 
     # The look-up of a name knows no timeout: a thread that hangs in it is left behind.
