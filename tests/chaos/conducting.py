@@ -23,8 +23,8 @@ from tests.chaos.worker import LOOK_EVERY_S, Controls
 __all__ = ("Conductor",)
 
 _HOUR_S = 3600.0
-#: A pause goes on for so long at most, although others do not own the tasks.
-_LONGEST_S, _LOOK_S = 45.0, 0.5
+#: A pause goes on for so long at most, although others do not own the tasks: the broker must not abort a transaction.
+_LONGEST_S, _LOOK_S = 30.0, 0.5
 
 
 class Conductor:

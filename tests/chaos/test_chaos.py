@@ -84,7 +84,8 @@ def test_chaos_without_fencing_doubles_records(fencing: bool, seed: int, soak: b
     """Workers that continue after others took over their tasks do no harm; with unique transactional ids they do."""
     options = Options(
         seed=seed, directory=_directory("zombies", seed), rate=600.0, fencing=fencing,
-        settings={"transaction.timeout.ms": _TRANSACTION_MS},
+        # A client that was frozen must not count its connections as silent when it continues.
+        settings={"transaction.timeout.ms": _TRANSACTION_MS, "producer.socket.timeout.ms": _TRANSACTION_MS - 1_000},
     )  # fmt: skip
     outcome = run(options, plan=_zombies(_TWO_IN_TURN if soak else _TWO_AT_ONCE))
     _report(outcome, kept=outcome.exactly_once is not fencing)

@@ -26,6 +26,7 @@ import msgspec
 import millpond as mp
 from millpond.runtime.commit import pipeline as commit
 from millpond.runtime.commit.lost_connections import Patience
+from millpond.runtime.commit.pipeline import CommitPhase, CommitPipeline
 from millpond.runtime.kafka import clients
 from millpond.runtime.listeners import CommitStats
 from millpond.runtime.offsets import marks
@@ -39,6 +40,8 @@ __all__ = ("LOOK_EVERY_S", "REFUSED", "Controls")
 REFUSED = 3
 #: The interval in which it reads its control file, in seconds.
 LOOK_EVERY_S = 0.05
+#: For how many turns of 5 ms a zombie's loop only completes its commit; clocks went on while it was stopped.
+_TURNS = 6_000
 
 
 class Controls(msgspec.Struct, frozen=True):
@@ -93,8 +96,11 @@ def _application(name: str, *, optimized: bool) -> tuple[mp.Topology, Any]:
     return topology(optimized=optimized), AllStores
 
 
-def _obey(path: Path, slowed_class: Any) -> None:
-    """Apply the control file to the clock, the disk, the commits and a processor of this process."""
+def _obey(path: Path, slowed_class: Any, zombie: threading.Event) -> None:
+    """Apply the control file to the clock, the disk, the commits and a processor of this process.
+
+    `zombie` is set from when the process stops right before a commit.
+    """
     controls, stopped, slowed = Controls(), None, None
     real_time, real_time_ns, real_write, real_portions = time.time, time.time_ns, StateFile.write, commit.portions
 
@@ -107,6 +113,7 @@ def _obey(path: Path, slowed_class: Any) -> None:
         nonlocal stopped
         if controls.stop not in {None, stopped}:
             stopped = controls.stop
+            zombie.set()
             os.kill(os.getpid(), signal.SIGSTOP)
         return real_portions(offsets)
 
@@ -139,12 +146,30 @@ def _obey(path: Path, slowed_class: Any) -> None:
     threading.Thread(target=watch, name="controls", daemon=True).start()
 
 
-def _switch_fencing_off() -> None:
+def _switch_fencing_off(zombie: threading.Event) -> None:
     """Give every producer a unique transactional id, compare no committed offsets, and take those that went back.
 
-    Then a zombie completes its commit: otherwise only chance decides whether a client that was frozen during a commit
-    is dropped before the commit completes. A successor would notice that commit, before its first one or later.
+    Then a zombie completes its commit, before it does anything else: otherwise only chance decides whether it hears
+    of its successor first, or drops a client that was frozen during a commit. A successor would notice that commit,
+    before its first one or later.
     """
+    real_advance = CommitPipeline.advance
+
+    def advance(pipeline: CommitPipeline) -> commit.Commit | None:
+        done = real_advance(pipeline)
+        if not zombie.is_set():
+            return done
+        try:
+            for _ in range(_TURNS):
+                if done is not None or pipeline.phase is CommitPhase.IDLE:
+                    break
+                time.sleep(0.005)
+                done = real_advance(pipeline)
+        finally:
+            zombie.clear()
+        return done
+
+    CommitPipeline.advance = advance  # type: ignore[method-assign]
     setattr(OffsetStore, "check_unchanged", lambda _self, _expected, _left_s: None)
     setattr(commit, "_STUCK_S", 60.0)
     setattr(Patience, "next_s", lambda _self, _commits: 60.0)
@@ -161,7 +186,8 @@ def main(options: dict[str, Any]) -> int:
     """Run a worker until SIGTERM; return the exit code."""
     faulthandler.register(signal.SIGUSR1)  # prints the stacks of all threads when a run is stuck
     topology, slowed = _application(options["application"], optimized=options["optimized"])
-    _obey(Path(options["control"]), slowed)
+    zombie = threading.Event()
+    _obey(Path(options["control"]), slowed, zombie)
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(levelname)s %(name)s %(message)s")
     logging.getLogger().handlers[0].setFormatter(
         _MonotonicFormatter("%(monotonic).3f %(levelname)s %(name)s %(message)s")
@@ -169,7 +195,7 @@ def main(options: dict[str, Any]) -> int:
     evidence = Evidence(options["evidence"])
     evidence.record("started", pid=os.getpid())
     if not options["fencing"]:
-        _switch_fencing_off()
+        _switch_fencing_off(zombie)
     config = mp.Config.of(options["settings"])
     more: dict[str, Any] = {"take_over": True} if options["alone"] else {}
     worker = mp.Worker(topology, config, evidence, **more)
