@@ -23,7 +23,7 @@ from tests.support import kafka
 from tests.support.broker import OwnBroker, free_port
 from tests.support.clusters.kafka import NODES, KafkaCluster
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("cut off")]  # one cluster for all
 
 PARTITIONS = 12
 LIMIT_MS = 12_000
@@ -124,8 +124,11 @@ class _Counting:
         settings = {
             "processing.guarantee": self._guarantee, "commit.interval.ms": 50, "statestore.cache.max.bytes": 0,
             "brokers.unreachable.timeout.ms": LIMIT_MS, "num.standby.replicas": 1,
+            # A busy machine is late with both: with the report of a missing broker, and with a heartbeat.
+            "task.timeout.ms": 180_000,
         }  # fmt: skip
-        with Fleet(self._topology, self._servers, self._app_id, directory, settings) as fleet:
+        patient = {"session-timeout": "30s"}
+        with Fleet(self._topology, self._servers, self._app_id, directory, settings, patient) as fleet:
             for name in _WORKERS:
                 fleet.start(name, **{"bootstrap.servers": self._cluster.servers_of(name)})
             fleet.wait_shared(PARTITIONS)
@@ -180,8 +183,8 @@ def test_tasks_that_wait_for_one_broker_move_to_a_worker_that_reaches_it(
         (other,) = {*_WORKERS} - {cut.worker}
         with cluster.cut(cut.worker, cut.node):
             counting.send(cut.partitions)
-            fleet.wait(lambda: len(fleet.active()[other]) == PARTITIONS, "the other worker runs every task")
-            fleet.wait(counting.all_counted, "it counts the records sent after the cut")
+            fleet.wait(lambda: len(fleet.active()[other]) == PARTITIONS, "the other worker runs every task", _LONG_S)
+            fleet.wait(counting.all_counted, "it counts the records sent after the cut", _LONG_S)
             assert member(cut.worker).cut_off
             waiting, said = fleet.workers[cut.worker].worker.waiting, f"broker {cut.node} does not answer this worker"
             fleet.wait(lambda: said in str(waiting.trouble()), "the worker names the broker")

@@ -134,7 +134,8 @@ def renew(bootstrap_servers: str) -> list[OwnBroker]:
     """
     if bootstrap_servers in _shared:
         return []
-    hanging = [each for each in _running if each.bootstrap_servers == bootstrap_servers] or list(_running)
+    addresses = bootstrap_servers.split(",")
+    hanging = [each for each in _running if each.bootstrap_servers in addresses] or list(_running)
     for each in hanging:
         each.kill()
         each.start()

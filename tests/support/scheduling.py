@@ -114,7 +114,11 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
     def schedule(self) -> None:
         """Begin to distribute the tests."""
         if self._plan is None:
-            self._plan = _read_plan(self._directory)
+            try:
+                self._plan = _read_plan(self._directory)
+            except FileNotFoundError:  # its processes keep to themselves which path is wrong
+                paths = " ".join(self.config.args)
+                raise pytest.UsageError(f"no process collected tests from {paths}: check that each exists") from None
             self._unfinished = {each for needs in self._plan.needs.values() for each in needs}
             self._apart = _API_SERVER in preparing.unfinished(self._directory, self._unfinished)
             for nodeid, needs in self._plan.needs.items():

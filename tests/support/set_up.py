@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ("Late", "SetUpError", "begin", "end_of", "limited", "repeated", "twice")
+__all__ = ("Late", "SetUpError", "begin", "end_of", "limited", "repeated", "twice", "without_limit")
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def twice(
     Raises:
         SetUpError: it was late twice.
     """
-    with _without_limit():
+    with without_limit():
         try:
             return step()
         except Late as late:
@@ -105,8 +105,8 @@ def _count(what: str) -> None:
 
 
 @contextlib.contextmanager
-def _without_limit() -> Iterator[None]:
-    """Stop the time limit of the test that runs, and let it begin again afterwards."""
+def without_limit() -> Iterator[None]:
+    """Stop the time limit of the test that runs for the time of the block, and let it begin again afterwards."""
     if threading.current_thread() is not threading.main_thread():  # it may outlive its test
         yield
         return

@@ -50,3 +50,13 @@ def test_tests_that_can_run_come_first_while_others_wait_for_a_build(tmp_path, p
     assert sum("PASSED" in each for each in lines) == PLAIN
     (left_out,) = (line for line in lines if "tests: There is no etcd" in line)
     assert left_out.split()[0] == str(sum("SKIPPED" in each for each in lines))
+
+
+def test_path_that_does_not_exist_is_told(processes):
+    """The processes of pytest collect nothing then."""
+    command = [sys.executable, "-m", "pytest", "-n", "1", "--dist", "loadgroup", "tests/support/missing.py"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=200)
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "ERROR: no process collected tests from tests/support/missing.py" in run.stdout + run.stderr
+    assert "INTERNALERROR" not in run.stdout + run.stderr

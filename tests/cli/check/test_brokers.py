@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewTopic
 
 from millpond.cli.check import brokers as of_brokers
 from millpond.runtime.kafka.dry_run import default_replication_factor
@@ -161,8 +162,8 @@ def test_single_replicas_on_three_brokers_are_noted_before_they_are_made(
 ) -> None:
     """Those that would be created, and those that exist; not where the settings ask for three, or accept one."""
     servers = stock.bootstrap_servers
+    stock.create_topics(NewTopic("words", 1, 1), NewTopic("counts", 1, 1))
     for variable, topic in (("WORDS", "words"), ("COUNTS", "counts")):
-        kafka.create_topic(servers, topic)
         monkeypatch.setenv(variable, topic)
     name = f"{application(COUNT)}:count"
     options = ["--connect", "--bootstrap-servers", servers, "--set", f"application.id={app_id}"]
@@ -173,7 +174,7 @@ def test_single_replicas_on_three_brokers_are_noted_before_they_are_made(
     assert kafka.topic_names(servers, app_id) == set()
     for factor in (1, 3):
         assert "note" not in millpond("check", name, *options, "--set", f"replication.factor={factor}").out
-    kafka.create_topic(servers, log)
+    stock.create_topics(NewTopic(log, 1, 1))
     ended = millpond("check", name, *options)
     assert f"note: 1 internal topic ('{log}') has one replica, on a cluster of 3 brokers" in ended.out
     assert f"note: 1 internal topic ('{other}') would be created with one replica" in ended.out

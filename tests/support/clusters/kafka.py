@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from millpond.broker import EmbeddedBroker
 from millpond.runtime.kafka.leading_brokers import coordinating_partition
+from tests.support import set_up
 from tests.support.broker import free_port
 from tests.support.kafka import eventually
 
@@ -88,8 +89,8 @@ class KafkaCluster:
         Raises:
             BrokerError: one did not become ready.
         """
-        with ThreadPoolExecutor(len(NODES)) as pool:
-            list(pool.map(EmbeddedBroker.start, self.brokers.values()))
+        with set_up.without_limit(), ThreadPoolExecutor(len(NODES)) as pool:
+            list(pool.map(lambda each: each.start(), self.brokers.values()))
         self.bootstrap_servers = ",".join(each.bootstrap_servers for each in self.brokers.values())
         self.admin = self._client()
         self.await_all()
@@ -100,7 +101,7 @@ class KafkaCluster:
         for node in list(self._frozen):
             self.thaw(node)
         with ThreadPoolExecutor(len(NODES)) as pool:
-            list(pool.map(EmbeddedBroker.kill, self.brokers.values()))
+            list(pool.map(lambda each: each.kill(), self.brokers.values()))
         for each in self.brokers.values():
             each.close()
 
