@@ -18,6 +18,8 @@ from tests.fidelity.objects import config_map, names, owner_of, refusal
 from tests.support.kafka import eventually
 
 _SOON_S = 60.0
+#: Its controller works off a queue, with longer and longer pauses after an answer that failed.
+_CONTROLLED_S = 240.0
 Server = SharedApiServer | SharedMemoryApiServer
 
 
@@ -288,16 +290,21 @@ def test_a_pod_on_a_node_gets_time_to_end(client: Api, space: str) -> None:
     assert client.find("Pod", space, "a") is None
 
 
+@pytest.mark.timeout(600)
 def test_a_namespace_goes_with_all_that_is_in_it(client: Api) -> None:
     """A namespace is deleted with its objects, and accepts no new ones meanwhile."""
     with namespace_on(client) as space:
         client.create(config_map(space, metadata={"finalizers": ["example.com/a"]}))
         client.delete("Namespace", None, space)
-        eventually(lambda: "deletionTimestamp" in client.get("ConfigMap", space, "a")["metadata"], "it goes")
+
+        def told() -> str:
+            return f"its objects go: {client.find('Namespace', None, space)}"
+
+        eventually(lambda: "deletionTimestamp" in client.get("ConfigMap", space, "a")["metadata"], told, _CONTROLLED_S)
         failure = refusal(lambda: client.create(config_map(space, "b")))
         assert (failure.status, failure.reason) == (403, "Forbidden")
         client.patch("ConfigMap", space, "a", {"metadata": {"finalizers": None}})
-        eventually(lambda: client.find("Namespace", None, space) is None, "the namespace is gone")
+        eventually(lambda: client.find("Namespace", None, space) is None, told, _CONTROLLED_S)
 
 
 def test_a_pod_needs_its_priority_class(client: Api, space: str) -> None:
