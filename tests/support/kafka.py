@@ -95,14 +95,21 @@ def create_topic(
     def create() -> None:
         nonlocal requested
         client = admin(bootstrap_servers)
-        try:
-            answer(client.create_topics([new])[name], f"creating topic {name}")
-        except KafkaException as error:
-            if not requested or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-        finally:
-            requested = True
         deadline = time.monotonic() + _TIMEOUT_S
+        while True:
+            try:
+                answer(client.create_topics([new])[name], f"creating topic {name}")
+                break
+            except KafkaException as error:
+                code = error.args[0].code()
+                if requested and code == KafkaError.TOPIC_ALREADY_EXISTS:
+                    break
+                # A broker that was frozen is fenced until its next heartbeat, and then has no place for a replica.
+                if code != KafkaError.INVALID_REPLICATION_FACTOR or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            finally:
+                requested = True
         while not _led(client, name, partitions):
             if time.monotonic() > deadline:
                 raise set_up.Late(f"{partitions} partitions of topic {name} had no leaders within {_TIMEOUT_S:g} s")
