@@ -229,8 +229,6 @@ class _Network:
         self.workers = fleet(self.kafka, self.random.randint(2, 4), summary)
         self.brokers = range(1, self.random.randint(2, 4) + 1)
         self.answers = {each.id: BrokerAnswers(LIMIT_MS / 1000) for each in self.workers}
-        self.checks: dict[str, tuple[float, dict[int, bool]]] = {}
-        """The check of each worker that has not ended: when it began, in seconds, and what it will find."""
         self.committing = {each.id: self.random.choice(self.brokers) for each in self.workers}
         self.links_break = links_break
         self.down_until: dict[int | tuple[str, int], int] = {}
@@ -260,10 +258,8 @@ class _Network:
                     self.up_since.pop((each.id, broker), None)
                 elif now_ms - self.up_since.setdefault((each.id, broker), now_ms) >= HALF_MS - _LATE_MS:
                     self.reached[each.id, broker] = now_ms
-            asked_at, answers = self.checks.setdefault(each.id, (now_ms / 1000, found))
             if self.random.random() < 0.7:  # checks take their time
-                del self.checks[each.id]
-                self.answers[each.id].note(answers, asked_at, asked_at, now_ms / 1000)
+                self.answers[each.id].note(found, now_ms / 1000, now_ms / 1000)
             each.reach = self.answers[each.id].reach(now_ms / 1000)
             each.commits = found[self.committing[each.id]]
         self.driver.rounds(self.workers, 1, _STEP_MS)

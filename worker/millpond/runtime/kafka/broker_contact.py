@@ -44,8 +44,7 @@ class BrokerContact:
         blockers: the worker's blockers, to which unreachable brokers are added.
         servers: the brokers' addresses, for messages.
         now: returns the time of a clock, in seconds.
-        each: returns which of the brokers that the application needs answer within a number of seconds, by broker id;
-            None if the check proves nothing.
+        each: returns which of the brokers that the application needs answer within a number of seconds, by broker id.
 
     Attributes:
         doubts: how often the worker was `doubtful` and is no longer; it grows before that.
@@ -58,7 +57,7 @@ class BrokerContact:
         blockers: Blockers,
         servers: str,
         now: Callable[[], float] = time.monotonic,
-        each: Callable[[float], Mapping[int, bool] | None] = lambda _: {},
+        each: Callable[[float], Mapping[int, bool]] = lambda _: {},
     ) -> None:
         self._probe = probe
         self._each = each
@@ -126,8 +125,7 @@ class BrokerContact:
                 self._logged = False
             self._check_each()
             return
-        if self._answering_since is None:  # a single request may have met the one broker that does not answer
-            self._note({}, requested_at)
+        self._note({}, requested_at)
         if self._answering_since is not None:
             # At most the time of a check: if the process was suspended meanwhile, the brokers are not lost yet.
             self._silent_since = max(requested_at, self._now() - 2 * self._answer_s)
@@ -139,15 +137,13 @@ class BrokerContact:
 
     def _check_each(self) -> None:
         requested_at = self._now()
-        answers = self._each(self._answer_s)
-        if answers is not None:
-            self._note(answers, requested_at)
+        self._note(self._each(self._answer_s), requested_at)
 
     def _note(self, answers: Mapping[int, bool], requested_at: float) -> None:
         now = self._now()
         self._doubt(self._answers.reach(now), now)
         # At most the time of a check, as above.
-        self._answers.note(answers, requested_at, max(requested_at, now - self._answer_s), now)
+        self._answers.note(answers, max(requested_at, now - self._answer_s), now)
         reach = self._answers.reach(now)
         self._doubt(reach, now)
         if reach.missing == self._missing:
@@ -158,8 +154,7 @@ class BrokerContact:
             log.warning("%s", error)
         else:
             self._blockers.remove(_MISSING)
-            if answers:  # otherwise all brokers are silent
-                log.info("brokers %s: no longer missing", ", ".join(map(str, self._missing)))
+            log.info("brokers %s: no longer missing", ", ".join(map(str, self._missing)))
         self._missing = reach.missing
 
     def _doubt(self, reach: BrokerReach, now: float) -> None:

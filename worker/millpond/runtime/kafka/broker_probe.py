@@ -66,11 +66,10 @@ class BrokerProbe:
             return True
         return answers(self._new_client(), COMMON_TOPIC, timeout_s)
 
-    def each_answers(self, timeout_s: float) -> dict[int, bool] | None:
+    def each_answers(self, timeout_s: float) -> dict[int, bool]:
         """Return which of the needed brokers answer within `timeout_s` seconds, by broker id.
 
-        None of them, while it is not known which are needed. `None` if the check proves nothing: the client of a busy
-        machine may be slower than the brokers.
+        Nothing, while it is not known which brokers are needed.
         """
         if not (topics := self._topics()):
             return {}
@@ -85,15 +84,13 @@ class BrokerProbe:
             self._failed = 0
             return answering
         self._failed += 1
-        others_answer = any(answering.values())
+        proven = None
         with contextlib.suppress(KafkaException):
-            informing = self._look(client, topics, timeout_s)
-            # If that broker seemed silent, the client was too slow for it, and may have been for the others as well.
-            others_answer = informing is None or answering.get(informing, True)
+            proven = self._look(client, topics, timeout_s)
         if self._failed % _REPLACED_AFTER == 0:
             self._new_client()
-        if not others_answer:
-            return None
+        if proven is not None and not answering.get(proven, True):
+            return {}  # that broker does answer: the client was too slow, which proves nothing about the others either
         # Nothing waits for a former leader.
         leaders = asked_partitions(self._leaders)
         return {broker: answered for broker, answered in answering.items() if answered or broker in leaders}

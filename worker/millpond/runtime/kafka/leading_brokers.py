@@ -21,8 +21,8 @@ _NO_LEADER = -1
 #: a task moves within the limit; much more than the time between two checks, so that workers agree which broker is
 #: reached by nobody.
 _SETTLED_SHARE = 0.5
-#: Share of the limit for which the last check counts, from its begin: longer than a pause between two checks and one
-#: request, and less than the share above. Later, another worker may already miss a broker that stopped for all.
+#: Share of the limit for which the last check counts: longer than a pause between two checks and one request, and less
+#: than the share above. While a check takes longer, another worker may already miss a broker that stopped for all.
 _RECENT_SHARE = 1 / 3
 
 
@@ -42,32 +42,29 @@ class BrokerAnswers:
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._brokers: dict[int, _Answers] = {}
-        self._asked_at = 0.0
+        self._noted_at = 0.0
 
-    def note(self, answers: Mapping[int, bool], asked_at: float, silent_since: float, now: float) -> None:
-        """Note which of the needed brokers answered a check. A check that proves nothing is not noted.
+    def note(self, answers: Mapping[int, bool], requested_at: float, now: float) -> None:
+        """Note which of the needed brokers answered a check.
 
         Args:
             answers: by broker id; other brokers are not needed any more.
-            asked_at: when the check began, in seconds.
-            silent_since: since when those that did not answer count as silent.
-            now: when the check ended.
+            requested_at: when the check began, in seconds.
+            now: when it ended.
         """
-        # A broker of which nothing was known for so long may have been away meanwhile.
-        seen = asked_at - self._asked_at < self._limit_s * _SETTLED_SHARE
         before = self._brokers
-        self._asked_at = asked_at
+        self._noted_at = now
         self._brokers = {
             id: known
-            if (known := before.get(id)) is not None and known.answering == answering and (seen or not answering)
-            else _Answers(answering, now if answering else silent_since)
+            if (known := before.get(id)) is not None and known.answering == answering
+            else _Answers(answering, now if answering else requested_at)
             for id, answering in answers.items()
         }
 
     def reach(self, now: float) -> BrokerReach:
         """Return the report for the coordinator."""
         brokers = self._brokers
-        recent = now - self._asked_at < self._limit_s * _RECENT_SHARE
+        recent = now - self._noted_at < self._limit_s * _RECENT_SHARE
         settled = {
             id: each
             for id, each in brokers.items()
