@@ -156,18 +156,16 @@ def _switch_fencing_off(zombie: threading.Event) -> None:
     real_advance = CommitPipeline.advance
 
     def advance(pipeline: CommitPipeline) -> commit.Commit | None:
-        done = real_advance(pipeline)
         if not zombie.is_set():
-            return done
+            return real_advance(pipeline)
         try:
             for _ in range(_TURNS):
-                if done is not None or pipeline.phase is CommitPhase.IDLE:
-                    break
+                if (done := real_advance(pipeline)) is not None or pipeline.phase is CommitPhase.IDLE:
+                    return done
                 time.sleep(0.005)
-                done = real_advance(pipeline)
         finally:
             zombie.clear()
-        return done
+        return None
 
     CommitPipeline.advance = advance  # type: ignore[method-assign]
     setattr(OffsetStore, "check_unchanged", lambda _self, _expected, _left_s: None)

@@ -124,10 +124,11 @@ class _Counting:
         settings = {
             "processing.guarantee": self._guarantee, "commit.interval.ms": 50, "statestore.cache.max.bytes": 0,
             "brokers.unreachable.timeout.ms": LIMIT_MS, "num.standby.replicas": 1,
-            # A busy machine is late with both: with the report of a missing broker, and with a heartbeat.
+            # A busy machine is late with the report of a missing broker.
             "task.timeout.ms": 180_000,
         }  # fmt: skip
-        patient = {"session-timeout": "30s"}
+        # Heartbeats are a sixth of it apart: a report that a broker is reached must not outlive the broker by much.
+        patient = {"session-timeout": "12s"}
         with Fleet(self._topology, self._servers, self._app_id, directory, settings, patient) as fleet:
             for name in _WORKERS:
                 fleet.start(name, **{"bootstrap.servers": self._cluster.servers_of(name)})

@@ -104,12 +104,16 @@ def create_topic(
                 code = error.args[0].code()
                 if requested and code == KafkaError.TOPIC_ALREADY_EXISTS:
                     break
-                # A broker that was frozen is fenced until its next heartbeat, and then has no place for a replica.
-                if code != KafkaError.INVALID_REPLICATION_FACTOR or time.monotonic() > deadline:
+                if code != KafkaError.INVALID_REPLICATION_FACTOR:
                     raise
+                # A broker that was frozen is fenced until its next heartbeat, and then has no place for a replica.
+                if time.monotonic() > deadline:
+                    raise set_up.Late(f"the broker accepted no topic {name} within {_TIMEOUT_S:g} s") from error
                 time.sleep(0.1)
-            finally:
+            except set_up.Late:
                 requested = True
+                raise
+        deadline = time.monotonic() + _TIMEOUT_S
         while not _led(client, name, partitions):
             if time.monotonic() > deadline:
                 raise set_up.Late(f"{partitions} partitions of topic {name} had no leaders within {_TIMEOUT_S:g} s")
