@@ -22,7 +22,7 @@ __all__ = ("Record", "Turns", "compiled", "describe", "draw_records")
 
 PARTITIONS = 2
 _SOURCE = Path(__file__).parent / "java" / "Turns.java"
-_END_S = 90.0
+_END_S = 300.0
 _KEYS = [f"k{number}" for number in range(7)]
 _WEIGHTS = {"left": 8, "right": 5, "table": 3, "other": 2, "versions": 2}
 _START_MS = int(time.time()) // 600 * 600_000 - 3_600_000
