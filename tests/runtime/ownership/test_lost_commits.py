@@ -13,7 +13,7 @@ from confluent_kafka.admin import NewTopic
 import millpond as mp
 from millpond.errors import OffsetsLost
 from millpond.runtime.kafka.clients import log
-from tests.ownership.watch import coordinating_partition
+from millpond.runtime.kafka.leading_brokers import coordinating_partition
 from tests.runtime.running import Running
 from tests.support import kafka
 from tests.support.broker import OwnBroker
