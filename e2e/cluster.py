@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from e2e.commands import WORK, background, end, run
+from tests.support.patience import PATIENCE
 
 __all__ = ("Cluster", "NoAnswer", "Object", "eventually", "path_of")
 
@@ -47,9 +48,16 @@ class NoAnswer(urllib.error.URLError):
 def eventually(look: Callable[[], T | None], what: str, timeout_s: float, every_s: float = _LOOK_EVERY_S) -> T:
     """Poll until a result is true, and return it. A look without an answer of the API server is repeated.
 
+    Args:
+        look: returns the result.
+        what: its description.
+        timeout_s: how long that may take on a quiet machine; the wait is `PATIENCE` times as long.
+        every_s: how often to look.
+
     Raises:
-        AssertionError: when there is not within `timeout_s`; `what` says what was waited for.
+        AssertionError: it was never true; `what` says what was waited for.
     """
+    timeout_s *= PATIENCE
     deadline = time.monotonic() + timeout_s
     while True:
         trouble = ""

@@ -24,6 +24,7 @@ from tests.support import choices
 from tests.support.fixtures import processes, standstills  # noqa: F401  (fixtures)
 from tests.support.measuring import figures as reported
 from tests.support.measuring.figures import figures  # noqa: F401  (fixture)
+from tests.support.patience import PATIENCE
 
 NAMESPACE = "millpond-e2e"
 OTHER_NAMESPACES = ("millpond-e2e-tenants", "millpond-e2e-worst-days")
@@ -45,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Raise the timeout of each test and its fixtures, since a cluster is slow."""
     for item in items:
         choices.record(f"test {item.nodeid}")
-        item.add_marker(pytest.mark.timeout(_TEST_S))
+        item.add_marker(pytest.mark.timeout(PATIENCE * _TEST_S))
 
 
 @pytest.hookimpl(wrapper=True)

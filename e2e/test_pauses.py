@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from e2e.measuring.pauses import Arrivals, Event, table
@@ -30,6 +32,24 @@ def test_a_gap_that_overlaps_an_event_counts_in_full() -> None:
 def test_unfinished_gap_counts_up_to_now() -> None:
     """The gap of a task without further output counts up to now."""
     assert _steady(1.0, 2.0).longest("0_0", 1.5, 9.0) == pytest.approx(7.0)
+
+
+def test_tasks_are_steady_that_follow_their_input() -> None:
+    """A gap of the input is allowed to its tasks; an input with long gaps, or without any output, lets nothing rest."""
+    arrivals = Arrivals()
+    comes: dict[str, list[float]] = {
+        "path": [0.0, 6.5, 7.4, 8.3, 9.2, 10.0],
+        "0_0": [0.0, 6.5, 8.3, 9.9],
+        "0_1": [0.0, 6.5, 8.6, 9.9],
+        "0_2": [7.5, 8.3, 9.9],
+    }
+    for task, moments in comes.items():
+        for moment in moments:
+            arrivals.add(task, moment)
+    restless = arrivals.restless("path", ["0_0", "0_1", "0_2", "0_3"], 3.0, 10.0)
+    assert restless == {"0_1": pytest.approx(2.1), "0_2": inf, "0_3": inf}
+    assert arrivals.restless("path", ["0_0"], 3.0, 60.0) == {"path": pytest.approx(50.0)}
+    assert arrivals.restless("other", ["0_0"], 3.0, 10.0) == {"other": inf}
 
 
 def test_the_table_has_a_line_for_each_event() -> None:

@@ -33,6 +33,7 @@ from tests.support.fixtures import (  # noqa: F401  (fixtures)
 from tests.support.measuring import figures as reported
 from tests.support.measuring.figures import figures  # noqa: F401  (fixture)
 from tests.support.needs import MARKERS, needs
+from tests.support.patience import PATIENCE
 from tests.support.scheduling import GroupScheduling, group_of, telling, write_plan
 
 # Threads that outlive a test, such as simulated workers, may log to what pytest captured for it and has closed since.
@@ -48,9 +49,6 @@ gc.disable()
 #: Most brokers live for seconds: what the JVM's second compiler and its parallel collector win comes too late for them.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _OTHER_BROKER = "MILLPOND_TEST_BOOTSTRAP_SERVERS"
-#: The end of a time limit ends a process, and with it the run. Limits are those of a quiet machine, and are meant for
-#: tests that hang: a machine that is so much slower fails none.
-_PATIENCE = 4
 #: Of tests that need something. Spark's are one long group, which is not to be the last one.
 _ORDER = ("spark", "java", "process", "broker", "apiserver")
 _LATE = "set-up was late"
@@ -171,7 +169,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         choices.record(f"test {seeds.plain(item.nodeid)}")
         limit = item.get_closest_marker("timeout")
         seconds = float(limit.args[0]) if limit and limit.args else float(config.getini("timeout"))
-        item.add_marker(pytest.mark.timeout(_PATIENCE * seconds), append=False)
+        # The end of a limit ends a process, and with it the run.
+        item.add_marker(pytest.mark.timeout(PATIENCE * seconds), append=False)
     write_plan(Path(config.stash[_SESSION]["directory"]), items)
     needed = [each for each in preparing.PREPARED if any(item.get_closest_marker(each) for item in items)]
     if needed and not config.option.collectonly:

@@ -29,8 +29,6 @@ __all__ = ("Meter",)
 _PATH = "path"
 _BATCH = 500
 _CALM_S = 3.0
-#: A task with a longer gap than this has not come to rest.
-_REST_S = 1.0
 _TASKS = [f"{subtopology}_{partition}" for subtopology in (0, 1) for partition in range(PARTITIONS)]
 
 
@@ -76,12 +74,13 @@ class Meter(Beside):
         """Wait until every task has had steady output for some seconds.
 
         Raises:
-            AssertionError: it does not come to that.
+            AssertionError: it does not come to that; the message has the longest gap of each task that has none.
         """
         try:
             eventually(lambda: not self._restless(), "output of all tasks comes steadily", within_s)
         except AssertionError as error:
-            raise AssertionError(f"{error}; it does not of {', '.join(self._restless())}") from None
+            gaps = ", ".join(f"{task}: {gap:.1f} s" for task, gap in self._restless().items())
+            raise AssertionError(f"{error}; the longest gaps are {gaps}") from None
 
     def standing(self, for_s: float) -> list[str]:
         """Return the tasks without steady output."""
@@ -97,17 +96,9 @@ class Meter(Beside):
         with self._lock:
             self._usual = {task: self._arrivals.usual(task, now - _CALM_S, now) for task in self._arrivals.tasks}
 
-    def _restless(self) -> list[str]:
-        now = time.monotonic()
+    def _restless(self) -> dict[str, float]:
         with self._lock:
-            arrivals, known = self._arrivals, self._arrivals.tasks
-            return [
-                task
-                for task in _TASKS
-                if task not in known
-                or arrivals.first(task) > now - _CALM_S
-                or arrivals.longest(task, now - _CALM_S, now) > _REST_S
-            ]
+            return self._arrivals.restless(_PATH, _TASKS, _CALM_S, time.monotonic())
 
     def _pause(self, task: str, begin: float, end: float) -> float:
         return max(0.0, self._arrivals.longest(task, begin, end) - self._usual.get(task, 0.0))

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 
 from bench.statistics import percentile
@@ -19,6 +20,8 @@ __all__ = ("Arrivals", "Event", "table")
 
 BURST_S = 0.02
 """Output with smaller gaps belongs to one commit."""
+REST_S = 1.0
+"""Output with a longer gap is not steady."""
 
 
 class Arrivals:
@@ -54,6 +57,20 @@ class Arrivals:
         first = max(0, bisect_left(known, begin) - 1)
         moments = [*known[first : bisect_left(known, end)], end]
         return max(_gaps(moments, moments[0], end), default=0.0)
+
+    def restless(self, path: str, tasks: Iterable[str], for_s: float, now: float) -> dict[str, float]:
+        """Return the longest gap, in the last `for_s` seconds, of the input and of each task that is not steady.
+
+        The input is steady without a gap longer than `REST_S`, and a task without one that is longer than the input's
+        by as much: on a busy machine the input comes late as well. A gap is `inf` if the output began later.
+        """
+        begin = now - for_s
+        gaps = {
+            each: self.longest(each, begin, now) if each in self._at and self.first(each) <= begin else inf
+            for each in (path, *tasks)
+        }
+        allowed = {each: REST_S + (0.0 if each == path else gaps[path]) for each in gaps}
+        return {each: gap for each, gap in gaps.items() if gap > allowed[each]}
 
     def _between(self, task: str, begin: float, end: float) -> Sequence[float]:
         known = self._at[task]
