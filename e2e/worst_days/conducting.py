@@ -70,17 +70,15 @@ class Days:
                 lasted = time.monotonic() - begin
                 self.nodes.heal()
                 self.operator.await_ready()
-                healed = time.monotonic()
                 app.settled(workers, ready_within_s, self._images.verifier(self.version))
-                took = time.monotonic() - healed
+                ready = time.monotonic() - begin
         except BaseException:
             self._restore()
             raise
         event = meter.events[-1]
         conditions, wrong = self.watch.start_over()
-        self.past.append(Day(name, lasted, healed + took - begin, event.pauses, event.path, conditions))
+        self.past.append(Day(name, lasted, ready, event.pauses, event.path, conditions))
         (WORK / "worst-days.txt").write_text(table(self.past) + "\n")
-        assert took <= ready_within_s, f"Ready after {took:.0f} s, not within {ready_within_s:g} s"
         assert not wrong, f"{len(wrong)} findings:\n" + "\n".join(wrong)
 
     def victim(self) -> Object:
