@@ -12,7 +12,7 @@ from e2e.images import Images
 from e2e.installation import Installation
 from e2e.kafka import Kafka
 from e2e.streamapp import StreamApp
-from examples.flights.stage import data, player, truth
+from examples.flights.stage import data, player, topics, truth
 from examples.flights.stage.session import APPLICATION_ID
 from examples.flights.stage.watch import Lags, Results
 
@@ -26,7 +26,7 @@ def test_demo_output_equals_a_plain_loop(
     cluster: Cluster, kafka: Kafka, images: Images, operator: Installation
 ) -> None:
     """Two months of flights are sent to a running application: the output is identical, with every hour once."""
-    player.create_topics(kafka.address)
+    topics.create_topics(kafka.address)
     player.play_tables(kafka.address)
     manifest = _manifest(cluster, kafka, images)
     app = StreamApp(cluster, kafka.namespace, manifest["metadata"]["name"])
@@ -36,7 +36,7 @@ def test_demo_output_equals_a_plain_loop(
     flights = player.Player(kafka.address, rows, _SECONDS)
     with (
         contextlib.closing(Lags(kafka.address)) as lags,
-        contextlib.closing(Results(kafka.address, _OUTPUT, player.TOPICS[_OUTPUT])) as results,
+        contextlib.closing(Results(kafka.address, _OUTPUT, topics.TOPICS[_OUTPUT])) as results,
     ):
         flights.start()
 

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the repository: this file 
 from examples.flights.stage import data, player, truth
 from examples.flights.stage.display import Display
 from examples.flights.stage.session import DevSession, SessionEnded
+from examples.flights.stage.topics import TOPICS, TopicsExist, create_topics, guest_topics
 from examples.flights.stage.watch import Lags, Results
 from examples.flights.stage.workers import Workers, WorkersStuck
 from millpond.broker import jars
@@ -43,13 +44,22 @@ def main() -> int:
     console = Console(highlight=False)
     display = Display(console)
     try:
-        jars.paths("kafka")  # shows the progress of downloads itself
+        if arguments.bootstrap_servers is None:
+            jars.paths("kafka")  # shows the progress of downloads itself
         with display:
             found = _demo(display, arguments)
     except KeyboardInterrupt:
         console.print("interrupted.")
         return 130
-    except (MillpondError, KafkaException, DemoFailed, SessionEnded, WorkersStuck, data.MissingData) as error:
+    except (
+        MillpondError,
+        KafkaException,
+        DemoFailed,
+        SessionEnded,
+        TopicsExist,
+        WorkersStuck,
+        data.MissingData,
+    ) as error:
         console.print(f"demo: {error}", style="red", markup=False, soft_wrap=True)
         return 2
     display.comparison(found)
@@ -63,6 +73,11 @@ def _arguments() -> argparse.Namespace:
         "--seconds", type=float, default=20.0, help="play for so many seconds; 0: as fast as possible (default: 20)"
     )
     parser.add_argument("--workers", type=int, default=3, metavar="N", help="number of workers (default: 3)")
+    parser.add_argument(
+        "--bootstrap-servers",
+        metavar="HOST:PORT",
+        help="a Kafka cluster of yours, where the demo deletes its topics in the end; default: a broker of its own",
+    )
     parser.add_argument("--kills", type=int, default=1, metavar="N", help="kill a worker N times (default: 1)")
     return parser.parse_args()
 
@@ -70,9 +85,14 @@ def _arguments() -> argparse.Namespace:
 def _demo(display: Display, arguments: argparse.Namespace) -> truth.Comparison:
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flights-")))
-        servers = stack.enter_context(quick_broker(directory / "kafka", display.event)).bootstrap_servers
-        display.event("creating topics")
-        player.create_topics(servers)
+        servers = arguments.bootstrap_servers
+        if servers is None:
+            servers = stack.enter_context(quick_broker(directory / "kafka", display.event)).bootstrap_servers
+            display.event("creating topics")
+            create_topics(servers)
+        else:
+            display.event(f"creating topics on {servers}")
+            stack.enter_context(guest_topics(servers))
         session = DevSession(servers, directory, arguments.workers)
         stack.callback(session.end)
         display.event(f"millpond dev starts {arguments.workers} workers, with a standby for every task")
@@ -85,7 +105,7 @@ def _demo(display: Display, arguments: argparse.Namespace) -> truth.Comparison:
         display.event(workers.await_all())
         display.event(f"airlines and planes are in Kafka; playing {len(rows):,} flights")
         lags = stack.enter_context(contextlib.closing(Lags(servers)))
-        results = stack.enter_context(contextlib.closing(Results(servers, _OUTPUT, player.TOPICS[_OUTPUT])))
+        results = stack.enter_context(contextlib.closing(Results(servers, _OUTPUT, TOPICS[_OUTPUT])))
         flights.start()
         _follow(display, flights, workers, lags, results, arguments.kills)
         display.event(f"all is committed; the workers ended on SIGTERM within {session.stop():.1f} s")

@@ -10,7 +10,7 @@ import time
 
 from confluent_kafka import KafkaError, KafkaException
 
-from examples.flights.stage import data, player
+from examples.flights.stage import data, player, topics
 
 _PAUSE_S = 1.0
 _SHOWN_S = 10.0
@@ -38,7 +38,7 @@ def _create_topics(servers: str) -> None:
     """Create the topics, once the broker answers; those of an earlier run stay."""
     while True:
         try:
-            return player.create_topics(servers)
+            return topics.create_topics(servers)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return None

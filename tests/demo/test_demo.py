@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -23,6 +24,8 @@ from examples.flights import demo
 from examples.flights.stage import data, truth
 from examples.flights.stage.display import Display, Progress
 from millpond.cli.dev.status import SessionStatus, WorkerPhase, WorkerStatus
+from tests.support import kafka
+from tests.support.broker import OwnBroker
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,6 +55,30 @@ def test_flights_survive_a_kill(soak: bool) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert shape(done.stdout) == shape(readme_output())
     assert verdict in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.broker
+@pytest.mark.timeout(240)
+def test_the_demo_leaves_nothing_on_a_cluster_of_somebody(own_broker: OwnBroker) -> None:
+    """It runs there, and deletes its topics and its group; a topic that was there before is not touched."""
+    servers = own_broker.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": servers})
+    before = set(kafka.topic_names(servers, ""))
+    play = ("--days", "2", "--seconds", "1", "--workers", "1", "--kills", "0", "--bootstrap-servers", servers)
+    done = run_demo(*play)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "IDENTICAL" in done.stdout
+    assert "starting Kafka" not in done.stdout
+    left = {name for name in kafka.topic_names(servers, "") if not name.startswith("__")}
+    assert left <= before
+    assert not [each for each in admin.list_consumer_groups().result().valid if each.group_id == "flights-demo"]
+    kafka.create_topic(servers, "planes", 1)
+    refused = run_demo(*play)
+    assert refused.returncode == 2
+    assert "has the topic planes already, and the demo would delete it in the end" in refused.stdout
+    assert "planes" in kafka.topic_names(servers, "")
 
 
 def test_the_readme_shows_a_run_of_the_whole_year() -> None:

@@ -102,7 +102,9 @@ class Node:
         self.drops += 1
         self.lates += 1
 
-    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Any:
+    def schedule(
+        self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None], start_ms: int | None = None
+    ) -> Any:
         self.scheduled.append((interval_ms, wall_clock, callback))
 
     def on_batch_end(self, callback: Callable[[], None]) -> None:

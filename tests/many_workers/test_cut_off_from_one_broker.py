@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -231,8 +231,8 @@ def test_one_broker_without_an_answer_is_told_from_the_others(how: Cut, cluster:
     cluster.brokers.create_topics(NewTopic(topic, 3, replica_assignment=[[1], [2], [3]]))
     probe = BrokerProbe({"bootstrap.servers": cluster.servers_of("w0")}, lambda: [topic], {})
 
-    def answering() -> dict[int, bool]:
-        return probe.each_answers(2.0)
+    def answering() -> Mapping[int, bool]:
+        return probe.each_answers(2.0).answers
 
     kafka.eventually(lambda: answering() == {1: True, 2: True, 3: True}, "each broker answers")
     with cluster.cut("w0", 2, how):

@@ -143,5 +143,7 @@ def test_wrong_uses_name_the_cure() -> None:
         context.schedule(timedelta(), mp.PunctuationType.STREAM_TIME, print)
     with pytest.raises(TopologyError, match="needs a PunctuationType"):
         context.schedule(SECOND, "wall", print)  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match="give a datetime"):
+        context.schedule(SECOND, mp.PunctuationType.STREAM_TIME, print, start=0)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="aplication"):
         MockProcessorContext({"aplication.id": "x"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -161,6 +161,25 @@ def test_an_interval_below_a_millisecond_is_rejected() -> None:
     process("k", 1, 5)
     (error,) = node.errors
     with pytest.raises(TopologyError, match="at least a millisecond"):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        (datetime(1969, 12, 31, 23, 59, tzinfo=UTC), "of 1970 or later"),
+        (date(2026, 1, 1), "a date as its start; give a datetime"),
+        (0, "the number 0 as its start; give a datetime"),
+    ],
+)
+def test_a_start_that_is_no_moment_from_1970_on_is_rejected(start: Any, message: str) -> None:
+    """As in Kafka Streams, and with what it has to be."""
+    node, process = bind(
+        lambda context, _: context.schedule(timedelta(1), mp.PunctuationType.WALL_CLOCK_TIME, print, start=start)
+    )
+    process("k", 1, 5)
+    (error,) = node.errors
+    with pytest.raises(TopologyError, match=message):
         raise error
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 import millpond as mp
 from millpond.errors import TopologyError
 from millpond.testing import TopologyTestDriver
+from millpond.times import moment
 
 String = mp.String
 CONTINUE = {"processing.exception.handler": "continue"}
@@ -246,6 +247,39 @@ def test_record_metadata_has_the_timestamp_of_its_record() -> None:
     source.process(lambda: Scripted(note)).process(lambda: Scripted(note))
     outputs(builder, ("k", "a", 50), ("k", "late", 20))
     assert seen == [50, 51, 51, 50, 20, 21, 21, 20]
+
+
+def test_punctuations_with_a_start_come_at_its_times() -> None:
+    """At full hours of the wall clock, and at quarters past 100 ms of stream time; not before it, and from then on."""
+    hour = timedelta(hours=1)
+    called: list[str] = []
+
+    class Punctual(mp.Processor[Any, Any, Any, Any]):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            wall, stream = mp.PunctuationType.WALL_CLOCK_TIME, mp.PunctuationType.STREAM_TIME
+            past, later = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 11, 30, 14, tzinfo=timezone(hour))
+            context.schedule(hour, wall, lambda now: called.append(f"past {moment(now):%H:%M}"), start=past)
+            context.schedule(hour, wall, lambda now: called.append(f"later {moment(now):%H:%M}"), start=later)
+            context.schedule(
+                timedelta(milliseconds=25), stream, lambda now: called.append(str(now)), start=moment(100)
+            )  # fmt: skip
+
+        def process(self, record: mp.Record[Any, Any]) -> None:
+            pass
+
+    builder, source = stream()
+    source.process(Punctual)
+    began = datetime(2026, 11, 30, 10, 40, tzinfo=UTC)
+    with TopologyTestDriver(builder.build(), initial_wall_clock=began) as driver:
+        for _ in range(16):
+            driver.advance_wall_clock_time(hour / 4)
+        assert called == ["past 11:10", "past 12:10", "later 13:10", "past 13:10", "later 14:10", "past 14:10"]
+        called.clear()
+        topic = driver.create_input_topic("in", key=String, value=String)
+        for timestamp in (10, 99, 100, 110, 124, 125, 199, 200, 201):
+            topic.pipe_input("k", "a", timestamp)
+    assert called == ["100", "125", "199", "200"]
 
 
 def test_changelog_of_a_plain_store_has_the_timestamp_of_its_writer() -> None:

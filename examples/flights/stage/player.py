@@ -8,33 +8,16 @@ from collections.abc import Sequence
 
 import msgspec
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.flights.stage import data
 
-__all__ = ("TOPICS", "Player", "Sender", "closing_flight", "create_topics", "flight", "known", "play_tables")
-
-TOPICS = {"airlines": 1, "planes": 1, "flights": 1, "delays-by-airport": 3}
-"""Topics and their numbers of partitions. `flights` has one, which keeps the year in order. With several, a worker that
-catches up may read a week of one before an hour of another, and windows would need a grace that covers this, as in
-Kafka Streams.
-"""
+__all__ = ("Player", "Sender", "closing_flight", "flight", "known", "play_tables")
 
 _NEW_YEAR_MS = 1_356_998_400_000  # 2013-01-01T00:00Z, before the first flight
 _FAR_LATER = "2014-02-01T00:00:00Z"
 _TIMEOUT_S = 60.0
 _BATCH = 500
 _encode = msgspec.json.encode
-
-
-def create_topics(bootstrap_servers: str) -> None:
-    """Create the topics of the application, without retention: Kafka would delete records of 2013 at once."""
-    settings = {"retention.ms": "-1"}
-    new = [NewTopic(name, count, 1, config=settings) for name, count in TOPICS.items()]
-    # Kept in a variable: futures of a client that is garbage-collected are never completed.
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
-    for created in admin.create_topics(new).values():
-        created.result(_TIMEOUT_S)
 
 
 def play_tables(bootstrap_servers: str) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
+from collections.abc import Generator, Iterator
 
 import pytest
 
 from millpond.protocol import BrokerReach
-from millpond.runtime.kafka.leading_brokers import BrokerAnswers
+from millpond.runtime.blockers import Blockers
+from millpond.runtime.kafka.broker_contact import BrokerContact
+from millpond.runtime.kafka.leading_brokers import BrokerCheck
 from millpond_operator.coordinator.engine import cut_off
 from millpond_operator.coordinator.engine.members import Membership
 from tests.coordinator.engine.simulation import Driver, Kafka, Worker, fleet, settled
@@ -96,7 +100,7 @@ def test_reports_from_before_a_silence_cut_no_worker_off() -> None:
     """A broker and the workers of its machine stop: these have told that they reach it, and get no tasks for it."""
     kafka, driver, workers = _set_up()
     before = dict(kafka.owners)
-    _pass(driver, workers[1:2], LIMIT_MS // 4)
+    _pass(driver, workers[1:2], LIMIT_MS // 6)
     assert all(each.alive for each in driver.engine.members.values())
     workers[1].reach = _reach(2)
     _pass(driver, workers[1:2], _STEP_MS)
@@ -214,29 +218,129 @@ def test_later_coordinator_cuts_the_worker_off_again() -> None:
     assert kafka.owners == moved
 
 
-#: How late a check may be.
-_LATE_MS = 8 * _STEP_MS
+PERIOD_MS = 1_500
+"""Between two checks: a tenth of the limit, in whole steps."""
+ANSWER_MS = LIMIT_MS // 6
+#: How long ago an answer may be that is reported, with a check before it and the next heartbeat.
+_LATE_MS = HALF_MS + _STEP_MS
+
+
+class _Checks:
+    """The checks of a worker's brokers, with the times that requests without an answer take, in virtual time.
+
+    Args:
+        network: the network.
+        worker: the worker's name.
+    """
+
+    def __init__(self, network: _Network, worker: str) -> None:
+        self._network = network
+        self._worker = worker
+        self._found: BrokerCheck | None = None
+        self.contact = BrokerContact(
+            lambda _: self._found is not None,
+            LIMIT_MS / 1000,
+            Blockers(),
+            "kafka:9092",
+            lambda: network.now_s,
+            self._each,
+        )
+        self.slow = True
+        self.unclear = 0
+        self._turns = self._run()
+
+    def step(self) -> None:
+        """Go on until a request waits, or until the next step of the time."""
+        next(self._turns)
+
+    def _each(self, _: float) -> BrokerCheck:
+        assert self._found is not None
+        return self._found
+
+    def _run(self) -> Iterator[None]:
+        network = self._network
+        yield from self._wait(network.random.randrange(PERIOD_MS))
+        while True:
+            yield from self._wait(PERIOD_MS)
+            self._found = None
+            if (yield from self._meets_one()) or (yield from self._meets_one(new_client=True)):
+                self._found = yield from self._ask()
+            self.contact.check()
+
+    def _wait(self, milliseconds: int) -> Iterator[None]:
+        for _ in range(0, milliseconds, _STEP_MS):
+            yield
+
+    def _meets_one(self, *, new_client: bool = False) -> Generator[None, None, int | None]:
+        """Send a request to any broker; return the broker if it answers.
+
+        A client sends it to a broker that is away if it has not noticed that yet; a new client connects to all first.
+        """
+        network = self._network
+        up = [each for each in network.brokers if network.reaches(self._worker, each)]
+        if up and (new_client or network.random.random() > 0.1):
+            return network.random.choice(up)
+        broker = network.random.choice(network.brokers)
+        if not network.reaches(self._worker, broker):
+            yield from self._wait(ANSWER_MS)
+            return None
+        return broker
+
+    def _ask(self) -> Generator[None, None, BrokerCheck]:
+        """Ask each broker; one that comes back while a request waits answers it."""
+        network, asked_at = self._network, self._network.now_s
+        answers = {each: network.reaches(self._worker, each) for each in network.brokers}
+        slow = (
+            self.slow
+            and network.random.random() < network.slow
+            and (late := [each for each in answers if answers[each]])
+        )
+        if slow:
+            late = network.random.sample(late, network.random.randint(1, len(late)))
+            answers |= dict.fromkeys(late, False)
+        if all(answers.values()):
+            return BrokerCheck(asked_at, answers)
+        for _ in range(0, ANSWER_MS, _STEP_MS):
+            yield
+            if not slow:
+                answers = {each: up or network.reaches(self._worker, each) for each, up in answers.items()}
+        clear = not slow and answers.get((yield from self._meets_one()) or 0, True)
+        self.unclear += not clear
+        return BrokerCheck(asked_at, answers, clear)
 
 
 class _Network:
-    """Workers, brokers and the links between them, at random, in virtual time."""
+    """Workers, brokers and the links between them, at random, in virtual time.
 
-    def __init__(self, seed: int, *, links_break: bool) -> None:
+    Args:
+        seed: of what is left to chance.
+        links_break: whether links break, or only whole brokers.
+        slow: the share of checks that a busy machine spoils: they find brokers silent that do answer.
+    """
+
+    def __init__(self, seed: int, *, links_break: bool, slow: float = 0.2) -> None:
         self.random = random.Random(seed)
         self.kafka = Kafka()
         self.driver = Driver(max_warm_ups=self.random.randint(0, 3))
         summary = topology(self.random.randint(2, 8), stateful=self.random.random() < 0.5)
         self.workers = fleet(self.kafka, self.random.randint(2, 4), summary)
         self.brokers = range(1, self.random.randint(2, 4) + 1)
-        self.answers = {each.id: BrokerAnswers(LIMIT_MS / 1000) for each in self.workers}
+        self.slow = slow
+        self.checks = {each.id: _Checks(self, each.id) for each in self.workers}
         self.committing = {each.id: self.random.choice(self.brokers) for each in self.workers}
         self.links_break = links_break
         self.down_until: dict[int | tuple[str, int], int] = {}
         """Until when a broker, or the link of a worker to a broker, is away."""
         self.up_since: dict[tuple[str, int], int] = {}
         self.reached: dict[tuple[str, int], int] = {}
-        """When a worker had last reached a broker for nearly half of the limit."""
+        """When a worker had last reached a broker for a while."""
+        self.missing: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+        """What a worker has reported with its last two heartbeats: others are followed by a decision, too."""
         self.changed: dict[str, int] = {}
+
+    @property
+    def now_s(self) -> float:
+        return self.driver.now_ms / 1000
 
     def reaches(self, worker: str, broker: int) -> bool:
         now = self.driver.now_ms
@@ -256,11 +360,11 @@ class _Network:
             for broker, up in found.items():
                 if not up:
                     self.up_since.pop((each.id, broker), None)
-                elif now_ms - self.up_since.setdefault((each.id, broker), now_ms) >= HALF_MS - _LATE_MS:
+                elif now_ms - self.up_since.setdefault((each.id, broker), now_ms) >= _STEP_MS:
                     self.reached[each.id, broker] = now_ms
-            if self.random.random() < 0.7:  # checks take their time
-                self.answers[each.id].note(found, now_ms / 1000, now_ms / 1000)
-            each.reach = self.answers[each.id].reach(now_ms / 1000)
+            self.checks[each.id].step()
+            each.reach = self.checks[each.id].contact.reach
+            self.missing[each.id] = [*self.missing[each.id][-1:], each.reach.missing]
             each.commits = found[self.committing[each.id]]
         self.driver.rounds(self.workers, 1, _STEP_MS)
         self.check()
@@ -282,13 +386,11 @@ class _Network:
             assert alone or not last or now_ms - last >= LIMIT_MS - _STEP_MS, f"{worker} moves again within the limit"
             self.changed[worker] = now_ms if member.cut_off else -now_ms
             if member.cut_off:
-                assert member.reach is not None
-                missing = member.reach.missing
-                assert missing
                 assert any(
                     all(now_ms - self.reached.get((other, each), -LIMIT_MS) <= _LATE_MS for each in missing)
                     for other in members
-                ), f"{worker} is cut off from {missing}, which nobody reaches"
+                    for missing in self.missing[worker]
+                ), f"{worker} is cut off from {self.missing[worker]}, which nobody reaches"
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -300,6 +402,7 @@ def test_tasks_move_at_most_once_per_limit_and_settle(seed: int) -> None:
             network.break_something()
         network.step()
     network.down_until.clear()
+    network.slow = 0.0
     for _ in range(3 * LIMIT_MS // _STEP_MS):
         network.step()
     settled(network.driver, network.workers, 60)
@@ -321,17 +424,24 @@ def test_brokers_that_stop_for_all_workers_never_move_a_task(seed: int) -> None:
         assert network.kafka.owners == before
 
 
-def test_tasks_move_within_the_limit_whether_or_not_the_worker_commits() -> None:
-    """From the first request without an answer to the last task on another worker."""
-    for commits in (True, False):
-        network = _Network(3, links_break=True)
-        for _ in range(2 * LIMIT_MS // _STEP_MS):
-            network.step()
-        settled(network.driver, network.workers, 60)
-        cut, broker = network.workers[0].id, network.brokers[0]
-        network.committing[cut] = network.brokers[-1] if commits else broker
-        network.down_until[cut, broker] = network.driver.now_ms + 10 * LIMIT_MS
-        began = network.driver.now_ms
-        while cut in network.kafka.owners.values():
-            network.step()
-            assert network.driver.now_ms - began <= LIMIT_MS + _MOVE_MS
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("slow", [0.0, 0.3, 0.6])
+@pytest.mark.parametrize("seed", range(5))
+def test_tasks_move_within_the_limit_whether_or_not_the_worker_commits(
+    seed: int, slow: float, *, commits: bool
+) -> None:
+    """With the check that notices it, up to the last task on another worker; a spoilt check costs its own time."""
+    network = _Network(seed, links_break=True, slow=slow)
+    cut, broker = network.workers[0].id, network.brokers[0]
+    for each in network.checks.values():
+        each.slow = each is network.checks[cut]
+    for _ in range(2 * LIMIT_MS // _STEP_MS):
+        network.step()
+    settled(network.driver, network.workers, 60)
+    network.committing[cut] = network.brokers[-1] if commits else broker
+    network.down_until[cut, broker] = network.driver.now_ms + 10 * LIMIT_MS
+    began, before = network.driver.now_ms, network.checks[cut].unclear
+    while cut in network.kafka.owners.values():
+        network.step()
+        spoilt_ms = (network.checks[cut].unclear - before) * (2 * ANSWER_MS + PERIOD_MS)
+        assert network.driver.now_ms - began <= PERIOD_MS + ANSWER_MS + LIMIT_MS + _MOVE_MS + spoilt_ms

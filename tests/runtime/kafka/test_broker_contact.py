@@ -12,6 +12,7 @@ from millpond.runtime.blockers import Blockers
 from millpond.runtime.kafka import broker_probe
 from millpond.runtime.kafka.broker_contact import BrokerContact
 from millpond.runtime.kafka.broker_probe import BrokerProbe
+from millpond.runtime.kafka.leading_brokers import BrokerCheck
 
 LOST_AFTER_S = 30.0
 PERIOD_S = 3.0
@@ -26,6 +27,7 @@ class _Scene:
         self.frozen_s = 0.0
         self.waiting = Blockers()
         self.each: dict[int, bool] = {}
+        self.clear = True
         self.contact = BrokerContact(
             self._ask, LOST_AFTER_S, self.waiting, "kafka:9092", lambda: self.now, self._ask_each
         )
@@ -35,10 +37,11 @@ class _Scene:
             self.now += 2 * timeout_s + self.frozen_s
         return self.answers
 
-    def _ask_each(self, timeout_s: float) -> dict[int, bool]:
+    def _ask_each(self, timeout_s: float) -> BrokerCheck:
+        asked_at = self.now
         if not all(self.each.values()):
             self.now += timeout_s + self.frozen_s
-        return dict(self.each)
+        return BrokerCheck(asked_at, dict(self.each), self.clear)
 
     def pass_time(self, seconds: float) -> None:
         """Check as often as the thread would."""
@@ -137,19 +140,19 @@ def test_doubt_lasts_as_long_as_the_timeout(scene: _Scene) -> None:
     while not scene.contact.reach.missing:
         scene.pass_time(PERIOD_S)
     scene.each[2] = True
-    scene.pass_time(LOST_AFTER_S / 2 + PERIOD_S)
+    scene.pass_time(LOST_AFTER_S * 2 / 3 + PERIOD_S)
     assert scene.contact.reach.settled
     assert scene.contact.doubtful
-    scene.pass_time(LOST_AFTER_S / 2)
+    scene.pass_time(LOST_AFTER_S / 3)
     assert not scene.contact.doubtful
 
 
 def test_broker_is_missing_at_half_of_the_timeout_even_during_a_check(scene: _Scene) -> None:
     """A check of silent brokers takes long, and the worker must not write meanwhile without asking for its owner."""
     scene.each = {1: True, 2: False}
-    scene.contact.check()
+    scene.pass_time(3 * PERIOD_S)
     assert not scene.contact.doubtful
-    scene.now += LOST_AFTER_S / 2
+    scene.now += LOST_AFTER_S / 6
     assert scene.contact.reach.missing == (2,)
     assert scene.contact.doubtful
     scene.each[2] = True
@@ -158,6 +161,80 @@ def test_broker_is_missing_at_half_of_the_timeout_even_during_a_check(scene: _Sc
     assert (scene.contact.doubtful, scene.contact.doubts) == (True, 0), "the coordinator may have heard of it"
     scene.pass_time(LOST_AFTER_S)
     assert (scene.contact.doubtful, scene.contact.doubts) == (False, 1)
+
+
+def test_silence_goes_on_through_checks_that_prove_nothing(scene: _Scene) -> None:
+    """A busy machine spoils some of them, and tasks that wait for the broker still have to move."""
+    scene.each = {1: True, 2: False}
+    scene.contact.check()
+    scene.clear = False
+    scene.pass_time(LOST_AFTER_S)
+    assert scene.contact.reach == BrokerReach((1,), (), settled=False, limit_ms=30_000), "one check may be wrong"
+    scene.clear = True
+    scene.contact.check()
+    assert scene.contact.reach == BrokerReach((1,), (2,), settled=True, limit_ms=30_000)
+    scene.clear = False
+    scene.contact.check()
+    assert scene.contact.reach.missing == (2,)
+    assert scene.waiting.trouble() is not None
+    scene.pass_time(LOST_AFTER_S / 2)
+    assert not scene.contact.reach.missing, "it may have come back unseen"
+    assert scene.waiting.trouble() is not None, "the trouble does not come and go"
+
+
+def test_check_that_proves_nothing_ends_what_is_known_of_the_answers(scene: _Scene) -> None:
+    """The broker may have stopped for all workers, and one that has noticed must not lose its tasks to this one."""
+    scene.each = {1: True, 2: True}
+    scene.pass_time(LOST_AFTER_S)
+    scene.each, scene.clear = {1: True, 2: False}, False
+    scene.contact.check()
+    scene.each = {1: True, 2: True}
+    scene.contact.check()
+    assert scene.contact.reach == BrokerReach((1,), (), settled=False, limit_ms=30_000)
+    scene.pass_time(LOST_AFTER_S)
+    assert scene.contact.reach == BrokerReach((1, 2), (), settled=True, limit_ms=30_000)
+
+
+def test_report_of_a_missing_broker_begins_the_doubt(scene: _Scene) -> None:
+    """Heartbeats are sent by another thread: it may report a broker in the middle of the check that hears from it."""
+    scene.each = {1: True, 2: False}
+    scene.pass_time(3 * PERIOD_S)
+    reported: list[BrokerReach] = []
+
+    def ask(_: float) -> BrokerCheck:
+        scene.now += LOST_AFTER_S / 4
+        reported.append(scene.contact.reach)
+        return BrokerCheck(scene.now, {1: True, 2: True})
+
+    scene.contact._each = ask
+    scene.contact.check()
+    assert [each.missing for each in reported] == [(2,)]
+    assert scene.contact.reach.missing == ()
+    assert scene.contact.doubtful
+
+
+def test_missing_brokers_are_told_once(scene: _Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """Also if all brokers are silent in between: what answers then is not known, and that one is missing goes on."""
+    caplog.set_level("INFO")
+    scene.each = {1: True, 2: False, 3: True}
+    scene.pass_time(LOST_AFTER_S)
+    scene.each[3] = False
+    scene.pass_time(LOST_AFTER_S)
+    scene.answers = False
+    scene.pass_time(PERIOD_S)
+    trouble = scene.waiting.trouble(0.0)
+    assert trouble is not None
+    assert "no broker at" in trouble.message
+    scene.answers, scene.each[2] = True, True
+    scene.pass_time(2 * PERIOD_S)
+    trouble = scene.waiting.trouble(0.0)
+    assert trouble is not None
+    assert trouble.message.startswith("broker 3 does not answer")
+    scene.each[3] = True
+    scene.pass_time(LOST_AFTER_S)
+    assert scene.waiting.trouble(0.0) is None
+    told = [record.getMessage().split(" do")[0] for record in caplog.records]
+    assert told == ["broker 2", "brokers 2, 3", "brokers 2, 3: no longer missing"]
 
 
 def test_broker_is_not_reached_during_a_check_that_takes_long(scene: _Scene) -> None:

@@ -283,3 +283,64 @@ def test_wall_clock_punctuators_go_on_when_the_clock_is_set_back(intervals, step
             now += step
             queue.fire(now)
     assert fired[0] == fired[back]
+
+
+@given(
+    start=st.integers(0, 300),
+    interval=st.integers(1, 50),
+    now=st.integers(-1, 300),
+    steps=st.lists(st.integers(0, 90), max_size=20),
+)
+def test_punctuators_with_a_start_fire_at_its_times(start, interval, now, steps):
+    """Those at which the clock is not past when they are made; once for all that a step skips."""
+    fired, expected = [], []
+    queue = WallClockQueue()
+    queue.schedule_from(start, interval, now, fired.append)
+    times = [time for time in range(start, 3_000, interval) if time >= start and (time > now or time == start == now)]
+    for step in [0, *steps]:
+        now += step
+        queue.fire(now)
+        passed = [time for time in times if time <= now]
+        times = times[len(passed) :]
+        expected += [now] if passed else []
+        assert fired == expected
+        assert queue.next_due() == times[0]
+
+
+@given(start=st.integers(0, 300), interval=st.integers(1, 50), at=st.integers(-1, 300))
+def test_punctuators_with_a_start_continue_after_the_committed_stream_time(start, interval, at):
+    """Up to it, they were called before the restart."""
+    queue = PunctuationQueue()
+    queue.schedule_from(start, interval, -1, print)
+    queue.resume(at)
+    assert queue.next_due() == next(time for time in range(start, 1_000, interval) if time > at)
+
+
+@given(
+    intervals=st.lists(st.integers(1, 50), min_size=1, max_size=4),
+    steps=st.lists(st.integers(-60, 60), min_size=1, max_size=30),
+)
+def test_punctuators_with_a_start_stay_at_its_times_when_the_clock_is_set_back(intervals, steps):
+    """None comes to one a second time, unless the clock is set back by more than its interval; others go on beside."""
+    fired: dict[int, list[int]] = {number: [] for number in range(len(intervals))}
+    others: list[int] = []
+    queue, now = WallClockQueue(), 10_000
+    for number, interval in enumerate(intervals):
+        queue.schedule_from(0, interval, now, fired[number].append)
+        queue.schedule(now + interval, interval, others.append)
+    queue.fire(now)
+    last = {number: now // interval for number, interval in enumerate(intervals)}
+    lived = 0
+    for step in steps:
+        now += step
+        lived += max(0, step)
+        for number, interval in enumerate(intervals):
+            if -step > interval:
+                last[number] = now // interval
+        before = {number: len(each) for number, each in fired.items()}
+        queue.fire(now)
+        for number, interval in enumerate(intervals):
+            due = now // interval > last[number]
+            assert len(fired[number]) - before[number] == due
+            last[number] = max(last[number], now // interval)
+    assert bool(others) == (lived >= min(intervals))

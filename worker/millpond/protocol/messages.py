@@ -91,11 +91,11 @@ class Brokers(enum.StrEnum):
 class BrokerReach(msgspec.Struct, frozen=True):
     """Which of the brokers that the application needs answer a worker, by broker id.
 
-    A broker that has changed its state within half of the limit is in neither tuple.
+    A broker that has changed its state a short time ago is in neither tuple.
     """
 
     reached: tuple[int, ...]
-    """Brokers that have answered for at least half of the limit."""
+    """Brokers that have answered for at least two thirds of the limit."""
     missing: tuple[int, ...]
     """Brokers that have not answered for at least half of the limit, although they lead partitions."""
     settled: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
@@ -29,6 +29,7 @@ from millpond.topology import (
     TaskId,
 )
 from millpond.topology.app_configs import with_prefix
+from millpond.topology.processor import punctuation_start
 from millpond.topology.store_kinds import check_kind
 from millpond.topology.user_metrics import ProcessorMetrics, UserMetrics
 
@@ -65,6 +66,8 @@ class CapturedPunctuator:
     """The processor's function of the time in epoch ms."""
     cancelled: bool = False
     """Whether the processor has cancelled it."""
+    start: datetime | None = None
+    """The moment of the first one, if the processor has given it."""
 
     def cancel(self) -> None:
         """Cancel the punctuation."""
@@ -188,7 +191,12 @@ class MockProcessorContext(Generic[K, V]):
         self._forwards.append(CapturedForward(record, child))
 
     def schedule(
-        self, interval: timedelta, kind: PunctuationType, callback: Callable[[int], None]
+        self,
+        interval: timedelta,
+        kind: PunctuationType,
+        callback: Callable[[int], None],
+        *,
+        start: datetime | None = None,
     ) -> CapturedPunctuator:
         """Keep a punctuation that the processor schedules.
 
@@ -203,7 +211,8 @@ class MockProcessorContext(Generic[K, V]):
         if not isinstance(kind, PunctuationType):
             raise TopologyError(f"a punctuation needs a PunctuationType as its clock, not {kind_of(kind)}.")
         check_function("schedule()", callback, "now_ms")
-        captured = CapturedPunctuator(interval, kind, callback)
+        punctuation_start(start, "schedule() is called")
+        captured = CapturedPunctuator(interval, kind, callback, start=start)
         self._punctuators.append(captured)
         return captured
 

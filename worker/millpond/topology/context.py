@@ -236,8 +236,9 @@ class NodeContext(Protocol):
         interval_ms: int,
         wall_clock: bool,  # noqa: FBT001 - between an interval and a callback
         callback: Callable[[int], None],
+        start_ms: int | None = None,
     ) -> Cancellable:
-        """Call `callback(now_ms)` every `interval_ms` of stream time or wall-clock time."""
+        """Call `callback(now_ms)` every `interval_ms` of stream time or wall-clock time, from a start on if given."""
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the task closes."""

@@ -14,7 +14,7 @@ import msgspec
 from millpond.checks import check_function, kind_of, nearest
 from millpond.errors import TopologyError
 from millpond.serdes import Serde
-from millpond.times import moment
+from millpond.times import epoch_ms, moment
 
 from .context import Cancellable, Headers, RecordContext, TaskId
 from .headers import NO_HEADERS, check_headers
@@ -220,7 +220,14 @@ class _Context(Protocol):
     def app_configs_with_prefix(self, prefix: str) -> dict[str, object]:
         """Return the settings whose names begin with a prefix, by their names without it, such as `app.`."""
 
-    def schedule(self, interval: timedelta, kind: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
+    def schedule(
+        self,
+        interval: timedelta,
+        kind: PunctuationType,
+        callback: Callable[[int], None],
+        *,
+        start: datetime | None = None,
+    ) -> Cancellable:
         """Call a function at intervals of stream time or wall-clock time.
 
         Args:
@@ -230,6 +237,9 @@ class _Context(Protocol):
             kind: the clock.
             callback: f(now in epoch ms); it may forward records and use stores. In stream time, now is the timestamp of
                 the record that made it due, which is processed before the call.
+            start: the moment of the first punctuation, from 1970 on, which the others follow at intervals; after it,
+                the next of these moments is the first: with a start at any full hour and an interval of one hour, each
+                worker calls at full hours, whenever it was started. Without a time zone, it is in UTC (KIP-1146).
 
         Returns:
             a handle that cancels the punctuation.
@@ -288,6 +298,25 @@ class FixedKeyProcessorContext(_Context, Protocol[KOut_contra, VOut_contra]):
             TopologyError: the child does not exist, or the record is neither one that the processor got nor a copy of
                 one by `with_value`, `with_timestamp` or `with_headers`.
         """
+
+
+def punctuation_start(start: object, what: str) -> int | None:
+    """Return the start of a schedule in epoch milliseconds; None without one.
+
+    Args:
+        start: what the user gave.
+        what: the subject of the message, up to its verb.
+
+    Raises:
+        TopologyError: it is no moment from 1970 on.
+    """
+    if start is None:
+        return None
+    if not isinstance(start, datetime):
+        raise TopologyError(f"{what} with {kind_of(start)} as its start; give a datetime.")
+    if (start_ms := epoch_ms(start)) < 0:
+        raise TopologyError(f"{what} with a start of {start}; give a datetime of 1970 or later.")
+    return start_ms
 
 
 _METHODS = {"init": ("self", "context"), "process": ("self", "record"), "close": ("self",)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +26,7 @@ from .processor import (
     ReceivedRecord,
     Record,
     check_process,
+    punctuation_start,
 )
 from .read_only import ReadOnlyStore
 from .store_kinds import check_kind
@@ -167,7 +168,14 @@ class _ProcessorContext:
     def _child(self, name: str) -> Forward:
         return self._node.child(name)
 
-    def schedule(self, interval: timedelta, kind: PunctuationType, callback: Callable[[int], None]) -> Cancellable:
+    def schedule(
+        self,
+        interval: timedelta,
+        kind: PunctuationType,
+        callback: Callable[[int], None],
+        *,
+        start: datetime | None = None,
+    ) -> Cancellable:
         name = self._node.name
         if not isinstance(interval, timedelta):
             raise TopologyError(
@@ -186,7 +194,8 @@ class _ProcessorContext:
                 f"Processor '{self._node.name}' schedules a punctuation every {interval}; "
                 "the interval has to be at least a millisecond."
             )
-        return self._node.schedule(interval_ms, kind is PunctuationType.WALL_CLOCK_TIME, callback)
+        start_ms = punctuation_start(start, f"Processor '{name}' schedules a punctuation")
+        return self._node.schedule(interval_ms, kind is PunctuationType.WALL_CLOCK_TIME, callback, start_ms)
 
     def commit(self) -> None:
         self._task.request_commit()

@@ -13,8 +13,8 @@ from .members import Membership
 
 __all__ = ("CutOffWorkers",)
 
-#: The part of the limit for which a report that a worker reaches brokers counts.
-_RECENT = 4
+#: The part of the limit for which a report counts that a worker reaches brokers, or misses some.
+_RECENT = 6
 
 
 @dataclass(slots=True)
@@ -33,10 +33,10 @@ class CutOffWorkers:
     """The decision which workers of one application are cut off.
 
     A worker is cut off if one other worker, which can get tasks and misses no broker, reaches all brokers that it
-    misses, by a report of the last quarter of the limit. So a broker that nobody reaches cuts no worker off, nor does
-    one that has stopped together with the last worker that reached it. A cut off worker stays so until all its brokers
-    answer again, also if nobody reaches them in between, or until no other worker is left that can get tasks. Two
-    changes of a worker are at least its limit apart, except when no other worker is left.
+    misses, both by a report of the last sixth of the limit. So a broker that nobody reaches cuts no worker off, nor
+    does one that has stopped together with the last worker that reached it. A cut off worker stays so until all its
+    brokers answer again, also if nobody reaches them in between, or until no other worker is left that can get tasks.
+    Two changes of a worker are at least its limit apart, except when no other worker is left.
 
     Attributes:
         unable: the cut off workers that have not handed a task over within half of their limit.
@@ -93,7 +93,9 @@ class CutOffWorkers:
         if member.cut_off:
             return reach.settled and not reach.missing
         missing, since_ms = set(reach.missing), now_ms - reach.limit_ms // _RECENT
-        return bool(missing) and any(missing.issubset(each) and at >= since_ms for each, at in reached.items())
+        if not missing or member.heard_ms < since_ms:
+            return False
+        return any(missing.issubset(each) and at >= since_ms for each, at in reached.items())
 
     def _waits_for_long(self, member: Membership, now_ms: int) -> bool:
         limits = self._limits[member.id]

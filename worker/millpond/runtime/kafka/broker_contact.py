@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from millpond.errors import BrokerError
 from millpond.protocol import BrokerReach, Brokers
 from millpond.runtime.blockers import Blockers
 
-from .leading_brokers import BrokerAnswers
+from .leading_brokers import BrokerAnswers, BrokerCheck
 
 __all__ = ("BrokerContact",)
 
@@ -44,7 +45,8 @@ class BrokerContact:
         blockers: the worker's blockers, to which unreachable brokers are added.
         servers: the brokers' addresses, for messages.
         now: returns the time of a clock, in seconds.
-        each: returns which of the brokers that the application needs answer within a number of seconds, by broker id.
+        each: returns which of the brokers that the application needs answer within a number of seconds; without it,
+            none is needed.
 
     Attributes:
         doubts: how often the worker was `doubtful` and is no longer; it grows before that.
@@ -57,12 +59,16 @@ class BrokerContact:
         blockers: Blockers,
         servers: str,
         now: Callable[[], float] = time.monotonic,
-        each: Callable[[float], Mapping[int, bool]] = lambda _: {},
+        each: Callable[[float], BrokerCheck] | None = None,
     ) -> None:
         self._probe = probe
         self._each = each
+        #: Of what is known of each broker, and of the doubt: what was reported is doubted.
+        self._lock = threading.Lock()
         self._answers = BrokerAnswers(lost_after_s)
-        self._missing: tuple[int, ...] = ()
+        #: The brokers that the blocker names, and those that were told and do not all answer again.
+        self._blocking: frozenset[int] = frozenset()
+        self._told: frozenset[int] = frozenset()
         self.doubts: int = 0
         self._doubtful_since: float | None = None
         self._lost_after_s = lost_after_s
@@ -105,13 +111,16 @@ class BrokerContact:
 
     @property
     def reach(self) -> BrokerReach:
-        """The brokers that answer, as reported to the coordinator."""
-        return self._answers.reach(self._now())
+        """The brokers that answer, as reported to the coordinator. From the first report of a missing one, in doubt."""
+        with self._lock:
+            return self._reach()
 
     @property
     def doubtful(self) -> bool:
         """Whether other workers may have taken tasks over, because brokers are missing or were a moment ago."""
-        return self._doubtful_since is not None or bool(self.reach.missing)
+        with self._lock:
+            self._reach()
+            return self._doubtful_since is not None
 
     def check(self) -> None:
         """Check the brokers once."""
@@ -125,7 +134,10 @@ class BrokerContact:
                 self._logged = False
             self._check_each()
             return
-        self._note({}, requested_at)
+        with self._lock:
+            self._reach()
+            self._answers.note_silence()
+        self._block(frozenset())
         if self._answering_since is not None:
             # At most the time of a check: if the process was suspended meanwhile, the brokers are not lost yet.
             self._silent_since = max(requested_at, self._now() - 2 * self._answer_s)
@@ -136,35 +148,52 @@ class BrokerContact:
             log.warning("%s", self._error())
 
     def _check_each(self) -> None:
-        requested_at = self._now()
-        self._note(self._each(self._answer_s), requested_at)
-
-    def _note(self, answers: Mapping[int, bool], requested_at: float) -> None:
-        now = self._now()
-        self._doubt(self._answers.reach(now), now)
-        # At most the time of a check, as above.
-        self._answers.note(answers, max(requested_at, now - self._answer_s), now)
-        reach = self._answers.reach(now)
-        self._doubt(reach, now)
-        if reach.missing == self._missing:
+        if self._each is None:
             return
-        if reach.missing:
-            error = _missing_error(reach.missing)
-            self._blockers.add(_MISSING, error, 0.0)
-            log.warning("%s", error)
-        else:
-            self._blockers.remove(_MISSING)
-            log.info("brokers %s: no longer missing", ", ".join(map(str, self._missing)))
-        self._missing = reach.missing
+        check, now = self._each(self._answer_s), self._now()
+        # At most the time of a check, as above.
+        check = replace(check, asked_at=max(check.asked_at, now - 2 * self._answer_s))
+        with self._lock:
+            self._reach()
+            self._answers.note(check)
+            reach = self._reach()
+            self._end_doubt(reach, now)
+        self._tell(reach.missing)
 
-    def _doubt(self, reach: BrokerReach, now: float) -> None:
-        """Begin or end the doubt, as the coordinator decides that the worker is cut off."""
+    def _reach(self) -> BrokerReach:
+        reach = self._answers.reach(now := self._now())
+        if reach.missing and self._doubtful_since is None:
+            self._doubtful_since = now
+        return reach
+
+    def _end_doubt(self, reach: BrokerReach, now: float) -> None:
+        """End the doubt, as the coordinator decides that the worker is not cut off any more."""
         since = self._doubtful_since
-        if reach.missing:
-            self._doubtful_since = now if since is None else since
-        elif since is not None and reach.settled and now - since >= self._lost_after_s:
+        if since is not None and reach.settled and not reach.missing and now - since >= self._lost_after_s:
             self.doubts += 1
             self._doubtful_since = None
+
+    def _tell(self, missing: tuple[int, ...]) -> None:
+        """Tell each broker that is missing once, in the log and as a blocker, until all of these answer again."""
+        silent = self._told.intersection(self._answers.silent)
+        if not silent.issuperset(missing):
+            silent = silent.union(missing)
+            log.warning("%s", _missing_error(silent))
+        elif self._told and not silent:
+            log.info("brokers %s: no longer missing", _listed(self._told))
+            self._told = frozenset()
+        self._told |= silent
+        self._block(silent)
+
+    def _block(self, missing: frozenset[int]) -> None:
+        """Add or remove the blocker of the brokers that are missing although others answer."""
+        if missing == self._blocking:
+            return
+        if missing:
+            self._blockers.add(_MISSING, _missing_error(missing), 0.0)
+        else:
+            self._blockers.remove(_MISSING)
+        self._blocking = missing
 
     def _error(self) -> BrokerError:
         # Always the same sentence: a changed one would look like news.
@@ -181,9 +210,13 @@ class BrokerContact:
                 log.exception("brokers at %s: cannot check whether they answer; checking again", self._servers)
 
 
-def _missing_error(missing: tuple[int, ...]) -> BrokerError:
+def _missing_error(missing: Collection[int]) -> BrokerError:
     brokers, do, these = ("broker", "does", "it") if len(missing) == 1 else ("brokers", "do", "them")
     return BrokerError(
-        f"{brokers} {', '.join(map(str, missing))} {do} not answer this worker, although other brokers do. If another "
-        f"worker reaches {these}, the tasks of this worker move. Check the network between this worker and {these}."
+        f"{brokers} {_listed(missing)} {do} not answer this worker, although other brokers do. If another worker "
+        f"reaches {these}, the tasks of this worker move. Check the network between this worker and {these}."
     )
+
+
+def _listed(brokers: Collection[int]) -> str:
+    return ", ".join(map(str, sorted(brokers)))

@@ -7,6 +7,7 @@ request for the end offset of one partition that it leads. Only its leader answe
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Collection, Container, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -22,7 +23,7 @@ from .broker_contact import BrokerContact
 from .clients import CLIENT_DEFAULTS, transactional_id
 from .clients import log as client_log
 from .end_offsets import ask_offsets, offset_in
-from .leading_brokers import asked_partitions, coordinating_partition, leaders_in
+from .leading_brokers import BrokerCheck, asked_partitions, coordinating_partition, leaders_in
 from .reconnect import COMMON_TOPIC, answers
 
 __all__ = ("BrokerProbe", "make_contact")
@@ -48,11 +49,17 @@ class BrokerProbe:
         topics: returns the topics that the application uses; none while they are not known.
         coordinated: the group and the transactional id, each with the internal topic of Kafka whose leaders
             coordinate them.
+        now: returns the time of a clock, in seconds.
     """
 
     def __init__(
-        self, settings: Mapping[str, Any], topics: Callable[[], Collection[str]], coordinated: Mapping[str, str]
+        self,
+        settings: Mapping[str, Any],
+        topics: Callable[[], Collection[str]],
+        coordinated: Mapping[str, str],
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._now = now
         self._settings = settings
         self._topics = topics
         self._coordinated = coordinated
@@ -66,34 +73,35 @@ class BrokerProbe:
             return True
         return answers(self._new_client(), COMMON_TOPIC, timeout_s)
 
-    def each_answers(self, timeout_s: float) -> dict[int, bool]:
-        """Return which of the needed brokers answer within `timeout_s` seconds, by broker id.
+    def each_answers(self, timeout_s: float) -> BrokerCheck:
+        """Return which of the needed brokers answer within `timeout_s` seconds.
 
-        Nothing, while it is not known which brokers are needed.
+        None of them, while it is not known which brokers are needed.
         """
         if not (topics := self._topics()):
-            return {}
+            return BrokerCheck(self._now(), {})
         client = self._client or self._new_client()
         self._know_leaders(client, topics, timeout_s)
-        asked = asked_partitions(self._leaders)
+        asked, asked_at = asked_partitions(self._leaders), self._now()
         try:
             answering = self._ask(client, asked, timeout_s)
         except KafkaException:
             answering = dict.fromkeys(asked, False)
         if all(answering.values()):
             self._failed = 0
-            return answering
+            return BrokerCheck(asked_at, answering)
         self._failed += 1
         proven = None
         with contextlib.suppress(KafkaException):
             proven = self._look(client, topics, timeout_s)
         if self._failed % _REPLACED_AFTER == 0:
             self._new_client()
-        if proven is not None and not answering.get(proven, True):
-            return {}  # that broker does answer: the client was too slow, which proves nothing about the others either
+        # If that broker does answer, the client was too slow, which proves nothing about the others either.
+        clear = proven is None or answering.get(proven, True)
         # Nothing waits for a former leader.
         leaders = asked_partitions(self._leaders)
-        return {broker: answered for broker, answered in answering.items() if answered or broker in leaders}
+        needed = {broker: answered for broker, answered in answering.items() if answered or broker in leaders}
+        return BrokerCheck(asked_at, needed, clear)
 
     def _know_leaders(self, client: AdminClient, topics: Collection[str], timeout_s: float) -> None:
         """Ask who leads partitions, now and then; without an answer, with the next check."""

@@ -6,7 +6,7 @@ that leads nothing is not asked: nothing waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka.admin import ClusterMetadata
@@ -14,26 +14,63 @@ from confluent_kafka.admin import ClusterMetadata
 from millpond.protocol import BrokerReach
 from millpond.runtime.offsets.metadata import Partition
 
-__all__ = ("BrokerAnswers", "asked_partitions", "coordinating_partition", "leaders_in")
+__all__ = ("BrokerAnswers", "BrokerCheck", "asked_partitions", "coordinating_partition", "leaders_in")
 
 _NO_LEADER = -1
-#: Share of the limit for which a broker has to answer, or not to answer, until that is reported. Less than one, so that
-#: a task moves within the limit; much more than the time between two checks, so that workers agree which broker is
-#: reached by nobody.
-_SETTLED_SHARE = 0.5
-#: Share of the limit for which the last check counts: longer than a pause between two checks and one request, and less
-#: than the share above. While a check takes longer, another worker may already miss a broker that stopped for all.
-_RECENT_SHARE = 1 / 3
+#: Shares of the limit for which a broker has to answer, or not to answer, until that is reported. Without answers less
+#: than one, so that a task moves within the limit.
+_ANSWERS_SHARE, _SILENT_SHARE = 2 / 3, 1 / 2
+#: Shares of the limit for which an answer, and the lack of one, count: longer than a pause between two checks and one
+#: or two requests. With a report of the last sixth, no broker that stops for all workers, or is back for all, is
+#: reached by one and missed by another: 1/3 + 1/6 is 1/2, and 1/2 + 1/6 is 2/3.
+_ANSWER_COUNTS, _SILENCE_COUNTS = 1 / 3, 1 / 2
+#: Clear checks without an answer until a broker is missing: one may have met a busy machine, or the end of a broker.
+_PROVEN_BY = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Answers:
-    answering: bool
+class BrokerCheck:
+    """What one check of the needed brokers found out."""
+
+    asked_at: float
+    """When they were asked, in seconds."""
+    answers: Mapping[int, bool]
+    """Whether each answered, by broker id; other brokers are not needed."""
+    clear: bool = True
+    """Whether no answer means a silent broker. Otherwise a broker was too late that does answer: the client is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
     since: float
+    """Since when, in seconds. A silence begins with the question of the first clear check that found it."""
+    asked_at: float
+    """The last question that proved it."""
+    answering: bool = False
+    clear: int = 0
+    """The clear checks that found it silent."""
+
+    def after(self, check: BrokerCheck, *, answered: bool) -> _State:
+        """Return the state after another check."""
+        if answered:
+            return _State(self.since if self.answering else check.asked_at, check.asked_at, answering=True)
+        if not check.clear:
+            return self if self.clear else _State(check.asked_at, check.asked_at)
+        return _State(self.since if self.clear else check.asked_at, check.asked_at, clear=self.clear + 1)
+
+    def reported(self, now: float, limit_s: float) -> bool:
+        """Return whether it has lasted for long, and is proven well enough."""
+        lasts_s, ago_s = now - self.since, now - self.asked_at
+        if self.answering:
+            return lasts_s >= _ANSWERS_SHARE * limit_s and ago_s < _ANSWER_COUNTS * limit_s
+        return self.clear >= _PROVEN_BY and lasts_s >= _SILENT_SHARE * limit_s and ago_s < _SILENCE_COUNTS * limit_s
 
 
 class BrokerAnswers:
     """How long each broker has answered, or not. `reach` may be called from any thread.
+
+    A check that is not clear ends what is known of the answers of the brokers that it found silent, but proves no
+    silence: a broker is missing half of the limit after the first of two clear checks, without an answer in between.
 
     Args:
         limit_s: the limit of a worker without brokers, in seconds.
@@ -41,35 +78,28 @@ class BrokerAnswers:
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
-        self._brokers: dict[int, _Answers] = {}
-        self._noted_at = 0.0
+        self._brokers: Mapping[int, _State] = {}
 
-    def note(self, answers: Mapping[int, bool], requested_at: float, now: float) -> None:
-        """Note which of the needed brokers answered a check.
-
-        Args:
-            answers: by broker id; other brokers are not needed any more.
-            requested_at: when the check began, in seconds.
-            now: when it ended.
-        """
-        before = self._brokers
-        self._noted_at = now
+    def note(self, check: BrokerCheck) -> None:
+        """Note a check that has just ended."""
+        before, unknown = self._brokers, _State(check.asked_at, check.asked_at)
         self._brokers = {
-            id: known
-            if (known := before.get(id)) is not None and known.answering == answering
-            else _Answers(answering, now if answering else requested_at)
-            for id, answering in answers.items()
+            id: before.get(id, unknown).after(check, answered=answered) for id, answered in check.answers.items()
         }
+
+    def note_silence(self) -> None:
+        """Note that no broker answers: which of them answer is not known any more, and those that do not may go on."""
+        self._brokers = {id: each for id, each in self._brokers.items() if not each.answering}
+
+    @property
+    def silent(self) -> Collection[int]:
+        """The needed brokers that have not answered the last question, by id."""
+        return [id for id, each in self._brokers.items() if not each.answering]
 
     def reach(self, now: float) -> BrokerReach:
         """Return the report for the coordinator."""
         brokers = self._brokers
-        recent = now - self._noted_at < self._limit_s * _RECENT_SHARE
-        settled = {
-            id: each
-            for id, each in brokers.items()
-            if now - each.since >= self._limit_s * _SETTLED_SHARE and (recent or not each.answering)
-        }
+        settled = {id: each for id, each in brokers.items() if each.reported(now, self._limit_s)}
         return BrokerReach(
             reached=tuple(sorted(id for id, each in settled.items() if each.answering)),
             missing=tuple(sorted(id for id, each in settled.items() if not each.answering)),

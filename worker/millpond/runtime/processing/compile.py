@@ -143,7 +143,13 @@ class NodeBinding:
         """Count a record whose results may be missing in a join; see `NodeContext.unjoined`."""
         self.task.unjoined(join, late_ms)
 
-    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001 - the signature of `NodeContext`
+    def schedule(
+        self,
+        interval_ms: int,
+        wall_clock: bool,  # noqa: FBT001 - the signature of `NodeContext`
+        callback: Callable[[int], None],
+        start_ms: int | None = None,
+    ) -> Schedule:
         """Call `callback(now_ms)` every `interval_ms` of wall-clock or stream time; its errors go to the handler."""
         task = self.task
 
@@ -156,7 +162,7 @@ class NodeBinding:
             finally:
                 task.timestamp = before
 
-        return self._hooks.schedule(interval_ms, wall_clock, guarded)
+        return self._hooks.schedule(interval_ms, wall_clock, guarded, start_ms)
 
     def holds_back(self, store: str, waiting: Look) -> None:
         """Tell of the final results that wait in a store, if the input is quiet for long."""
@@ -215,11 +221,23 @@ class TaskHooks:
         self.shared[key] = value
         return self._remembered.shared.get(key)
 
-    def schedule(self, interval_ms: int, wall_clock: bool, callback: Callable[[int], None]) -> Schedule:  # noqa: FBT001 - as in `NodeBinding`
-        """Add a punctuator. In stream time it fires at multiples of the interval, else first after one interval."""
+    def schedule(
+        self,
+        interval_ms: int,
+        wall_clock: bool,  # noqa: FBT001 - as in `NodeBinding`
+        callback: Callable[[int], None],
+        start_ms: int | None = None,
+    ) -> Schedule:
+        """Add a punctuator.
+
+        Without a start, it fires at multiples of the interval in stream time, and else first after one interval.
+        """
+        queue, now_ms = self.stream_time, self._task.stream_time
         if wall_clock:
-            return self.wall_clock.schedule(self._task.now_ms() + interval_ms, interval_ms, callback)
-        return self.stream_time.schedule(0, interval_ms, callback)
+            queue, now_ms = self.wall_clock, self._task.now_ms()
+        if start_ms is not None:
+            return queue.schedule_from(start_ms, interval_ms, now_ms, callback)
+        return queue.schedule(now_ms + interval_ms if wall_clock else 0, interval_ms, callback)
 
 
 def fan_out(children: tuple[Forward, ...]) -> Forward:
