@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Generator, Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -14,6 +15,7 @@ from millpond.runtime.kafka.broker_contact import BrokerContact
 from millpond.runtime.kafka.leading_brokers import BrokerCheck
 from millpond_operator.coordinator.engine import cut_off
 from millpond_operator.coordinator.engine.members import Membership
+from millpond_operator.coordinator.engine.options import EngineOptions
 from tests.coordinator.engine.simulation import Driver, Kafka, Worker, fleet, settled
 from tests.coordinator.engine.test_membership import actives
 from tests.coordinator.support import topology
@@ -108,6 +110,32 @@ def test_reports_from_before_a_silence_cut_no_worker_off() -> None:
     workers[0].reach = workers[2].reach = UNSETTLED
     _pass(driver, workers, 2 * LIMIT_MS)
     assert kafka.owners == before
+
+
+def test_pause_of_the_coordinator_makes_no_report_new() -> None:
+    """A broker stops for all while the coordinator stands still, by which sessions are extended."""
+    kafka, driver, workers = _set_up(2)
+    before = dict(kafka.owners)
+    driver.now_ms += LIMIT_MS
+    driver.engine.tick(driver.now_ms)
+    workers[1].reach = _reach(2)
+    driver.beat(workers[1])
+    driver.engine.tick(driver.now_ms)
+    assert all(each.alive for each in driver.engine.members.values())
+    assert not driver.engine.members["w1"].cut_off
+    workers[0].reach = _reach(2)
+    _pass(driver, workers, 2 * LIMIT_MS)
+    assert kafka.owners == before
+
+
+def test_workers_report_often_enough_however_long_their_sessions_are() -> None:
+    """Two reports count beside each other for a sixth of the limit; workers of earlier versions report nothing."""
+    _, driver, workers = _set_up()
+    driver.engine.reconfigure(EngineOptions(session_timeout=timedelta(milliseconds=10 * LIMIT_MS)), driver.now_ms)
+    assert driver.engine.answer_for("w0").interval_ms == LIMIT_MS // cut_off.REPORTS
+    workers[0].reach = None
+    _pass(driver, workers, _STEP_MS)
+    assert driver.engine.answer_for("w0").interval_ms > LIMIT_MS // cut_off.REPORTS
 
 
 def test_many_workers_that_miss_a_broker_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,6 +246,8 @@ def test_broker_is_not_reached_during_a_check_that_takes_long(scene: _Scene) -> 
     scene.now += LOST_AFTER_S / 6
     assert scene.contact.reach == BrokerReach((), (), settled=False, limit_ms=30_000)
     scene.contact.check()
+    assert scene.contact.reach == BrokerReach((), (), settled=False, limit_ms=30_000), "it may have been away meanwhile"
+    scene.pass_time(LOST_AFTER_S * 2 / 3)
     assert scene.contact.reach == BrokerReach((1, 2), (), settled=True, limit_ms=30_000)
 
 

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 
 from .members import Membership
 
-__all__ = ("CutOffWorkers",)
+__all__ = ("REPORTS", "CutOffWorkers")
+
+REPORTS = 8
+"""The least number of reports that a worker sends within its limit, so that reports of two of them are of one time."""
 
 #: The part of the limit for which a report counts that a worker reaches brokers, or misses some.
 _RECENT = 6
@@ -59,7 +62,8 @@ class CutOffWorkers:
         reached: dict[tuple[int, ...], int] = {}
         for each in able:
             if each.reach is not None and not each.reach.missing:
-                reached[each.reach.reached] = max(each.heard_ms, reached.get(each.reach.reached, each.heard_ms))
+                at = reached.get(each.reach.reached, each.reported_ms)
+                reached[each.reach.reached] = max(each.reported_ms, at)
         changed = [each for each in members.values() if self._changes(each, now_ms, reached, alone=not able)]
         for member in changed:
             member.cut_off = not member.cut_off
@@ -93,7 +97,7 @@ class CutOffWorkers:
         if member.cut_off:
             return reach.settled and not reach.missing
         missing, since_ms = set(reach.missing), now_ms - reach.limit_ms // _RECENT
-        if not missing or member.heard_ms < since_ms:
+        if not missing or member.reported_ms < since_ms:
             return False
         return any(missing.issubset(each) and at >= since_ms for each, at in reached.items())
 

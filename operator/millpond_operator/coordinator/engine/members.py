@@ -103,6 +103,8 @@ class Membership:
     left: bool = False
     """Whether its last session ended in order, by its own report."""
     reach: BrokerReach | None = None
+    reported_ms: int = 0
+    """When `reach` arrived; unlike `heard_ms`, no pause of the coordinator extends it."""
     cut_off: bool = False
     """Whether brokers do not answer it that another worker reaches (`CutOffWorkers`). It hands its tasks over."""
     tasks: Mapping[str, TaskReport] = field(default_factory=dict)
@@ -185,7 +187,7 @@ class Membership:
         self.clock_skew_ms = heartbeat.clock_ms - wall_ms if heartbeat.clock_ms else 0
         self.address, self.tags, self.rack = heartbeat.address, heartbeat.tags, heartbeat.rack
         self.pod_revision, self.trouble, self.brokers = heartbeat.revision, heartbeat.trouble, heartbeat.brokers
-        self.reach = heartbeat.reach
+        self.reach, self.reported_ms = heartbeat.reach, now_ms
         self.credentials_changed = heartbeat.credentials_changed
         self.leaving = heartbeat.leaving
         self.alive = self.confirmed = True

@@ -50,10 +50,11 @@ class _State:
     clear: int = 0
     """The clear checks that found it silent."""
 
-    def after(self, check: BrokerCheck, *, answered: bool) -> _State:
-        """Return the state after another check."""
+    def after(self, check: BrokerCheck, limit_s: float, *, answered: bool) -> _State:
+        """Return the state after another check. Answers that are far apart do not prove that it answered in between."""
         if answered:
-            return _State(self.since if self.answering else check.asked_at, check.asked_at, answering=True)
+            goes_on = self.answering and check.asked_at - self.asked_at < _ANSWER_COUNTS * limit_s
+            return _State(self.since if goes_on else check.asked_at, check.asked_at, answering=True)
         if not check.clear:
             return self if self.clear else _State(check.asked_at, check.asked_at)
         return _State(self.since if self.clear else check.asked_at, check.asked_at, clear=self.clear + 1)
@@ -84,7 +85,8 @@ class BrokerAnswers:
         """Note a check that has just ended."""
         before, unknown = self._brokers, _State(check.asked_at, check.asked_at)
         self._brokers = {
-            id: before.get(id, unknown).after(check, answered=answered) for id, answered in check.answers.items()
+            id: before.get(id, unknown).after(check, self._limit_s, answered=answered)
+            for id, answered in check.answers.items()
         }
 
     def note_silence(self) -> None:
