@@ -11,6 +11,7 @@ import pytest
 import millpond as mp
 from examples.flights.app import Airline, Flight, Hour, Plane, delays
 from examples.flights.stage import data, player, truth
+from examples.flights.stage.topics import TOPICS
 from millpond.testing import TestInputTopic, TestOutputTopic, TopologyTestDriver
 
 MORNING = datetime(2013, 7, 4, 6, tzinfo=UTC)
@@ -121,7 +122,7 @@ def test_two_days_of_flights_match_a_plain_loop() -> None:
     """The application and the demo's expected output agree on real data."""
     rows = data.year(days=2)
     with TopologyTestDriver(delays()) as driver:
-        topics = {name: driver.create_input_topic(name, key=mp.String, value=mp.Json()) for name in player.TOPICS}
+        topics = {name: driver.create_input_topic(name, key=mp.String, value=mp.Json()) for name in TOPICS}
         for row in data.airlines():
             topics["airlines"].pipe_input(row["carrier"], {"name": row["name"]})
         for row in data.planes():

@@ -15,7 +15,6 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -64,7 +63,7 @@ def test_flights_survive_a_kill(soak: bool) -> None:
 def test_the_demo_leaves_nothing_on_a_cluster_of_somebody(own_broker: OwnBroker) -> None:
     """It runs there, and deletes its topics and its group; a topic that was there before is not touched."""
     servers = own_broker.bootstrap_servers
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = kafka.admin(servers)
     before = set(kafka.topic_names(servers, ""))
     play = ("--days", "2", "--seconds", "1", "--workers", "1", "--kills", "0", "--bootstrap-servers", servers)
     done = run_demo(*play)
