@@ -24,8 +24,6 @@ _ANSWERS_SHARE, _SILENT_SHARE = 2 / 3, 1 / 2
 #: or two requests. With a report of the last sixth, no broker that stops for all workers, or is back for all, is
 #: reached by one and missed by another: 1/3 + 1/6 is 1/2, and 1/2 + 1/6 is 2/3.
 _ANSWER_COUNTS, _SILENCE_COUNTS = 1 / 3, 1 / 2
-#: Clear checks without an answer until a broker is missing: one may have met a busy machine, or the end of a broker.
-_PROVEN_BY = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,8 @@ class _State:
     asked_at: float
     """The last question that proved it."""
     answering: bool = False
-    clear: int = 0
-    """The clear checks that found it silent."""
+    clear: bool = False
+    """Whether a clear check has found it silent."""
 
     def after(self, check: BrokerCheck, limit_s: float, *, answered: bool) -> _State:
         """Return the state after another check. Answers that are far apart do not prove that it answered in between."""
@@ -57,14 +55,14 @@ class _State:
             return _State(self.since if goes_on else check.asked_at, check.asked_at, answering=True)
         if not check.clear:
             return self if self.clear else _State(check.asked_at, check.asked_at)
-        return _State(self.since if self.clear else check.asked_at, check.asked_at, clear=self.clear + 1)
+        return _State(self.since if self.clear else check.asked_at, check.asked_at, clear=True)
 
     def reported(self, now: float, limit_s: float) -> bool:
         """Return whether it has lasted for long, and is proven well enough."""
         lasts_s, ago_s = now - self.since, now - self.asked_at
         if self.answering:
             return lasts_s >= _ANSWERS_SHARE * limit_s and ago_s < _ANSWER_COUNTS * limit_s
-        return self.clear >= _PROVEN_BY and lasts_s >= _SILENT_SHARE * limit_s and ago_s < _SILENCE_COUNTS * limit_s
+        return lasts_s >= _SILENT_SHARE * limit_s and ago_s < _SILENCE_COUNTS * limit_s  # so two clear checks found it
 
 
 class BrokerAnswers:
