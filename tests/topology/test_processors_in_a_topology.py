@@ -250,7 +250,7 @@ def test_record_metadata_has_the_timestamp_of_its_record() -> None:
 
 
 def test_punctuations_with_a_start_come_at_its_times() -> None:
-    """At full hours of the wall clock, and at quarters past 100 ms of stream time; not before it, and from then on."""
+    """At full hours of the wall clock, and every 25 ms from 100 ms of stream time on; never before the start."""
     hour = timedelta(hours=1)
     called: list[str] = []
 

@@ -14,6 +14,7 @@ from millpond.runtime.blockers import Blockers
 from millpond.runtime.kafka.broker_contact import BrokerContact
 from millpond.runtime.kafka.leading_brokers import BrokerCheck
 from millpond_operator.coordinator.engine import cut_off
+from millpond_operator.coordinator.engine.heartbeat_interval import REPORTS
 from millpond_operator.coordinator.engine.members import Membership
 from millpond_operator.coordinator.engine.options import EngineOptions
 from tests.coordinator.engine.simulation import Driver, Kafka, Worker, fleet, settled
@@ -132,10 +133,10 @@ def test_workers_report_often_enough_however_long_their_sessions_are() -> None:
     """Two reports count beside each other for a sixth of the limit; workers of earlier versions report nothing."""
     _, driver, workers = _set_up()
     driver.engine.reconfigure(EngineOptions(session_timeout=timedelta(milliseconds=10 * LIMIT_MS)), driver.now_ms)
-    assert driver.engine.answer_for("w0").interval_ms == LIMIT_MS // cut_off.REPORTS
+    assert driver.engine.answer_for("w0").interval_ms == LIMIT_MS // REPORTS
     workers[0].reach = None
     _pass(driver, workers, _STEP_MS)
-    assert driver.engine.answer_for("w0").interval_ms > LIMIT_MS // cut_off.REPORTS
+    assert driver.engine.answer_for("w0").interval_ms > LIMIT_MS // REPORTS
 
 
 def test_many_workers_that_miss_a_broker_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -296,7 +296,7 @@ def test_punctuators_with_a_start_fire_at_its_times(start, interval, now, steps)
     fired, expected = [], []
     queue = WallClockQueue()
     queue.schedule_from(start, interval, now, fired.append)
-    times = [time for time in range(start, 3_000, interval) if time >= start and (time > now or time == start == now)]
+    times = [time for time in range(start, 3_000, interval) if time > now or time == start == now]
     for step in [0, *steps]:
         now += step
         queue.fire(now)

@@ -305,7 +305,7 @@ def punctuation_start(start: object, what: str) -> int | None:
 
     Args:
         start: what the user gave.
-        what: the subject of the message, up to its verb.
+        what: who gave it, with a verb, for the message.
 
     Raises:
         TopologyError: it is no moment from 1970 on.

@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 
 from .members import Membership
 
-__all__ = ("REPORTS", "CutOffWorkers")
-
-REPORTS = 8
-"""The least number of reports that a worker sends within its limit, so that reports of two of them are of one time."""
+__all__ = ("CutOffWorkers",)
 
 #: The part of the limit for which a report counts that a worker reaches brokers, or misses some.
 _RECENT = 6

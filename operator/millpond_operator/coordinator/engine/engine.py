@@ -24,7 +24,6 @@ from millpond_operator.assignment import Placement
 
 from . import rejections
 from .admission import Admission, RejectedMember, Starting
-from .cut_off import REPORTS
 from .group import WorkerGroup
 from .heartbeat_interval import CoordinatorLoad, interval_ms
 from .instructions import instruct, interim_orders
@@ -99,11 +98,6 @@ class Engine:
     def interval_ms(self) -> int:
         """The longest time between two heartbeats of a worker."""
         return interval_ms(self._sessions.timeout_ms, self.load)
-
-    def _interval_of(self, member: Membership) -> int:
-        """Return the interval of a worker that reports its brokers: its reports must not grow old (`cut_off.py`)."""
-        own = self.interval_ms
-        return own if member.reach is None else min(own, max(1, member.reach.limit_ms // REPORTS))
 
     @property
     def live(self) -> int:
@@ -370,7 +364,7 @@ class Engine:
             send_graph=self._group.graph is None,
             may_leave=member.may_leave,
             session_timeout_ms=self._sessions.timeout_ms,
-            interval_ms=self._interval_of(member),
+            interval_ms=interval_ms(self._sessions.timeout_ms, self.load, member.reach),
         )
 
     def has_news_for(self, heartbeat: Heartbeat) -> bool:

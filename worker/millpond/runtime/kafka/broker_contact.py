@@ -66,8 +66,7 @@ class BrokerContact:
         #: Of what is known of each broker, and of the doubt: what was reported is doubted.
         self._lock = threading.Lock()
         self._answers = BrokerAnswers(lost_after_s)
-        #: The brokers that the blocker names, and those that were told and do not all answer again.
-        self._blocking: frozenset[int] = frozenset()
+        #: The brokers that were told as missing, until all of them answer again.
         self._told: frozenset[int] = frozenset()
         self.doubts: int = 0
         self._doubtful_since: float | None = None
@@ -137,7 +136,7 @@ class BrokerContact:
         with self._lock:
             self._reach()
             self._answers.note_silence()
-        self._block(frozenset())
+        self._blockers.remove(_MISSING)
         if self._answering_since is not None:
             # At most the time of a check: if the process was suspended meanwhile, the brokers are not lost yet.
             self._silent_since = max(requested_at, self._now() - 2 * self._answer_s)
@@ -183,17 +182,10 @@ class BrokerContact:
             log.info("brokers %s: no longer missing", _listed(self._told))
             self._told = frozenset()
         self._told |= silent
-        self._block(silent)
-
-    def _block(self, missing: frozenset[int]) -> None:
-        """Add or remove the blocker of the brokers that are missing although others answer."""
-        if missing == self._blocking:
-            return
-        if missing:
-            self._blockers.add(_MISSING, _missing_error(missing), 0.0)
+        if silent:
+            self._blockers.add(_MISSING, _missing_error(silent), 0.0)
         else:
             self._blockers.remove(_MISSING)
-        self._blocking = missing
 
     def _error(self) -> BrokerError:
         # Always the same sentence: a changed one would look like news.
